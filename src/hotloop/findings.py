@@ -1,0 +1,75 @@
+"""The one shape of a verdict: what was found, what it costs, where it stands, what would remove it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["high", "medium", "low", "info"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place in the user's source. ``line`` counts from 1."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """How much faster the run would be: ratio of step times with a 95 % interval."""
+
+    ratio: float
+    ci95: tuple[float, float]
+    measured: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A named cause.
+
+    ``id`` is public (``family/name``) and has a page in docs/rules.
+    ``cost_s_per_step`` is what removing the cause would save as far as the data shows, in seconds per step;
+    work hidden behind other work costs nothing. ``cost_ci95`` is its interval over the steady steps.
+    ``message`` is one sentence; ``advice`` is one sentence in the imperative; ``evidence`` holds the numbers.
+    """
+
+    id: str
+    message: str
+    advice: str
+    evidence: tuple[str, ...]
+    cost_s_per_step: float = 0.0
+    cost_ci95: tuple[float, float] | None = None
+    share: float = 0.0
+    severity: Severity = "info"
+    where: Place | None = None
+    remedies: tuple[str, ...] = ()
+    gain: Gain | None = None
+    rank: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as report.json carries it (schema 1)."""
+        where = self.where
+        gain = self.gain
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "cost_s_per_step": self.cost_s_per_step,
+            "cost_ci95": list(self.cost_ci95) if self.cost_ci95 else None,
+            "share": self.share,
+            "where": {"file": where.file, "line": where.line, "function": where.function} if where else None,
+            "message": self.message,
+            "advice": self.advice,
+            "evidence": list(self.evidence),
+            "remedies": list(self.remedies),
+            "gain": {"ratio": gain.ratio, "ci95": list(gain.ci95), "measured": gain.measured} if gain else None,
+            "rank": self.rank,
+            "data": dict(self.data),
+        }

@@ -1,0 +1,211 @@
+"""Steps: one row per step, one column per phase, and the views that diagnosis reads beside the table.
+
+Seconds everywhere unless the name says otherwise; times are since the process started. Views with nothing to
+show are empty or None: a rule that finds its view empty stays silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.findings import Place
+from hotloop.phases import COLUMN
+
+Floats = npt.NDArray[np.float64]
+Role = Literal["input", "forward", "targets", "metrics", "logging", "checkpoint", "evaluation", "viewer", "other"]
+Nature = Literal["python", "native", "waiting", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineCost:
+    """Sampled time of one user source line, within one phase.
+
+    ``seconds`` is the total over the training span (start-up lines: over start-up). ``function_place`` is the
+    line's function. ``library`` is the innermost non-user module the time was spent in (``sklearn.preprocessing._data``),
+    "" where it was spent in the line itself. ``statement`` is the line of the training loop it was reached from.
+    """
+
+    place: Place
+    phase: str
+    seconds: float
+    num_samples: int
+    role: Role = "other"
+    nature: Nature = "unknown"  # python: interpreter or many tiny calls; native: long calls on a CPU; waiting: off CPU
+    on_cpu_ratio: float = 1.0
+    library: str = ""
+    statement: Place | None = None
+    source: str = ""  # the text of the line
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteCost:
+    """Exact time of one call site of an observed operation."""
+
+    place: Place | None
+    operation: str  # e.g. "item", "torch.save", "image", "all_reduce", "to"
+    count: int  # inside the training span
+    seconds: float  # exclusive, inside the training span
+    num_bytes: int = 0
+    flags: Mapping[str, float] = field(default_factory=dict)  # e.g. {"pinned": share, "non_blocking": share}
+    in_step: bool = True  # most of its calls fall inside training steps (not evaluation, checkpoint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderUse:
+    """One DataLoader and how it was used. Arrays and means are over its batches in the training span."""
+
+    id: int
+    role: Literal["train", "evaluation", "unused"]
+    where: Place | None  # where it was constructed
+    settings: Mapping[str, Any]  # in effect: batch_size, num_workers, prefetch_factor, pin_memory, persistent_workers, shuffle, drop_last, in_order, multiprocessing_context, sampler, collate_fn, class, iterable
+    dataset: Mapping[str, Any]  # class, module, len, file, line of __getitem__ where known
+    num_iterators: int = 0
+    batches_per_epoch: float = 0.0
+    num_batches: int = 0
+    wait_s: Floats = field(default_factory=lambda: np.zeros(0))  # each fetch, seconds
+    ready: Floats = field(default_factory=lambda: np.zeros(0))  # batches ready when asked (nan unknown)
+    iter_s: Floats = field(default_factory=lambda: np.zeros(0))  # each iterator start
+    first_batch_s: Floats = field(default_factory=lambda: np.zeros(0))  # first fetch of each iterator
+    shutdown_s: Floats = field(default_factory=lambda: np.zeros(0))
+    make_s: Floats = field(default_factory=lambda: np.zeros(0))  # making one batch (in worker or main), seconds
+    sample_s: float = 0.0  # mean per sample, collate excluded
+    slowest_sample_s: Floats = field(default_factory=lambda: np.zeros(0))  # slowest sample of each batch
+    collate_s: float = 0.0  # mean per batch
+    batch_bytes: float = 0.0
+    batch_fields: tuple[Mapping[str, Any], ...] = ()  # {"path": "x", "dtype":, "shape":, "bytes":}
+    unused_fields: tuple[str, ...] = ()
+    make_on_cpu_ratio: float | None = None  # share of make time the maker was on a CPU; None unknown
+    busy_ratio: float | None = None  # share of the training span a worker spends making batches; None without workers
+    deliver_s: float | None = None  # median fetch when a batch was ready: transport on the receiving side
+    lines: tuple[LineCost, ...] = ()  # hottest user lines while making batches; seconds are over all makers
+    lines_total_s: float = 0.0  # sampled seconds in making batches, over all makers
+    worker_stats: Mapping[str, float] = field(default_factory=dict)  # read_bytes, rchar_bytes, major_faults, minor_faults, io_wait_s, cpu_s, summed
+    num_worker_processes: int = 0  # distinct worker pids seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A span of time outside ordinary stepping: one evaluation, one checkpoint."""
+
+    start_s: float
+    end_s: float
+    after_step: int
+    place: Place | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Length in seconds."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleCost:
+    """A submodule's share of forward and backward in the module window."""
+
+    name: str
+    cls: str
+    forward_share: float
+    backward_share: float
+    depth: int
+    num_params: int = 0
+    out_dtype: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceUse:
+    """An accelerator's time over the training span, from events (and kernels, where ``--profile`` ran)."""
+
+    busy_ratio: float
+    idle_s_by_phase: Mapping[str, float]  # idle time charged to the host phase that caused it
+    launch_bound_ratio: float | None = None
+    kernels: tuple[Mapping[str, Any], ...] = ()
+    tensor_core_ratio: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A setting in effect, beside what was configured."""
+
+    name: str
+    in_effect: Any
+    configured: Any = None
+    where: str | None = None  # "configs/a.yaml:12", "--num-workers", or the place in source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """One training process, measured."""
+
+    rank: int
+    pid: int
+    start_s: Floats  # [n] step starts
+    end_s: Floats  # [n]
+    phases: Floats  # [n, len(PHASES)] exclusive seconds; a row sums to end - start
+    samples: Floats  # [n] samples per step, nan unknown
+    steady: npt.NDArray[np.bool_]  # [n] False for warm-up and for steps with a compile in them
+    totals: Mapping[str, float]  # phase -> seconds over the whole process; sums to wall_s less unaccounted_s
+    span_totals: Mapping[str, float]  # phase -> seconds over the training span (first batch asked for -> last step done)
+    wall_s: float
+    span: tuple[float, float]  # training span
+    unaccounted_s: float = 0.0
+    num_updates: int = 0
+    num_epochs: int = 0
+    backwards_per_update: float = 1.0
+    startup: Mapping[str, float] = field(default_factory=dict)  # "interpreter", "import torch", "other imports", "setup", "first batch", "compile"
+    lines: tuple[LineCost, ...] = ()  # sampled lines of the main thread, sorted by seconds
+    loaders: tuple[LoaderUse, ...] = ()
+    evaluations: tuple[Interval, ...] = ()
+    checkpoints: tuple[Interval, ...] = ()
+    sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)  # "sync", "transfer", "collective", "logging", "checkpoint", "socket", each sorted by seconds
+    gc_s: float = 0.0
+    gc_count: int = 0
+    compile_s: float = 0.0  # inside the training span
+    compiles_at: tuple[int, ...] = ()  # steps in which a compile ran
+    graph_breaks: int = 0
+    modules: tuple[ModuleCost, ...] = ()
+    device: DeviceUse | None = None
+    losses: Floats = field(default_factory=lambda: np.zeros(0))  # seen loss values, nan/inf kept
+    loss_steps: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    scaler_steps: int = 0
+    scaler_skips: int = 0
+    settings: tuple[Setting, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)  # merged notes: torch, modules, optimizers, flags (see recording.md)
+    collective_in_backward_s: float = 0.0  # per step, DDP's own: communication not hidden behind backward
+    source_loop: Place | None = None  # the training loop: function and line where the steps are driven
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps were seen."""
+        return len(self.start_s)
+
+    @property
+    def span_s(self) -> float:
+        """Length of the training span in seconds."""
+        return self.span[1] - self.span[0]
+
+    @property
+    def step_s(self) -> float:
+        """Seconds per step over the training span, everything between steps included."""
+        return self.span_s / max(1, self.num_steps)
+
+    def phase(self, name: str) -> Floats:
+        """[n] seconds of one phase in each step."""
+        return self.phases[:, COLUMN[name]]
+
+    def per_step(self, name: str) -> float:
+        """Seconds per step of one phase over the training span."""
+        return self.span_totals.get(name, 0.0) / max(1, self.num_steps)
+
+    def share(self, name: str) -> float:
+        """Share of one phase in the training span."""
+        return self.span_totals.get(name, 0.0) / self.span_s if self.span_s > 0 else 0.0
+
+    def train_loader(self) -> LoaderUse | None:
+        """The loader that drives training: the training loader with the most batches."""
+        used = [loader for loader in self.loaders if loader.role == "train"]
+        return max(used, key=lambda loader: loader.num_batches, default=None)

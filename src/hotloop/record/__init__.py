@@ -1,0 +1,1 @@
+"""The recording: what one run left on disk. The writing half uses the standard library only."""

@@ -1,0 +1,63 @@
+"""The Recording: everything one run left, in memory. Made by ``record.read``; needs numpy, never torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.record.rows import ROW_FIELDS
+
+ROW_DTYPE = np.dtype(ROW_FIELDS)
+
+Note = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One observed process. ``rows`` are sorted by start; ``duration`` (s) and ``start_s`` are in its methods.
+
+    ``notes`` maps a note's type to all notes of that type in the order written (see docs/reference/recording.md).
+    """
+
+    pid: int
+    ppid: int
+    role: str  # "main" (trains or may train), "worker" (DataLoader worker), "other"
+    rank: int
+    start_ns: int
+    end_ns: int  # exit as seen by the launcher, or the last row
+    rows: npt.NDArray[Any]  # dtype ROW_DTYPE
+    notes: Mapping[str, list[Note]]
+    workers: tuple[Process, ...] = ()
+
+    def first(self, kind: str) -> Note:
+        """The first note of a type, or an empty one."""
+        found = self.notes.get(kind)
+        return found[0] if found else {}
+
+    def last(self, kind: str) -> Note:
+        """The last note of a type, or an empty one."""
+        found = self.notes.get(kind)
+        return found[-1] if found else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What one run left: its command, its training processes (``ranks``), the machine, and the sampled system."""
+
+    folder: Path | None
+    command: tuple[str, ...]
+    exit_code: int | None  # None: still running, or the launcher was killed
+    wall_s: float
+    start_ns: int
+    start_unix_s: float
+    ranks: tuple[Process, ...]  # sorted by rank; processes that reached torch and are no workers
+    machine: Mapping[str, Any]  # see launch.machine
+    system: Mapping[str, npt.NDArray[Any]]  # column name -> samples at 1-2 Hz; "t_s" since start_ns
+    process_system: Mapping[int, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)  # pid -> columns
+    warnings: tuple[str, ...] = ()  # what hotloop could not see, in words
+    complete: bool = True  # False: the run or its launcher was killed
