@@ -1,1 +1,1 @@
-"""cli"""
+"""The command line: one file per verb, each with ``HELP``, ``add_arguments`` and ``main``."""

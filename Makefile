@@ -1,0 +1,47 @@
+# make demo   the main job on real input, about a minute
+# make test   everything CI runs
+# One virtual environment, made once; constraints.txt holds the tested versions.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test lint types bench accuracy gpu clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/hotloop demo tcn_state
+
+test: lint types $(READY)
+	$(BIN)/python -m pytest -m 'not gpu'
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+# Benchmarks report, tests check: nothing here fails on a slow machine. Run them on a quiet one.
+bench: $(READY)
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/recording_size.py
+
+accuracy: $(READY)
+	$(BIN)/python benchmarks/accuracy/run.py
+
+# On a machine with an NVIDIA GPU and its own torch: no environment is made, the one at hand is used.
+gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests
+	PYTHONPATH=src $(PYTHON) benchmarks/gpu/run.py --out $${OUT:-benchmarks/results}
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info hotloop-runs

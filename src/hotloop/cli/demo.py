@@ -1,0 +1,43 @@
+"""``hotloop demo``: the whole chain on a bundled training system."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hotloop.errors import UsageError
+
+#: The systems that are bundled so far.
+WORKLOADS = ("tcn_state",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop demo``."""
+    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", default=WORKLOADS[0], help=f"one of: {', '.join(WORKLOADS)}")
+    parser.add_argument("--variant", choices=("as_found", "guide", "cured"), default="as_found")
+    parser.add_argument("--scale", choices=("tiny", "cpu", "full"), default="cpu")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)")
+    parser.add_argument("--json", action="store_true", help="report.json on standard output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Runs the workload under hotloop; returns its exit code."""
+    if options.workload not in WORKLOADS:
+        raise UsageError(f"no workload named {options.workload!r}", hint=f"there is: {', '.join(WORKLOADS)}")
+    script = _workloads_folder() / options.workload / "train.py"
+    if not script.is_file():
+        raise UsageError(
+            f"{script} is not there: the workloads travel with the source tree, not with the wheel",
+            hint="run the demo from a checkout: make demo",
+        )
+    from hotloop.cli import run
+
+    options.command = ["--", sys.executable, str(script), "--variant", options.variant, "--scale", options.scale]
+    options.steps, options.profile = None, False
+    return run.main(options)
+
+
+def _workloads_folder() -> Path:
+    here = Path.cwd() / "workloads"
+    return here if here.is_dir() else Path(__file__).resolve().parents[3] / "workloads"

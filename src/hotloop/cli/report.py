@@ -1,0 +1,44 @@
+"""``hotloop report RUN``: render a recording again, on any machine, without torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from hotloop.cli.run import terminal_width
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop report``."""
+    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the HTML report")
+    parser.add_argument("--perfetto", metavar="FILE", type=Path, help="write a trace for ui.perfetto.dev (.json or .json.gz)")
+    parser.add_argument(
+        "--json", metavar="FILE", nargs="?", const="-", help="write report.json to FILE, or to standard output"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0 where the recording could be read."""
+    from hotloop import flow
+    from hotloop.record.publish import write_text_atomic
+    from hotloop.report import html, perfetto, terminal
+
+    examination = flow.examine(flow.read(options.run))
+    report = flow.build_report(examination)
+    if options.html:
+        write_text_atomic(options.html, html.render(report))
+        print(f"hotloop: wrote {options.html}", file=sys.stderr)
+    if options.perfetto:
+        perfetto.write(examination.recording, examination.ranks, options.perfetto)
+        print(f"hotloop: wrote {options.perfetto}; open it at ui.perfetto.dev", file=sys.stderr)
+    if options.json == "-":
+        print(json.dumps(report))
+    elif options.json:
+        write_text_atomic(Path(options.json), json.dumps(report))
+        print(f"hotloop: wrote {options.json}", file=sys.stderr)
+    if not (options.html or options.perfetto or options.json):
+        sys.stdout.write(terminal.render(report, width=terminal_width(), color=sys.stdout.isatty()))
+    return 0

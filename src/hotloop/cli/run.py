@@ -1,0 +1,91 @@
+"""``hotloop run -- COMMAND``: observe, diagnose, report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hotloop.errors import HotloopError, UsageError
+
+_USAGE = "hotloop run [--out DIR] [--steps N] [--profile] [--json] -- COMMAND..."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop run``."""
+    parser.usage = _USAGE
+    parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)")
+    parser.add_argument("--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps")
+    parser.add_argument("--profile", action="store_true", help="add a short torch.profiler window for kernel truth")
+    parser.add_argument("--json", action="store_true", help="report.json on standard output; the command's output moves to standard error")
+    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the training command, after --")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns the command's own exit code."""
+    command = list(options.command)
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
+    from hotloop import flow  # not at the top: --help and --version stay fast
+
+    folder = flow.new_run_folder(options.out, command)
+    outcome = flow.observe(
+        command,
+        folder,
+        steps=options.steps,
+        profile=options.profile,
+        stdout=sys.stderr if options.json else None,
+    )
+    try:
+        report = flow.publish(flow.examine(flow.read(folder)), folder)
+    except Exception as error:
+        # The command ran and its exit code is what the caller waits for: say what failed and keep both.
+        _say_report_failed(error, folder)
+        return outcome.exit_code
+    _print(report, options.json)
+    return outcome.exit_code
+
+
+def _print(report: dict[str, Any], as_json: bool) -> None:
+    from hotloop.report import terminal
+
+    if as_json:
+        print(json.dumps(report))
+    sys.stderr.write(terminal.render(report, width=terminal_width(), color=sys.stderr.isatty()))
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, 80 where there is none, at most 100."""
+    import shutil
+
+    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns)) if sys.stderr.isatty() else 80
+
+
+def _say_report_failed(error: Exception, folder: Path) -> None:
+    words = error.message if isinstance(error, HotloopError) else f"{type(error).__name__}: {error}"
+    print(f"hotloop: the command ended, but its report could not be made: {words}", file=sys.stderr)
+    print(f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr)
+    if not isinstance(error, HotloopError):
+        import traceback
+
+        log = folder / "hotloop.log"
+        try:
+            with log.open("a") as stream:
+                traceback.print_exception(error, file=stream)
+            print(f"hint: the details are in {log}", file=sys.stderr)
+        except OSError:
+            traceback.print_exception(error)
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number of steps")
+    return value

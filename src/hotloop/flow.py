@@ -1,0 +1,164 @@
+"""The whole chain in plain functions: observe a command, read it, examine it, publish what was found."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, verdict
+from hotloop.errors import UsageError
+from hotloop.findings import Finding
+from hotloop.launch.command import Outcome, run_command
+from hotloop.launch.machine import facts
+from hotloop.launch.system import Sampler
+from hotloop.measure import measure
+from hotloop.measure.steps import Steps
+from hotloop.phases import PHASES
+from hotloop.record.publish import write_text_atomic
+from hotloop.record.read import open_recording
+from hotloop.record.recording import Recording
+from hotloop.record.store import Store
+from hotloop.report import html, model
+
+#: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the interpreter.
+_INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """A recording, measured and diagnosed. ``steps`` is the rank the verdict speaks about."""
+
+    recording: Recording
+    ranks: tuple[Steps, ...]
+    findings: tuple[Finding, ...]
+    bottleneck: str
+    verdict: str
+
+
+def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
+    """The folder of a new run, created. An existing one with something in it is refused."""
+    folder = out or Path("hotloop-runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{_name(command)}"
+    if out is None:
+        folder = _free(folder)
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UsageError(f"{folder} is not empty", hint="give --out a new folder, or remove that one")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "raw").mkdir()
+    except OSError as error:
+        raise UsageError(f"cannot write the run folder {folder}: {error.strerror}", hint="give --out a folder that can be written") from error
+    return folder.resolve()
+
+
+def observe(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    steps: int | None = None,
+    profile: bool = False,
+    stdout: IO[str] | None = None,
+) -> Outcome:
+    """Run the command under observation; the recording lies in ``folder`` when it returns."""
+    store = Store(folder)
+    store.begin(command, facts(folder))
+    sampler = Sampler()
+
+    def tick(pid: int) -> None:
+        sampler.sample(pid)
+        store.take_in(sampler.drain())
+
+    outcome = run_command(
+        command,
+        raw_dir=folder / "raw",
+        src_dir=Path(__file__).resolve().parents[1],
+        steps=steps,
+        profile=profile,
+        on_tick=tick,
+        stdout=stdout,
+    )
+    store.take_in(sampler.drain())
+    store.finish(outcome)
+    return outcome
+
+
+def read(run: Path) -> Recording:
+    """Open a run folder (or one rank's file)."""
+    return open_recording(run)
+
+
+def examine(recording: Recording, limits: Limits | None = None) -> Examination:
+    """Measure every rank and run every rule."""
+    ranks = tuple(measure(process, recording.machine) for process in recording.ranks)
+    if not ranks:
+        return Examination(recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, ()))
+    evidence = Evidence(recording=recording, steps=_spokesman(ranks), ranks=ranks, limits=limits or Limits())
+    findings = diagnose(evidence)
+    return Examination(
+        recording=recording,
+        ranks=ranks,
+        findings=findings,
+        bottleneck=bottleneck(evidence.steps),
+        verdict=verdict(evidence.steps, findings),
+    )
+
+
+def build_report(examination: Examination) -> dict[str, Any]:
+    """The report dictionary (``report.json``, schema 1)."""
+    return model.build(
+        examination.recording,
+        examination.ranks,
+        examination.findings,
+        bottleneck=examination.bottleneck,
+        verdict=examination.verdict,
+    )
+
+
+def publish(examination: Examination, folder: Path) -> dict[str, Any]:
+    """Write ``report.json``, ``report.html`` and the plain steps tables into the run folder."""
+    report = build_report(examination)
+    write_text_atomic(folder / "report.json", json.dumps(report))
+    write_text_atomic(folder / "report.html", html.render(report))
+    store = Store(folder)
+    for steps in examination.ranks:
+        store.write_steps(steps.rank, step_columns(steps))
+    return report
+
+
+def step_columns(steps: Steps) -> Mapping[str, np.ndarray[Any, Any]]:
+    """The steps table as columns: start, end and every phase in nanoseconds, samples."""
+    columns: dict[str, np.ndarray[Any, Any]] = {
+        "start_ns": (steps.start_s * 1e9).astype(np.int64),
+        "end_ns": (steps.end_s * 1e9).astype(np.int64),
+        "samples": np.nan_to_num(steps.samples).astype(np.int64),
+        "steady": steps.steady.astype(np.int64),
+    }
+    for i, phase in enumerate(PHASES):
+        columns[f"{phase}_ns"] = (steps.phases[:, i] * 1e9).astype(np.int64)
+    return columns
+
+
+def _spokesman(ranks: Sequence[Steps]) -> Steps:
+    """The rank to speak about: most steps, then most time."""
+    return max(ranks, key=lambda steps: (steps.num_steps, steps.span_s))
+
+
+def _name(command: Sequence[str]) -> str:
+    for word in command:
+        stem = Path(word).name
+        if not _INTERPRETERS.match(stem):
+            return re.sub(r"[^\w.-]+", "_", stem.removesuffix(".py"))[:40] or "run"
+    return "run"
+
+
+def _free(folder: Path) -> Path:
+    candidate, number = folder, 2
+    while candidate.exists():
+        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
+    return candidate

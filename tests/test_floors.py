@@ -1,0 +1,113 @@
+"""Imports run downhill; what runs in the user's process and what reads a recording stay behind their walls."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[1] / "src"
+PACKAGE = SRC / "hotloop"
+
+FLOORS = {
+    "errors": 0, "phases": 0, "units": 0, "clock": 0,
+    "record": 1, "hooks": 1, "launch": 1, "findings": 1,
+    "probe": 2, "measure": 2, "logs": 2, "feed": 2,
+    "diagnose": 3, "audit": 3, "compare": 3,
+    "remedy": 4, "whatif": 4,
+    "tune": 5,
+    "report": 6,
+    "flow": 7, "monitor": 7,
+    "cli": 8, "bootstrap": 8, "__main__": 9,
+}  # fmt: skip
+
+#: What runs in the user's process, as folders or modules.
+IN_PROCESS = ("bootstrap", "probe", "hooks", "record/rows.py", "record/writer.py")
+
+#: The only modules of our own that in-process code may import.
+IN_PROCESS_ROOMS = {"bootstrap", "probe", "hooks", "clock", "phases", "errors", "record.rows", "record.writer", "__version__"}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if "inject" not in path.parts)
+
+
+def imports(path: Path) -> list[tuple[str, int]]:
+    """Every imported module name with its line, `from x import y` as x.y where that is a module."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def room(dotted: str) -> str:
+    return dotted.split(".")[1] if "." in dotted else ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_downhill(path: Path) -> None:
+    relative = path.relative_to(PACKAGE)
+    own = relative.parts[0].removesuffix(".py")
+    if own == "__init__":
+        return
+    for name, line in imports(path):
+        if not name.startswith("hotloop."):
+            continue
+        other = room(name)
+        if other in (own, "__version__"):
+            continue
+        assert other in FLOORS, f"{path}:{line}: {other} has no floor"
+        assert FLOORS[other] < FLOORS[own], f"{path}:{line}: {own} (floor {FLOORS[own]}) imports {other} (floor {FLOORS[other]})"
+
+
+def in_process_modules() -> list[Path]:
+    found: list[Path] = []
+    for place in IN_PROCESS:
+        target = PACKAGE / place
+        found += sorted(target.rglob("*.py")) if target.is_dir() else [target]
+    return found
+
+
+@pytest.mark.parametrize("path", in_process_modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_in_process_code_uses_the_standard_library_and_torch_only(path: Path) -> None:
+    for name, line in imports(path):
+        top = name.split(".")[0]
+        if top == "hotloop":
+            inner = name.removeprefix("hotloop.")
+            assert any(inner == ok or inner.startswith(ok + ".") for ok in IN_PROCESS_ROOMS), f"{path}:{line}: {name}"
+        else:
+            assert top == "torch" or top in sys.stdlib_module_names, f"{path}:{line}: {name}"
+            assert top not in {"sqlite3", "threading", "asyncio"} or top == "threading", f"{path}:{line}: {name}"
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; sys.path.insert(0, {str(SRC)!r}); {statement}; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_reading_measuring_diagnosing_and_reporting_never_import_torch() -> None:
+    loaded = loaded_by("import hotloop.flow, hotloop.report.terminal, hotloop.report.perfetto, hotloop.cli.main")
+    assert "torch" not in loaded
+    assert "libcst" not in loaded
+
+
+def test_what_the_probe_loads_into_the_users_process_is_light() -> None:
+    bare = loaded_by("import torch") if _has_torch() else loaded_by("pass")
+    probe = loaded_by(("import torch; " if _has_torch() else "") + "import hotloop.bootstrap.start, hotloop.probe.install")
+    new = {name.split(".")[0] for name in probe - bare if not name.startswith("hotloop")}
+    forbidden = {"numpy", "rich", "psutil", "sqlite3", "pynvml", "libcst", "asyncio", "multiprocessing"}
+    assert not new & (forbidden - {name.split(".")[0] for name in bare}), sorted(new & forbidden)
+
+
+def _has_torch() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("torch") is not None
