@@ -18,3 +18,55 @@ class Limits:
     #: Severity by share of wall time.
     high_ratio: float = 0.30
     medium_ratio: float = 0.10
+
+    # -- host, device, cadence, config, numerics, distributed --------------------------------------------
+    #: Samples a group of lines needs before it is spoken of: below it the 95 % interval is wider than +-60 %.
+    min_samples: int = 10
+    #: Interpreter time inside forward or backward is only a cause from here on: small modules also dispatch.
+    python_in_forward_ratio: float = 0.10
+    #: Share of the span that a sensible evaluation cadence takes; only what goes beyond it is a cost.
+    evaluation_free_ratio: float = 0.05
+    #: The same for writing checkpoints.
+    checkpoint_free_ratio: float = 0.02
+    #: The same for logging, images and progress bars, each.
+    logging_free_ratio: float = 0.01
+    #: A loader that waits for more than this share of an evaluation is the evaluation's own cause.
+    evaluation_wait_ratio: float = 0.5
+    #: Garbage collection under this share is ordinary housekeeping.
+    gc_ratio: float = 0.03
+    #: Synchronizations under this share are not looked at where no device clock says what they cost.
+    sync_ratio: float = 0.05
+    #: Idle device time charged to launching phases from which a run is launch-bound (GUESS until run on a GPU).
+    launch_bound_ratio: float = 0.10
+    #: A device busier than this is the bottleneck: precision and kernel advice is worth reading.
+    device_bound_ratio: float = 0.70
+    #: What precision and kernel settings are assumed to save of device time until ``what-if`` measured them:
+    #: the low end of published gains (bf16 1.3x, TF32 1.15x, others 1.05x).
+    amp_saves_ratio: float = 0.23
+    tf32_saves_ratio: float = 0.13
+    small_saves_ratio: float = 0.05
+    #: Models under this many parameters are launch-bound before precision matters.
+    large_model_params: int = 5_000_000
+    #: Compilations in this many steady steps are a pattern, not a warm-up.
+    recompiling_steps: int = 3
+    #: The unfused optimizer on a CPU is worth a word when it takes this share with this many parameter tensors.
+    optimizer_ratio: float = 0.10
+    many_tensors: int = 50
+    #: A model whose peak stays under this share of device memory has room for what checkpointing gives up.
+    recompute_memory_ratio: float = 0.5
+    #: Memory share under which a larger batch fits with certainty.
+    small_batch_memory_ratio: float = 0.3
+    #: A submodule with more than this share of forward and backward is named.
+    hot_module_ratio: float = 0.30
+    #: Runnable threads per core from which they hold each other up.
+    threads_per_core: float = 1.25
+    #: Skipped steps of a gradient scaler after its warm-up (first skips find the scale).
+    scaler_skip_ratio: float = 0.05
+    scaler_warmup_steps: int = 20
+    #: A loss has diverged when the median of its last tenth is this multiple of its best tenth.
+    diverged_ratio: float = 3.0
+    diverged_min_losses: int = 40
+    #: Ranks that differ by less than this in their own work are even.
+    straggler_ratio: float = 0.10
+    #: Attention over fewer tokens than this gains nothing from a fused kernel.
+    attention_tokens: int = 256

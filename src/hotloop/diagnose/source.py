@@ -1,0 +1,98 @@
+"""The user's source as the run carried it: text and syntax of the lines a rule speaks about."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Place
+from hotloop.record.recording import Process
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A ``for`` or ``while`` in the user's source. ``over`` is what it runs over, "" for ``while``."""
+
+    line: int
+    end_line: int
+    over: str
+    text: str  # the whole loop
+
+
+def text_of(evidence: Evidence, file: str) -> str:
+    """The text of a user file as it was when it ran, "" when the recording does not hold it."""
+    for process in _processes(evidence):
+        for note in process.notes.get("source", ()):
+            if note.get("file") == file:
+                return str(note.get("text") or "")
+    return ""
+
+
+def line_text(evidence: Evidence, place: Place | None) -> str:
+    """The text of one line without its indent, "" when unknown."""
+    if place is None:
+        return ""
+    lines = text_of(evidence, place.file).splitlines()
+    return lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
+
+
+def loops_around(evidence: Evidence, place: Place) -> tuple[Loop, ...]:
+    """The loops of the line's own function that contain the line, innermost first."""
+    return tuple(_loops_at(text_of(evidence, place.file), place.line))
+
+
+def function_text(evidence: Evidence, place: Place) -> str:
+    """The text of the innermost function around a line, "" at module level or when unknown."""
+    return _function_at(text_of(evidence, place.file), place.line)
+
+
+def _processes(evidence: Evidence) -> Iterator[Process]:
+    for process in evidence.recording.ranks:
+        yield process
+        yield from process.workers
+
+
+@lru_cache(maxsize=64)
+def _tree(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _around(text: str, line: int) -> list[ast.stmt]:
+    """Statements that contain a line, outermost first."""
+    found: list[ast.stmt] = []
+    tree = _tree(text)
+    if tree is None:
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            found.append(node)
+    return sorted(found, key=lambda node: (node.lineno, -(node.end_lineno or node.lineno)))
+
+
+@lru_cache(maxsize=1024)
+def _loops_at(text: str, line: int) -> tuple[Loop, ...]:
+    loops: list[Loop] = []
+    for node in _around(text, line):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            loops.clear()  # only the loops inside the innermost function
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            over = "" if isinstance(node, ast.While) else ast.unparse(node.iter)
+            end = node.end_lineno or node.lineno
+            body = "\n".join(text.splitlines()[node.lineno - 1 : end])
+            loops.append(Loop(line=node.lineno, end_line=end, over=over, text=body))
+    return tuple(reversed(loops))
+
+
+@lru_cache(maxsize=1024)
+def _function_at(text: str, line: int) -> str:
+    inner = ""
+    for node in _around(text, line):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
+    return inner
