@@ -1,0 +1,80 @@
+"""The command line's manners: exit codes, words, no traceback for a user's mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+
+def hotloop(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    return subprocess.run(
+        [sys.executable, "-m", "hotloop", *arguments], capture_output=True, text=True, env=environment, cwd=cwd, check=False
+    )
+
+
+def test_version_goes_to_standard_output() -> None:
+    done = hotloop("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("hotloop 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "no command to run"),
+        (["run", "--"], "no command to run"),
+        (["run", "--steps", "0", "--", "true"], "positive"),
+        (["run", "--steps", "many", "--", "true"], "whole number"),
+        (["run", "--", "/no/such/program"], "/no/such/program"),
+        (["report", "/no/such/run"], "/no/such/run"),
+        (["demo", "no-such-workload"], "no-such-workload"),
+        (["no-such-verb"], "no-such-verb"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_exit_2(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = hotloop(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keep.txt").write_text("mine")
+    done = hotloop("run", "--out", str(tmp_path), "--", "true")
+    assert done.returncode == 2
+    assert "not empty" in done.stderr
+    assert (tmp_path / "keep.txt").read_text() == "mine"
+
+
+def test_a_command_that_never_reaches_torch_still_gets_a_report(tmp_path: Path) -> None:
+    done = hotloop("run", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", "print('hello')")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "hello\n"
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["schema"] == 1
+    assert report["bottleneck"] == "none"
+    assert report["num_steps"] == 0
+    assert report["findings"] == []
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert "torch" in done.stderr
+
+
+def test_json_owns_standard_output(tmp_path: Path) -> None:
+    done = hotloop("run", "--json", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", "print('hello')")
+    assert json.loads(done.stdout)["exit_code"] == 0
+    assert "hello" in done.stderr
+
+
+def test_the_commands_exit_code_is_kept(tmp_path: Path) -> None:
+    done = hotloop("run", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", "raise SystemExit(7)")
+    assert done.returncode == 7
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["exit_code"] == 7
