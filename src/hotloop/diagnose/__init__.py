@@ -1,1 +1,8 @@
-"""diagnose"""
+"""From one run's evidence to named causes with their cost: ``diagnose``, ``bottleneck`` and ``verdict``."""
+
+from hotloop.diagnose.bottleneck import bottleneck, verdict
+from hotloop.diagnose.diagnose import diagnose
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.limits import Limits
+
+__all__ = ["Evidence", "Limits", "bottleneck", "diagnose", "verdict"]

@@ -70,3 +70,9 @@ class Limits:
     straggler_ratio: float = 0.10
     #: Attention over fewer tokens than this gains nothing from a fused kernel.
     attention_tokens: int = 256
+
+    # -- machinery -----------------------------------------------------------------------------------------
+    #: A costed finding below this share of the span is not mentioned at all (timer noise of a shared machine).
+    mention_ratio: float = 0.01
+    #: Costs this close are not told apart (lag-1 noise of a shared machine is about a tenth, FIELDNOTES 3.1).
+    tie_ratio: float = 0.10

@@ -1,1 +1,1 @@
-"""diagnose/rules"""
+"""One folder per family of findings, one file per finding: ``ID`` and ``check(evidence)``."""

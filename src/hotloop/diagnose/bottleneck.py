@@ -1,0 +1,102 @@
+"""What holds the run back, as one word and as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hotloop import units
+from hotloop.findings import Finding
+from hotloop.measure.steps import Steps
+from hotloop.phases import CLASSES
+
+#: Start-up is the bottleneck only in a run longer than this (DESIGN §4): short trials always start slowly.
+STARTUP_RUN_S = 60.0
+
+#: Phases whose host time may be hidden behind the device's work.
+_HIDEABLE = ("data_wait", "transfer", "sync", "logging", "epoch_gap", "other")
+
+_BOUND = {
+    "input": "Input-bound: the training loop spends {share} of its time waiting for data",
+    "transfer": "Transfer-bound: {share} of the time goes to moving tensors between host and device",
+    "host": "Host-bound: {share} of the time goes to Python beside the model",
+    "device": "Compute-bound: {share} of the time goes to forward, backward and optimizer",
+    "collective": "Communication-bound: {share} of the time goes to collectives",
+    "evaluation": "Evaluation-bound: {share} of the time goes to evaluation",
+    "checkpoint": "Checkpoint-bound: {share} of the time goes to writing checkpoints",
+    "logging": "Logging-bound: {share} of the time goes to logging",
+    "startup": "Start-up takes {share} of the run",
+}
+
+
+def bottleneck(steps: Steps) -> str:
+    """The class of ``phases.CLASSES`` with the largest cost, ``"none"`` where no step was seen."""
+    return _largest(steps)[0]
+
+
+def class_costs(steps: Steps) -> dict[str, float]:
+    """Seconds over the training span each class costs; host time hidden behind the device counts as the device's."""
+    seconds = {phase: _exposed(steps, phase) for phases in CLASSES.values() for phase in phases}
+    costs = {name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"}
+    hidden = sum(max(0.0, steps.span_totals.get(phase, 0.0) - seconds[phase]) for phase in seconds)
+    costs["device"] += hidden
+    return costs
+
+
+def verdict(steps: Steps | None, findings: Sequence[Finding]) -> str:
+    """One sentence: what holds the run back and what to do first."""
+    if steps is None:
+        return "No training process was seen: the command never reached torch, or hotloop could not look inside."
+    name, share = _largest(steps)
+    if name == "none":
+        return "No training step was seen: nothing can be said about its speed."
+    bound = _BOUND[name].format(share=units.share(share))
+    urgent = _first(findings)
+    if urgent is None:
+        return _healthy(bound, name, steps)
+    if name == "device":
+        return f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
+    return f"{bound}. First: {_lowercase(urgent.message)}"
+
+
+def _healthy(bound: str, name: str, steps: Steps) -> str:
+    if name == "device":
+        return f"Nothing worth fixing: {_lowercase(bound)}."
+    if name == "startup":
+        return f"{bound}; training itself has nothing worth fixing."
+    return f"{bound}; no single cause worth fixing could be named."
+
+
+def _first(findings: Sequence[Finding]) -> Finding | None:
+    """What to say first: a wrong result before a slow one, then the largest cost."""
+    wrong = [f for f in findings if f.severity == "high" and f.cost_s_per_step == 0]
+    slow = [f for f in findings if f.severity != "info"]
+    return next(iter([*wrong, *slow]), None)
+
+
+def _largest(steps: Steps) -> tuple[str, float]:
+    if steps.num_steps == 0:
+        return "none", 0.0
+    startup = steps.totals.get("startup", 0.0)
+    if steps.wall_s > STARTUP_RUN_S and startup > steps.wall_s - startup:
+        return "startup", startup / steps.wall_s
+    costs = class_costs(steps)
+    name = max(costs, key=lambda key: (costs[key], key == "device"))
+    return name, min(1.0, costs[name] / steps.span_s) if steps.span_s > 0 else 0.0
+
+
+def _exposed(steps: Steps, phase: str) -> float:
+    """Seconds of a phase in the span that the device did not hide."""
+    seconds = steps.span_totals.get(phase, 0.0)
+    if phase not in _HIDEABLE or not steps.facts.get("accelerator"):
+        return seconds
+    if steps.device is not None:
+        return min(seconds, steps.device.idle_s_by_phase.get(phase, 0.0))
+    # Without a device clock: the host waiting in a synchronization is the device working.
+    return 0.0 if phase == "sync" else seconds
+
+
+def _lowercase(sentence: str) -> str:
+    """The sentence as a clause: without a capital, unless its first word is a name or a path."""
+    head = sentence.split(" ", 1)[0]
+    plain = head[:1].isupper() and head[1:].replace("-", "").islower()
+    return sentence[:1].lower() + sentence[1:] if plain else sentence

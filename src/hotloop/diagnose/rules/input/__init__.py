@@ -1,0 +1,1 @@
+"""Findings of the family ``input/``, one file each."""

@@ -1,0 +1,1 @@
+"""Findings of the family ``memory/``, one file each."""

@@ -1,0 +1,1 @@
+"""Findings of the family ``transfer/``, one file each."""

@@ -1,0 +1,1 @@
+"""Findings of the family ``trend/``, one file each."""
