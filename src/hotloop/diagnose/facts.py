@@ -62,9 +62,7 @@ def autocast_share(steps: Steps) -> float | None:
 def low_precision_weights(steps: Steps) -> bool:
     """Whether a trained module holds half-precision weights: mixed precision has nothing to add."""
     return any(
-        "float16" in str(dtype)
-        for m in trained_modules(steps)
-        for dtype in (m.get("param_dtypes") or {})
+        "float16" in str(dtype) for m in trained_modules(steps) for dtype in (m.get("param_dtypes") or {})
     )
 
 
@@ -82,7 +80,19 @@ def configured_true(steps: Steps, name: str) -> Setting | None:
 def is_on(value: Any) -> bool:
     """Whether a configured value means «on», in the spellings people use."""
     if isinstance(value, str):
-        return value.strip().lower() in {"1", "true", "yes", "on", "fp16", "bf16", "float16", "bfloat16", "16", "16-mixed", "bf16-mixed"}
+        return value.strip().lower() in {
+            "1",
+            "true",
+            "yes",
+            "on",
+            "fp16",
+            "bf16",
+            "float16",
+            "bfloat16",
+            "16",
+            "16-mixed",
+            "bf16-mixed",
+        }
     return bool(value)
 
 

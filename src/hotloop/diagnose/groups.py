@@ -1,4 +1,4 @@
-"""Sampled lines put together into causes: the lines one statement of the loop reached, or one loop of a function."""
+"""Sampled lines put together into causes: all lines that one statement of the training loop reached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, Steps
 
 #: Lines of one function this close together are one piece of work.
-_ADJACENT_LINES = 3
+_ADJACENT_LINES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +50,22 @@ class LineGroup:
 def group_lines(lines: Iterable[LineCost]) -> list[LineGroup]:
     """Groups of lines, costliest first.
 
-    A line inside a function that the loop called belongs to the calling statement. Lines of the loop itself
-    belong together when they are adjacent.
+    A line inside a function that the loop called belongs to the calling statement; where that is unknown, to
+    its function. Lines of the loop itself belong together when they are adjacent.
     """
-    called: dict[tuple[str, int], list[LineCost]] = {}
+    called: dict[tuple[str, int | str], list[LineCost]] = {}
     own: dict[tuple[str, str], list[LineCost]] = {}
     for line in lines:
-        if line.statement is not None and not _same_function(line.place, line.statement):
+        if line.statement is None:
+            called.setdefault((line.place.file, line.place.function), []).append(line)
+        elif not _same_function(line.place, line.statement):
             called.setdefault((line.statement.file, line.statement.line), []).append(line)
         else:
             own.setdefault((line.place.file, line.place.function), []).append(line)
     clusters = list(called.values())
     for members in own.values():
         clusters.extend(_adjacent(members))
-    groups = [
-        LineGroup(lines=tuple(sorted(cluster, key=lambda line: -line.seconds))) for cluster in clusters
-    ]
+    groups = [LineGroup(lines=tuple(sorted(cluster, key=lambda line: -line.seconds))) for cluster in clusters]
     return sorted(groups, key=lambda group: -group.seconds)
 
 

@@ -1,0 +1,76 @@
+"""Which sampled lines are work beside the model: Python between its phases, and Python loops inside them."""
+
+from __future__ import annotations
+
+import re
+
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup, group_lines, select
+from hotloop.diagnose.source import Loop, loops_around
+from hotloop.measure.steps import LineCost
+
+#: Lines of these roles have rules of their own.
+_OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "input"}
+
+#: Loops over the layers of a model are its structure, not a mistake.
+_STRUCTURE = re.compile(
+    r"self\b|\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
+    re.I,
+)
+_CALLS_MODULE = re.compile(r"\bself(\.\w+)+\(|\bself(\.\w+)+\[[^]]*\]\(")
+_OVER_PARAMETERS = re.compile(
+    r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
+)
+_UPDATES = re.compile(r"\.(mul_|add_|lerp_|copy_|sub_|data\b)|\*=|\+=")
+_SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.grad\b")
+
+
+def beside_the_model(evidence: Evidence) -> list[LineGroup]:
+    """Groups of lines that run between the phases of a step, costliest first."""
+    steps = evidence.steps
+    lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
+    return group_lines(lines)
+
+
+def python_in_model(evidence: Evidence) -> list[LineGroup]:
+    """Groups of interpreter-bound lines in Python loops inside forward or backward (pixels, objects, samples)."""
+    lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
+    looping = [line for line in lines if line.nature == "python" and _in_data_loop(evidence, line)]
+    by_function: dict[tuple[str, str], list[LineCost]] = {}
+    for line in looping:
+        by_function.setdefault((line.place.file, line.place.function), []).append(line)
+    groups = [LineGroup(lines=tuple(sorted(g, key=lambda x: -x.seconds))) for g in by_function.values()]
+    return sorted(groups, key=lambda group: -group.seconds)
+
+
+def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
+    """The innermost loop around a line that is not the training loop itself."""
+    loops = loops_around(evidence, line.place)
+    return next((loop for loop in loops if not _is_training_loop(evidence, line, loop)), None)
+
+
+def per_parameter(evidence: Evidence, group: LineGroup) -> str:
+    """What a group does to each parameter in turn: "update" (an average), "scan", or ""."""
+    loop = inner_loop(evidence, group.hottest)
+    if loop is None or not _OVER_PARAMETERS.search(loop.over):
+        return ""
+    if _SCANS.search(loop.text):
+        return "scan"
+    return "update" if _UPDATES.search(loop.text) else ""
+
+
+def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
+    loop = inner_loop(evidence, line)
+    if loop is None or _STRUCTURE.search(loop.over):
+        return False
+    return not _CALLS_MODULE.search(line.source)
+
+
+def _is_training_loop(evidence: Evidence, line: LineCost, loop: Loop) -> bool:
+    driven = [place for place in (evidence.steps.source_loop, line.statement) if place is not None]
+    return any(
+        place.file == line.place.file
+        and loop.line <= place.line <= loop.end_line
+        and (place.line, place.function) != (line.place.line, line.place.function)
+        for place in driven
+    )

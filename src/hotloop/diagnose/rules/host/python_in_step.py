@@ -1,0 +1,94 @@
+"""Python between or inside the phases of a step takes time that the model needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable, spot
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup, sampled_interval
+from hotloop.diagnose.python_work import beside_the_model, inner_loop, per_parameter, python_in_model
+from hotloop.findings import Finding
+from hotloop.units import duration, share
+
+ID = "host/python-in-step"
+
+#: A step with many causes is told about the largest ones.
+_MOST_FINDINGS = 3
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """The costliest pieces of the user's own code in the step, with the hottest line of each."""
+    if not measurable(evidence):
+        return
+    limits = evidence.limits
+    exposed = exposed_ratio(evidence.steps, "other")
+    beside = _worth(evidence, beside_the_model(evidence), limits.worth_fixing_ratio, exposed)
+    inside = _worth(evidence, python_in_model(evidence), limits.python_in_forward_ratio, 1.0)
+    for group in beside[:_MOST_FINDINGS]:
+        yield _finding(evidence, group, exposed, where="between the phases of the step")
+    if not evidence.on_accelerator:
+        for group in inside[:_MOST_FINDINGS]:
+            yield _finding(evidence, group, 1.0, where="inside forward or backward")
+
+
+def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: float) -> list[LineGroup]:
+    least = ratio * evidence.steps.span_s
+    enough = evidence.limits.min_samples
+    return [group for group in groups if group.seconds * exposed >= least and group.num_samples >= enough]
+
+
+def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -> Finding:
+    steps = evidence.steps
+    cost = group.seconds * exposed / steps.num_steps
+    hottest = group.hottest
+    share_of_span = share(group.seconds / steps.span_s)
+    numbers = [
+        f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
+        f"from {group.num_samples} samples",
+        f"hottest line {spot(hottest.place)} ({share(hottest.seconds / group.seconds)} of it): "
+        f"{hottest.source.strip()}",
+        f"{_NATURES[group.nature()]}" + (f", in {hottest.library}" if hottest.library else ""),
+    ]
+    if exposed < 1:
+        numbers.append(f"{share(1 - exposed)} of it is hidden behind the device and costs nothing")
+    return cause(
+        evidence,
+        ID,
+        message=f"{_subject(group)} takes {duration(cost)} of every step ({share_of_span}), {where}.",
+        advice=_advice(evidence, group),
+        numbers=numbers,
+        cost_s=cost,
+        where=hottest.place,
+        ci95=sampled_interval(cost, group.num_samples),
+        data={"nature": group.nature(), "library": hottest.library},
+    )
+
+
+_NATURES = {
+    "python": "interpreter time or many tiny calls",
+    "native": "long calls into native code",
+    "waiting": "waiting, off the CPU",
+    "unknown": "nature unknown",
+}
+
+
+def _subject(group: LineGroup) -> str:
+    name = f"{group.function}()" if group.function else "Code of the training loop"
+    return f"{name}{at(group.hottest.place)}"
+
+
+def _advice(evidence: Evidence, group: LineGroup) -> str:
+    each = per_parameter(evidence, group)
+    if each == "update":
+        return (
+            "Update all parameters in one call (torch._foreach_lerp_, torch.optim.swa_utils), "
+            "or every few steps."
+        )
+    if each == "scan":
+        return "Look at all gradients in one call (torch._foreach_norm or clip_grad_norm_), every N steps."
+    if group.nature() == "waiting":
+        return "Take the waiting out of the step: do it in a thread, less often, or not at all."
+    if inner_loop(evidence, group.hottest) is not None:
+        return "Replace the Python loop by operations on the whole tensor, or do it once before training."
+    return "Do this work less often, on whole tensors, or outside the training loop."

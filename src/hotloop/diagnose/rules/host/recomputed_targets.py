@@ -1,0 +1,74 @@
+"""Targets that depend on the batch alone are made inside the step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable, spot
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
+from hotloop.diagnose.source import function_text
+from hotloop.findings import Finding
+from hotloop.units import duration, share
+
+ID = "host/recomputed-targets"
+
+_RANDOM = re.compile(r"\brand(om|n|int|perm|n_like|_like)?\b|\.uniform|\bshuffle\b|\bchoice\b")
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Work in the step whose input is the batch and not the model: the loader could have done it."""
+    if not measurable(evidence):
+        return
+    steps, limits = evidence.steps, evidence.limits
+    lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
+    for group in group_lines(lines)[:3]:
+        exposed = exposed_ratio(steps, group.hottest.phase)
+        if group.seconds * exposed < limits.worth_fixing_ratio * steps.span_s:
+            continue
+        if group.num_samples >= limits.min_samples:
+            yield _finding(evidence, group, exposed)
+
+
+def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
+    steps = evidence.steps
+    hottest = group.hottest
+    cost = group.seconds * exposed / steps.num_steps
+    subject = (
+        f"{group.function}()"
+        if group.function and group.function != _loop_function(evidence)
+        else "Work on the batch"
+    )
+    varies = bool(_RANDOM.search(function_text(evidence, hottest.place)))
+    return cause(
+        evidence,
+        ID,
+        message=(
+            f"{subject}{at(hottest.place)} depends on the batch alone, yet the training process does it in every "
+            f"step: {duration(cost)} ({share(cost / steps.step_s)})."
+        ),
+        advice=_advice(varies),
+        numbers=[
+            f"{duration(group.seconds / steps.num_steps)} per step from {group.num_samples} samples",
+            f"hottest line {spot(hottest.place)}: {hottest.source.strip()}",
+            "nothing of it depends on the model's output or parameters",
+        ],
+        cost_s=cost,
+        where=hottest.place,
+        ci95=sampled_interval(cost, group.num_samples),
+        data={"random": varies, "nature": group.nature()},
+    )
+
+
+def _loop_function(evidence: Evidence) -> str:
+    loop = evidence.steps.source_loop
+    return loop.function if loop else ""
+
+
+def _advice(varies: bool) -> str:
+    if varies:
+        return "Move it into the dataset or collate_fn, so that loader workers do it while the model trains."
+    return (
+        "Compute it once with the data, or in the dataset so that loader workers do it; vectorize its loops."
+    )

@@ -1,0 +1,88 @@
+"""The host waits for the device inside the step, and the device then waits for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import at, cause, measurable, spot
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.source import line_text
+from hotloop.findings import Finding
+from hotloop.measure.steps import SiteCost, Steps
+from hotloop.units import duration, share
+
+ID = "host/sync-in-step"
+
+#: Phases in which an idle device is another cause's business.
+_OTHERS_IDLE = {"startup", "data_wait", "epoch_gap", "evaluation", "checkpoint"}
+
+#: The gradient scaler must know whether gradients were finite.
+_NECESSARY = (".step(", ".update(", ".unscale_(")
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Synchronizations in the step: without them the host runs ahead and the device's idle time fills."""
+    steps = evidence.steps
+    if not evidence.on_accelerator or not measurable(evidence):
+        return
+    sites = [
+        s for s in steps.sites.get("sync", ()) if s.in_step and s.seconds > 0 and not _needed(evidence, s)
+    ]
+    seconds = sum(site.seconds for site in sites)
+    idle = _idle_s(evidence, steps)
+    if not sites or idle is None:
+        return
+    saved = min(seconds, idle)
+    if steps.device is None and seconds < evidence.limits.sync_ratio * steps.span_s:
+        return
+    cost = saved / steps.num_steps
+    if cost <= 0:
+        return
+    top = sites[0]
+    yield cause(
+        evidence,
+        ID,
+        message=(
+            f"The host waits for the device in every step{at(top.place)} ({top.operation}), "
+            f"and the device then has nothing to do: {duration(cost)} per step ({share(cost / steps.step_s)})."
+        ),
+        advice="Keep values on the device and read them every N steps; branch on tensors with torch.where.",
+        numbers=[
+            *(_describe(site, steps) for site in sites[:5]),
+            f"device idle {duration(idle / steps.num_steps)} per step outside data waits",
+        ],
+        cost_s=cost,
+        where=top.place,
+        remedies=("deferred-metrics",),
+        data={"sync_s_per_step": seconds / steps.num_steps, "idle_s_per_step": idle / steps.num_steps},
+    )
+
+
+def _describe(site: SiteCost, steps: Steps) -> str:
+    place = spot(site.place) or "unknown place"
+    return (
+        f"{place}: {site.operation}, {site.count / steps.num_steps:.2g} per step, "
+        f"{duration(site.seconds / steps.num_steps)} per step"
+    )
+
+
+def _needed(evidence: Evidence, site: SiteCost) -> bool:
+    text = line_text(evidence, site.place)
+    return "scaler" in text.lower() and any(call in text for call in _NECESSARY)
+
+
+def _idle_s(evidence: Evidence, steps: Steps) -> float | None:
+    """Seconds over the span the device had nothing to do that launching ahead would have filled."""
+    if steps.device is not None:
+        return sum(s for phase, s in steps.device.idle_s_by_phase.items() if phase not in _OTHERS_IDLE)
+    busy = _busy_by_driver(evidence)
+    return None if busy is None else (1 - busy) * steps.span_s
+
+
+def _busy_by_driver(evidence: Evidence) -> float | None:
+    """The driver's utilization as a mean over the run's second half, None where it was not sampled."""
+    for name, column in evidence.recording.system.items():
+        if "gpu" in name and "util" in name and "mem" not in name and len(column) >= 4:
+            tail = [float(v) for v in column[len(column) // 2 :] if v == v]
+            return sum(tail) / len(tail) / 100 if tail else None
+    return None

@@ -1,0 +1,78 @@
+"""A viewer is served from inside the training step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import at, beyond, cause, measurable
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import sampled_interval
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import LineCost, SiteCost, Steps
+from hotloop.units import duration, share
+
+ID = "host/viewer-in-loop"
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Socket polling in the step, together with the rendering that the same statement does."""
+    steps = evidence.steps
+    if not measurable(evidence):
+        return
+    sockets = [site for site in steps.sites.get("socket", ()) if site.in_step]
+    lines = _lines_of_viewer(steps, sockets)
+    seconds = max(sum(site.seconds for site in sockets), sum(line.seconds for line in lines))
+    if seconds <= 0 or not (sockets or lines):
+        return
+    where = _where(sockets, lines)
+    cost = beyond(steps, seconds, 0.0)
+    samples = sum(line.num_samples for line in lines)
+    calls = sum(site.count for site in sockets) / steps.num_steps
+    numbers = [f"{duration(cost)} per step, {samples} samples"]
+    if sockets:
+        polled = sum(site.seconds for site in sockets)
+        numbers.append(
+            f"{calls:.1f} socket calls per step take {duration(polled / steps.num_steps)} themselves"
+        )
+    yield cause(
+        evidence,
+        ID,
+        message=(
+            f"A socket is served inside the step{at(where)}: "
+            f"{duration(cost)} of every step ({share(cost / steps.step_s)})."
+        ),
+        advice="Serve the viewer every N steps, or from another process with a copy of the parameters.",
+        numbers=numbers,
+        cost_s=cost,
+        where=where,
+        ci95=sampled_interval(cost, samples) if samples else None,
+        remedies=("viewer-interval",),
+    )
+
+
+def _lines_of_viewer(steps: Steps, sockets: list[SiteCost]) -> list[LineCost]:
+    """Lines with the viewer's role, and those reached from the statements that do the polling."""
+    viewer = [line for line in steps.lines if line.role == "viewer" and line.phase != "startup"]
+    polled = {_key(site.place) for site in sockets}
+    polled |= {_key(line.statement or line.place) for line in viewer}
+    polled.discard(None)
+    same = [
+        line
+        for line in steps.lines
+        if line.phase == "other" and line.role != "viewer" and _key(line.statement or line.place) in polled
+    ]
+    return viewer + same
+
+
+def _where(sockets: list[SiteCost], lines: list[LineCost]) -> Place | None:
+    statements: dict[Place, float] = {}
+    for line in lines:
+        place = line.statement or line.place
+        statements[place] = statements.get(place, 0.0) + line.seconds
+    if statements:
+        return max(statements, key=lambda place: statements[place])
+    return max(sockets, key=lambda site: site.seconds).place if sockets else None
+
+
+def _key(place: Place | None) -> tuple[str, int] | None:
+    return (place.file, place.line) if place else None
