@@ -1,0 +1,85 @@
+"""Runs in every Python process of an observed command: waits for torch, and otherwise stays out of the way.
+
+Does nothing where HOTLOOP_RAW is unset. The user's own sitecustomize runs as it would without us.
+"""
+
+import sys
+from os import environ
+from time import perf_counter_ns
+
+_START_NS = perf_counter_ns()
+
+
+class _TorchFinder:
+    """Wraps the loader of torch so that hotloop starts right after ``torch/__init__.py`` ran."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                _attach(spec.loader)
+                return spec
+        sys.meta_path.insert(0, self)
+        return None
+
+
+def _attach(loader):
+    execute = getattr(loader, "exec_module", None)
+    if execute is None:
+        return
+
+    def run(module):
+        del loader.exec_module  # torch.__spec__.loader is what it always was
+        start = perf_counter_ns()
+        execute(module)
+        _start_hotloop(module, start)
+
+    # The interpreter itself leaves frames of this name and file out of the traceback of a failing import.
+    hidden = {"co_filename": "<frozen importlib._bootstrap>", "co_name": "_call_with_frames_removed"}
+    run.__code__ = run.__code__.replace(**hidden)
+    try:
+        loader.exec_module = run
+    except AttributeError:
+        pass
+
+
+def _start_hotloop(torch, import_start_ns):
+    try:
+        if "hotloop" not in sys.modules:
+            from importlib.util import module_from_spec, spec_from_file_location
+
+            # Loaded from its own folder: sys.path stays what the script expects.
+            spec = spec_from_file_location("hotloop", environ["HOTLOOP_SRC"] + "/hotloop/__init__.py")
+            module = module_from_spec(spec)
+            sys.modules["hotloop"] = module
+            spec.loader.exec_module(module)
+        from hotloop.bootstrap.start import torch_imported
+
+        torch_imported(torch, _START_NS, import_start_ns)
+    except Exception as error:  # whatever is wrong with hotloop, the script goes on
+        print(f"hotloop: not observing this process: {type(error).__name__}: {error}", file=sys.__stderr__)
+
+
+def _run_users_own():
+    """Find the sitecustomize that ours hides, and run it under its own name."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+    from os.path import abspath, dirname
+
+    own = dirname(abspath(__file__))
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if abspath(path) != own])
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+if environ.get("HOTLOOP_RAW"):
+    if "torch" not in sys.modules:
+        sys.meta_path.insert(0, _TorchFinder())
+_run_users_own()

@@ -1,0 +1,125 @@
+"""The registry of everything hotloop patched: one way in, one way out, one broad ``except``."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from hotloop.hooks.imports import AfterImport
+from hotloop.hooks.wrapping import Begin, End, make_around
+
+#: ``report(observer, error)``: told once per observer that failed.
+Report = Callable[[str, BaseException], None]
+
+_MISSING = object()
+
+
+class Switch:
+    """Whether an observer still observes. ``owner`` is shared: the thread that is recorded, 0 for none."""
+
+    __slots__ = ("name", "off")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.off = False
+
+
+class Hooks:
+    """Patches, import callbacks and guards, all undone by ``undo``.
+
+    ``owner`` holds the ident of the recorded thread in ``owner[0]``; wrappers made by ``around`` observe only there.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.owner: list[int] = [0]
+        self.imports = AfterImport()
+        self._report = report
+        self._switches: dict[str, Switch] = {}
+        self._patched: list[tuple[Any, str, Any, Any]] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def switch(self, observer: str) -> Switch:
+        """The switch of an observer, by name."""
+        found = self._switches.get(observer)
+        if found is None:
+            found = self._switches[observer] = Switch(observer)
+        return found
+
+    def failed(self, switch: Switch, error: BaseException) -> None:
+        """Switch an observer off because of an error of its own, and say so once."""
+        if not switch.off:
+            switch.off = True
+            self._report(switch.name, error)
+
+    def guard(self, observer: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A callable that never raises: its first error switches the observer off, then it returns None."""
+        switch = self.switch(observer)
+        failed = self.failed
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if switch.off:
+                return None
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:  # the one broad except: nothing of ours may reach the user's script
+                failed(switch, error)
+                return None
+
+        return guarded
+
+    def patch(self, owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> bool:
+        """Replace ``owner.name`` by ``make_wrapper(original)``; False where there is no such name.
+
+        A static or class method reaches ``make_wrapper`` as the plain function and stays what it was.
+        """
+        own = vars(owner).get(name, _MISSING)
+        original = own if own is not _MISSING else getattr(owner, name, _MISSING)
+        if original is _MISSING:
+            return False
+        wrapper: Any
+        if isinstance(original, (staticmethod, classmethod)):
+            wrapper = type(original)(make_wrapper(original.__func__))
+        elif own is _MISSING and isinstance(owner, type) and isinstance(original, types.MethodType):
+            return False  # an inherited class method: patch the class that defines it
+        else:
+            wrapper = make_wrapper(original)
+        setattr(owner, name, wrapper)
+        self._patched.append((owner, name, own, wrapper))
+        return True
+
+    def around(self, owner: Any, name: str, observer: str, begin: Begin, end: End) -> bool:
+        """Observe the calls of ``owner.name`` made by the recorded thread (see ``wrapping``)."""
+        switch = self.switch(observer)
+        return self.patch(
+            owner, name, lambda original: make_around(original, self.owner, switch, begin, end, self.failed)
+        )
+
+    def on_import(self, module: str, callback: Callable[[Any], None], observer: str = "") -> None:
+        """Call ``callback(module)``, guarded, right after the module's import, or now."""
+        self.imports.add(module, self.guard(observer or module, callback))
+
+    def at_undo(self, function: Callable[[], None]) -> None:
+        """Have ``undo`` call this too: for hooks torch or Python registers itself."""
+        self._undo.append(function)
+
+    def undo(self) -> None:
+        """Put the identical objects back, newest patch first.
+
+        A place that somebody else patched after us keeps their patch; ours below it passes everything through.
+        """
+        self.owner[0] = 0
+        for switch in self._switches.values():
+            switch.off = True
+        self.imports.remove()
+        for function in reversed(self._undo):
+            function()
+        self._undo.clear()
+        for owner, name, own, wrapper in reversed(self._patched):
+            if vars(owner).get(name) is not wrapper:
+                continue
+            if own is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
+        self._patched.clear()

@@ -1,0 +1,100 @@
+"""Making wrappers that torch.compile does not notice.
+
+Dynamo decides by the file of a code object whether to trace into it. A wrapper compiled under the file name of
+the function it wraps is skipped or inlined as that function would be, so frames, graphs and graph breaks stay what
+they are. The first thing every wrapper asks is whether it is being compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotloop.hooks.registry import Switch
+
+#: ``begin(args, kwargs, frame)``: before the call; ``frame`` is the caller's. What it returns is handed to ``end``;
+#: None leaves this call unobserved.
+Begin = Callable[[tuple[Any, ...], dict[str, Any], FrameType], Any]
+#: ``end(token, start, stop, result)``: after the call (nanoseconds); ``result`` is None where it raised.
+End = Callable[[Any, int, int, Any], None]
+
+_AROUND = """
+def {name}(*args, **kwargs):
+    if is_compiling() or get_ident() != owner[0] or switch.off:
+        return original(*args, **kwargs)
+    try:
+        token = begin(args, kwargs, getframe(1))
+    except Exception as error:
+        token = None
+        failed(switch, error)
+    if token is None:
+        return original(*args, **kwargs)
+    result = None
+    start = now()
+    try:
+        result = original(*args, **kwargs)
+        return result
+    finally:
+        stop = now()
+        try:
+            end(token, start, stop, result)
+        except Exception as error:
+            failed(switch, error)
+"""
+
+
+def make_around(
+    original: Any,
+    owner: list[int],
+    switch: Switch,
+    begin: Begin,
+    end: End,
+    failed: Callable[[Switch, BaseException], None],
+) -> Any:
+    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``."""
+    return compile_beside(
+        original, _AROUND, owner=owner, switch=switch, begin=begin, end=end, failed=failed, now=perf_counter_ns
+    )
+
+
+def compile_beside(original: Any, source: str, **names: Any) -> Any:
+    """The function in ``source`` (its name written ``{name}``), compiled under the file name of ``original``.
+
+    Its globals are ``names`` besides ``original``, ``is_compiling``, ``get_ident`` and ``getframe``. It carries the
+    name, documentation and signature of ``original``.
+    """
+    plain = getattr(original, "__name__", "")
+    name = plain if plain.isidentifier() else "wrapper"
+    # C functions have no code: torch's own tensor methods live beside torch/_tensor.py.
+    code = getattr(original, "__code__", None)
+    filename = code.co_filename if code is not None else _tensor_file()
+    namespace: dict[str, Any] = {
+        "__name__": getattr(original, "__module__", None) or "torch",
+        "original": original,
+        "is_compiling": _is_compiling(),
+        "get_ident": get_ident,
+        "getframe": sys._getframe,
+        **names,
+    }
+    exec(compile(source.replace("{name}", name), filename, "exec"), namespace)  # noqa: S102
+    return functools.update_wrapper(namespace[name], original)
+
+
+def _never() -> bool:
+    return False
+
+
+def _is_compiling() -> Callable[[], bool]:
+    compiler = getattr(sys.modules.get("torch"), "compiler", None)
+    return getattr(compiler, "is_compiling", None) or _never
+
+
+def _tensor_file() -> str:
+    module = sys.modules.get("torch._tensor")
+    return getattr(module, "__file__", None) or "<hotloop>"

@@ -1,0 +1,27 @@
+"""One file per thing observed; each has ``install(probe)``. This tuple is the only place that lists them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Modules below ``hotloop.probe``, in the order they are installed. The sampler comes first: start-up counts.
+OBSERVERS: Final = (
+    "sampler",
+    "observers.loaders",
+    "observers.workers",
+    "observers.modules",
+    "observers.autograd",
+    "observers.optimizers",
+    "observers.transfers",
+    "observers.collectives",
+    "observers.checkpoints",
+    "observers.logs",
+    "observers.sockets",
+    "observers.memory",
+    "observers.settings",
+    "observers.configs",
+    "observers.window",
+    "observers.unread",
+    "observers.compiling",
+    "observers.device",
+)

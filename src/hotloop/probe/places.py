@@ -1,0 +1,223 @@
+"""Where in the user's source something happened: call sites and stacks, interned and written once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from hotloop.record.rows import U16_MAX
+
+#: Bounds on memory: a script that keeps generating code must not make the probe grow.
+_MAX_CODES: Final = 50_000
+_MAX_STACKS: Final = 20_000
+_MAX_LIBRARY: Final = 6
+
+#: A frame as notes carry it: file, line, function, first line of the function.
+Frame = tuple[str, int, str, int]
+Note = Callable[..., None]
+
+
+class UserCode:
+    """Tells the user's code from the code of installed packages, the standard library and hotloop."""
+
+    def __init__(self, torch_folder: str) -> None:
+        self._cwd = _cwd()
+        self._known: dict[int, tuple[CodeType, bool]] = {}
+        self._files: dict[str, bool] = {}
+        self._command_line = sys.argv[:1] == ["-c"]
+        library = {os.path.dirname(os.__file__), torch_folder, _own_folder()}  # noqa: PTH120
+        for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix):
+            library.update(os.path.join(prefix, name) for name in ("lib", "lib64"))  # noqa: PTH118
+        library |= {os.path.realpath(folder) for folder in library}
+        self._library = tuple(sorted(folder + os.sep for folder in library))
+        self._package = _running_package()
+
+    def __call__(self, code: CodeType) -> bool:
+        """Whether this code is the user's."""
+        found = self._known.get(id(code))
+        if found is not None and found[0] is code:
+            return found[1]
+        if len(self._known) >= _MAX_CODES:
+            self._known.clear()
+        user = self.file(code.co_filename)
+        self._known[id(code)] = (code, user)  # held, so that its id is not given to another
+        return user
+
+    def file(self, filename: str) -> bool:
+        """Whether a source file is the user's."""
+        found = self._files.get(filename)
+        if found is None:
+            if len(self._files) >= _MAX_CODES:
+                self._files.clear()
+            found = self._files[filename] = self._judge(filename)
+        return found
+
+    def path(self, filename: str) -> str:
+        """The file name made absolute (against the directory the process started in)."""
+        if filename.startswith("<"):
+            return filename
+        return os.path.normpath(os.path.join(self._cwd, filename))  # noqa: PTH118
+
+    def _judge(self, filename: str) -> bool:
+        if filename.startswith("<"):
+            return filename.startswith(("<ipython", "<stdin>")) or (filename == "<string>" and self._command_line)
+        path = self.path(filename)
+        if self._package and path.startswith(self._package):
+            return True
+        if "/site-packages/" in path or "/dist-packages/" in path or "/torchinductor_" in path:
+            return False
+        return not path.startswith(self._library)
+
+
+class Places:
+    """Interns call sites and stacks; an id is 0 where there is no user frame or the table is full."""
+
+    def __init__(self, user: UserCode, note: Note) -> None:
+        self._user = user
+        self._note = note
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget every id: another process writes its own notes."""
+        self._sites: dict[tuple[int, int], int] = {}
+        self._held: dict[int, CodeType] = {}
+        self._num_sites = 0
+        self._stacks: dict[tuple[Any, ...], int] = {}
+        self._contents: dict[tuple[Any, ...], int] = {}
+        self.files: set[str] = set()
+
+    def site(self, frame: FrameType | None) -> int:
+        """The id of the innermost user frame at or above ``frame``."""
+        user = self._user
+        while frame is not None:
+            code = frame.f_code
+            if user(code):
+                key = (id(code), frame.f_lasti)
+                found = self._sites.get(key)
+                return self._new_site(key, frame) if found is None else found
+            frame = frame.f_back
+        return 0
+
+    def user_frame(self, frame: FrameType | None) -> FrameType | None:
+        """The innermost user frame at or above ``frame``."""
+        while frame is not None and not self._user(frame.f_code):
+            frame = frame.f_back
+        return frame
+
+    def stack(self, frame: FrameType | None) -> int:
+        """The id of the whole stack at ``frame``: user frames, and the library frames below the last of them."""
+        codes = []
+        key: list[int] = []
+        while frame is not None:
+            code = frame.f_code
+            codes.append((code, frame.f_lineno))
+            key += (id(code), frame.f_lasti)
+            frame = frame.f_back
+        found = self._stacks.get(tuple(key))
+        return self._new_stack(tuple(key), codes) if found is None else found
+
+    def _new_site(self, key: tuple[int, int], frame: FrameType) -> int:
+        code = frame.f_code
+        if self._num_sites >= U16_MAX - 1:
+            return 0
+        self._num_sites += 1
+        self._held[key[0]] = code
+        self._sites[key] = self._num_sites
+        line, end_line, col, end_col = _position(code, frame.f_lasti)
+        stack = []
+        above: FrameType | None = frame
+        while above is not None:
+            if self._user(above.f_code):
+                stack.append(self._frame(above.f_code, above.f_lineno))
+            above = above.f_back
+        self._note(
+            "site",
+            id=self._num_sites,
+            file=self._user.path(code.co_filename),
+            line=line or frame.f_lineno,
+            end_line=end_line,
+            col=col,
+            end_col=end_col,
+            func=code.co_qualname,
+            func_line=code.co_firstlineno,
+            stack=stack[::-1],
+        )
+        return self._num_sites
+
+    def _new_stack(self, key: tuple[int, ...], codes: list[tuple[CodeType, int]]) -> int:
+        user = []
+        library: list[str] = []
+        for code, line in codes:  # innermost first
+            if self._user(code):
+                user.append(self._frame(code, line))
+            elif not user:
+                library.append(_library_name(code))
+        content = (tuple(user), tuple(library[-_MAX_LIBRARY:]))
+        found = self._contents.get(content, 0)
+        if not found:
+            if len(self._contents) >= _MAX_STACKS:
+                return 0
+            found = self._contents[content] = len(self._contents) + 1
+            self._note("stack", id=found, frames=user[::-1], library=library[-_MAX_LIBRARY:][::-1])
+        if len(self._stacks) >= _MAX_STACKS:
+            self._stacks.clear()
+            self._held.clear()
+            self._sites.clear()  # their code objects are no longer held
+        for code, _ in codes:
+            self._held[id(code)] = code
+        self._stacks[key] = found
+        return found
+
+    def _frame(self, code: CodeType, line: int) -> Frame:
+        file = self._user.path(code.co_filename)
+        self.files.add(file)
+        return (file, line or code.co_firstlineno, code.co_qualname, code.co_firstlineno)
+
+
+def _position(code: CodeType, lasti: int) -> tuple[int | None, int | None, int | None, int | None]:
+    for index, position in enumerate(code.co_positions()):
+        if index == lasti // 2:
+            return position
+    return (None, None, None, None)
+
+
+def _library_name(code: CodeType) -> str:
+    """``package.module:function`` out of a file name: the frame's globals are not at hand for interned code."""
+    path = code.co_filename
+    for marker in ("/site-packages/", "/dist-packages/"):
+        if marker in path:
+            path = path.split(marker)[-1]
+            break
+    else:
+        path = path.replace("<frozen ", "").rstrip(">")
+        stdlib = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
+        path = path[len(stdlib) :] if path.startswith(stdlib) else os.path.basename(path)  # noqa: PTH119
+    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"{module}:{code.co_qualname}"
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:  # the directory was removed under the process
+        return "/"
+
+
+def _own_folder() -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+
+
+def _running_package() -> str:
+    """The folder of an installed package that is run with ``python -m package``: then it is the user's code."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    name = getattr(spec, "name", None) or ""
+    top = name.partition(".")[0]
+    if not top or top in ("torch", "accelerate", "lightning", "deepspeed", "pytest", "__main__", "runpy"):
+        return ""
+    module = sys.modules.get(top)
+    file = getattr(module, "__file__", None) or ""
+    folder = os.path.dirname(file)  # noqa: PTH120
+    return folder + os.sep if "/site-packages/" in folder and file.endswith("__init__.py") else ""

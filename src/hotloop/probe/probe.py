@@ -1,0 +1,183 @@
+"""The probe: what every observer shares inside one observed process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+from hotloop.clock import now_ns
+from hotloop.hooks.registry import Hooks
+from hotloop.probe import process
+from hotloop.probe.places import Places, UserCode
+from hotloop.record.writer import Writer
+
+#: Slow housekeeping (``every_second``) runs at step ends, at most this often.
+_TICK_NS = 1_000_000_000
+
+
+class Window(Protocol):
+    """Takes over the calls of inner modules for a few steps (the module window)."""
+
+    def call(self, module: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call ``original(module, *args, **kwargs)`` and time it."""
+
+
+class Probe:
+    """One process under observation.
+
+    ``emit(kind, start, dur, value, site, obj, extra, flags)`` appends a row, ``note(type, **fields)`` a note,
+    ``site(frame)`` and ``stack(frame)`` give ids. ``steps`` counts steps as the probe sees them while they happen
+    (measuring is done offline), ``updates`` optimizer updates. All of it keeps working after a fork.
+    """
+
+    def __init__(self, torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) -> None:
+        self.torch = torch
+        self.raw_dir = raw_dir
+        self.start_ns = start_ns
+        self.import_start_ns = import_start_ns
+        self.role = "main"
+        self.worker: dict[str, Any] = {}  # what a worker adds to its process note
+        self.parent_main_pid: int | None = process.parent_main_pid()
+        self.rank = process.rank()
+        self.hooks = Hooks(self._observer_failed)
+        self.main_thread = get_ident()
+        self.hooks.owner[0] = self.main_thread
+        self.window: Window | None = None
+        self.steps = 0
+        self.updates = 0
+        self.backwards = 0
+        self.training_started = False  # a first backward was seen
+        self.finished = False
+        self.facts: dict[str, Any] = {}  # small observations that notes at exit carry
+        self._next_tick = 0
+        self._on_update: list[Callable[[], None]] = []
+        self._on_second: list[Callable[[], None]] = []
+        self._on_exit: list[Callable[[], None]] = []
+        self._on_fork: list[Callable[[], None]] = []
+        self._sources: set[str] = set()
+        eager = not process.is_multiprocessing_child()
+        self.writer = Writer(raw_dir, os.getpid(), start_ns, eager=eager, on_open=self._opened)
+        self.emit = self.writer.row
+        self.note = self.writer.note
+        self.is_user = UserCode(os.path.dirname(torch.__file__))  # noqa: PTH120
+        self.places = Places(self.is_user, self.note)
+        self.site = self.places.site
+        self.stack = self.places.stack
+
+    @property
+    def owner(self) -> int:
+        """Ident of the recorded thread; 0 when nothing is recorded."""
+        return self.hooks.owner[0]
+
+    @owner.setter
+    def owner(self, ident: int) -> None:
+        self.hooks.owner[0] = ident
+
+    def user_frame(self, frame: FrameType | None) -> FrameType | None:
+        """The innermost user frame at or above ``frame``."""
+        return self.places.user_frame(frame)
+
+    # -- callbacks: each is guarded under the name of its observer ------------------------------------------
+
+    def on_update(self, observer: str, function: Callable[[], None]) -> None:
+        """Call at the end of every outermost ``Optimizer.step`` of the recorded thread, after its row."""
+        self._on_update.append(self.hooks.guard(observer, function))
+
+    def on_second(self, observer: str, function: Callable[[], None]) -> None:
+        """Call at the end of an update (or of a backward, where nothing updates), at most once a second."""
+        self._on_second.append(self.hooks.guard(observer, function))
+
+    def on_exit(self, observer: str, function: Callable[[], None]) -> None:
+        """Call when the interpreter exits, before the files are closed; also in workers that exit orderly."""
+        self._on_exit.append(self.hooks.guard(observer, function))
+
+    def on_fork(self, observer: str, function: Callable[[], None]) -> None:
+        """Call in a forked child, right after the fork. Keep it small: most children do nothing of interest."""
+        self._on_fork.append(self.hooks.guard(observer, function))
+
+    def updated(self) -> None:
+        """An outermost optimizer step ended (called by the observer of optimizers)."""
+        self.updates += 1
+        for function in self._on_update:
+            function()
+        self.tick()
+
+    def tick(self) -> None:
+        """Do the slow housekeeping, if it is due."""
+        now = now_ns()
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_NS
+            for function in self._on_second:
+                function()
+
+    # -- processes ----------------------------------------------------------------------------------------
+
+    def become_worker(self, **fields: Any) -> None:
+        """This process is a DataLoader worker; ``fields`` (worker, loader ...) join its process note."""
+        self.role = "worker"
+        self.worker = fields
+        self.owner = get_ident()
+
+    def after_fork(self) -> None:
+        """In a forked child: another process, with files of its own as soon as it does something of interest."""
+        parent = self.writer.pid
+        self.parent_main_pid = parent if self.role != "helper" else self.parent_main_pid
+        self.start_ns = now_ns()
+        self.writer.restart(os.getpid(), self.start_ns, eager=False)
+        self.places.restart()
+        self._sources.clear()
+        self.owner = self.main_thread = get_ident()
+        self.role = "main"
+        self.window = None
+        self.steps = self.updates = self.backwards = 0
+        self.training_started = self.finished = False
+        self.facts.clear()
+        for function in self._on_fork:
+            function()
+
+    def finish(self, reason: str = "exit") -> None:
+        """Write what is known only at the end, and close the files."""
+        if self.finished:
+            return
+        self.finished = True
+        if not self.writer.opened:
+            self.writer.close()
+            return
+        for function in self._on_exit:
+            function()
+        self.write_sources()
+        error = getattr(sys, "last_type", None)
+        self.note(
+            "exit",
+            reason="exception" if error is not None else self.facts.get("exit_reason", reason),
+            exception=getattr(error, "__name__", None),
+            steps=self.steps,
+            updates=self.updates,
+            **process.seed_facts(self.torch),
+        )
+        self.owner = 0
+        self.writer.close()
+
+    def write_sources(self) -> None:
+        """Write the text of the user's files seen so far, each once."""
+        for file in sorted(self.places.files - self._sources):
+            self._sources.add(file)
+            text = process.source_text(file)
+            if text is not None:
+                self.note("source", file=file, sha256=text[1], text=text[0])
+
+    def _opened(self) -> None:
+        """The writer is about to write its first note."""
+        self.note("process", **process.facts(self))
+        process.at_multiprocessing_exit(self.finish)
+
+    def _observer_failed(self, observer: str, error: BaseException) -> None:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+        self.note("disabled", observer=observer, error=f"{type(error).__name__}: {error}", place=where)

@@ -1,0 +1,127 @@
+"""What a process is: its rank, its parent, its environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.record.rows import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+_ENV_PREFIXES: Final = (
+    "OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "NUMEXPR_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32", "NCCL_",
+    "GLOO_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "ACCELERATE_", "SLURM_NTASKS", "SLURM_CPUS", "SLURM_PROCID",
+)  # fmt: skip
+_ENV_NAMES: Final = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "PYTHONHASHSEED", "MALLOC_ARENA_MAX", "LD_PRELOAD", "TOKENIZERS_PARALLELISM",
+)  # fmt: skip
+#: The pid of the nearest observed process that is no helper; spawned and forkserver children read it.
+MAIN_PID: Final = "HOTLOOP_MAIN_PID"
+_MAX_SOURCE: Final = 400_000
+
+
+def is_helper() -> bool:
+    """Whether this is a server process of multiprocessing (forkserver, resource tracker)."""
+    return any("multiprocessing.forkserver" in part or "resource_tracker" in part for part in sys.orig_argv)
+
+
+def is_multiprocessing_child() -> bool:
+    """Whether multiprocessing started this process with a new interpreter (spawn), or it is its server."""
+    return "--multiprocessing-fork" in sys.orig_argv or is_helper()
+
+
+def parent_main_pid() -> int | None:
+    """The observed process that a spawned child belongs to; None for a process started in its own right."""
+    if not is_multiprocessing_child():
+        return None
+    value = os.environ.get(MAIN_PID, "")
+    return int(value) if value.isdigit() else os.getppid()
+
+
+def rank() -> int:
+    """The global rank from the environment, 0 where there is none."""
+    return _env_int("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK") or 0
+
+
+def facts(probe: Probe) -> dict[str, Any]:
+    """The fields of the ``process`` note."""
+    torch = probe.torch
+    distributed = getattr(torch, "distributed", None)
+    rank_now, world = probe.rank, _env_int("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank_now, world = distributed.get_rank(), distributed.get_world_size()
+    return {
+        "schema": SCHEMA_VERSION,
+        "pid": os.getpid(),
+        "ppid": os.getppid(),
+        "parent_main_pid": probe.parent_main_pid,
+        "role": probe.role,
+        "rank": rank_now,
+        "local_rank": _env_int("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        "world_size": world,
+        "start_ns": probe.start_ns,
+        "argv": list(getattr(sys, "argv", [])),
+        "orig_argv": list(sys.orig_argv),
+        "executable": sys.executable,
+        "cwd": _cwd(),
+        "python": sys.version.split()[0],
+        "env": {k: v for k, v in os.environ.items() if k in _ENV_NAMES or k.startswith(_ENV_PREFIXES)},
+        "start_method": _start_method(),
+        **probe.worker,
+    }
+
+
+def seed_facts(torch: Any) -> dict[str, Any]:
+    """Seeds as they are at exit; reads, never draws."""
+    return {"torch_seed": torch.initial_seed()}
+
+
+def source_text(file: str) -> tuple[str, str] | None:
+    """The text of a source file and its SHA-256; None where it cannot be read or is too large."""
+    from hashlib import sha256
+
+    try:
+        if os.path.getsize(file) > _MAX_SOURCE:  # noqa: PTH202
+            return None
+        with open(file, "rb") as stream:  # noqa: PTH123
+            data = stream.read()
+    except (OSError, ValueError):
+        return None
+    return data.decode("utf-8", "replace"), sha256(data).hexdigest()
+
+
+def at_multiprocessing_exit(function: Callable[[], None]) -> None:
+    """Have ``function`` called when a child of multiprocessing ends; those do not run ``atexit``."""
+    module = sys.modules.get("multiprocessing.process")
+    if module is None or module.parent_process() is None:
+        return
+    from multiprocessing.util import Finalize
+
+    Finalize(None, function, exitpriority=-1000)
+
+
+def _env_int(*names: str) -> int | None:
+    for name in names:
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def _start_method() -> str | None:
+    context = sys.modules.get("multiprocessing.context")
+    default = getattr(context, "_default_context", None)
+    actual = getattr(default, "_actual_context", None)
+    return getattr(actual, "_name", None)
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return ""

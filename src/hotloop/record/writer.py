@@ -1,0 +1,226 @@
+"""The writing half of the raw files. Standard library only; runs in the user's process.
+
+Rows go into a shared mapping of space that was reserved before, so a row costs no system call, survives SIGKILL,
+and a full disk is an ``OSError`` here and never a SIGBUS. Any failure switches the writer off and says so once.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, Final
+
+from hotloop.record.rows import LONG, ROW, U16_MAX, U32_MAX
+
+#: Rows are reserved in pieces of this many bytes, a multiple of both the row and the page: 252 KiB or, where
+#: pages are larger than 4 KiB, 384 KiB or more.
+CHUNK: Final = 12288 * 21 if mmap.ALLOCATIONGRANULARITY == 4096 else 6 * mmap.ALLOCATIONGRANULARITY
+#: Notes that may wait for the file of a process that has not shown what it is.
+_MAX_WAITING: Final = 256
+
+_pack_into = ROW.pack_into
+_SIZE: Final = ROW.size
+
+
+class Writer:
+    """Writes ``PID-STARTNS.rows`` and ``PID-STARTNS.notes`` in a folder; never raises.
+
+    Nothing is created before the first row, or the first note of an ``eager`` writer: a forked child that does
+    nothing of interest leaves no file. ``on_open`` runs once per process, just before its first note is written.
+    """
+
+    def __init__(
+        self,
+        raw_dir: str,
+        pid: int,
+        start_ns: int,
+        *,
+        eager: bool = True,
+        on_open: Callable[[], None] | None = None,
+    ) -> None:
+        self._folder = raw_dir
+        self._rows_fd = self._notes_fd = -1
+        self.on_open = on_open
+        self.restart(pid, start_ns, eager=eager)
+
+    def restart(self, pid: int, start_ns: int, *, eager: bool) -> None:
+        """Begin again as another process: after a fork the child must not touch its parent's files."""
+        for fd in (self._rows_fd, self._notes_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.pid = pid
+        self._stem = os.path.join(self._folder, f"{pid}-{start_ns}")  # noqa: PTH118
+        self._window: mmap.mmap | None = None
+        self._offset = CHUNK  # inside the window
+        self._base = 0  # of the next window inside the file
+        self._rows_fd = -1
+        self._notes_fd = -1
+        self._waiting: list[tuple[int, str, dict[str, Any]]] = []
+        self._rolling = False
+        self.eager = eager
+        self.opened = False
+        self.off = False
+
+    def row(
+        self,
+        kind: int,
+        start: int,
+        dur: int,
+        value: int = 0,
+        site: int = 0,
+        obj: int = 0,
+        extra: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Append one row; ``start`` and ``dur`` in nanoseconds. Numbers out of range saturate."""
+        # No call lies between reading the offset and moving it on: neither a signal handler nor a thread
+        # that writes its own row can get the same place.
+        window = self._window
+        offset = self._offset
+        if offset >= CHUNK or window is None:
+            if not self._roll():
+                return
+            window = self._window
+            offset = self._offset
+            if window is None or offset >= CHUNK:
+                return
+        self._offset = offset + _SIZE
+        if 0 <= dur <= U32_MAX:
+            try:
+                _pack_into(window, offset, start, dur, value, site, obj, extra, flags, kind)
+            except struct.error:
+                _pack_saturated(window, offset, start, dur, value, site, obj, extra, flags, kind)
+        else:
+            _pack_saturated(window, offset, start, dur, value, site, obj, extra, flags, kind)
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """Append one note, stamped now. Values that JSON does not know are written as their ``str``."""
+        if self.off:
+            return
+        now = perf_counter_ns()
+        if not self.opened:
+            if not self.eager:
+                if len(self._waiting) < _MAX_WAITING:
+                    self._waiting.append((now, kind, fields))
+                return
+            self.open()
+        self._write_note(now, kind, fields)
+
+    def open(self) -> None:
+        """Create the note file now and write what waited for it."""
+        if self.opened or self.off:
+            return
+        self.opened = True
+        waiting, self._waiting = self._waiting, []
+        if self.on_open is not None:
+            self.on_open()
+        for at, kind, fields in waiting:
+            self._write_note(at, kind, fields)
+
+    def close(self) -> None:
+        """Give back the reserved space behind the last row. Rows written later are lost."""
+        fd, window = self._rows_fd, self._window
+        used = self._base - CHUNK + self._offset
+        self.off = True
+        self._window, self._rows_fd, self._offset = None, -1, CHUNK
+        try:
+            if fd >= 0:
+                if window is not None:
+                    window.close()
+                os.ftruncate(fd, max(used, 0))
+                os.close(fd)
+            if self._notes_fd >= 0:
+                os.close(self._notes_fd)
+                self._notes_fd = -1
+        except (OSError, BufferError):
+            pass  # the readers ignore zero rows behind the last one
+
+    def _roll(self) -> bool:
+        """Map the next reserved piece of the file."""
+        if self.off or self._rolling:  # rolling: a signal handler came in between; its row is dropped
+            return False
+        self._rolling = True
+        try:
+            self.open()
+            if self._rows_fd < 0:
+                self._rows_fd = self._create(".rows")
+            os.posix_fallocate(self._rows_fd, self._base, CHUNK)
+            self._window = mmap.mmap(self._rows_fd, CHUNK, offset=self._base)
+            self._base += CHUNK
+            self._offset = 0
+        except (OSError, ValueError) as error:
+            self._switch_off(error)
+            return False
+        finally:
+            self._rolling = False
+        return True
+
+    def _create(self, suffix: str) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if suffix == ".notes" else 0)
+        return os.open(self._stem + suffix, flags, 0o644)
+
+    def _write_note(self, at: int, kind: str, fields: dict[str, Any]) -> None:
+        import json
+
+        try:
+            line = json.dumps({"note": kind, "t": at, **fields}, default=str, separators=(",", ":"))
+        except (TypeError, ValueError, RecursionError) as error:  # keys that are no strings, cycles
+            line = json.dumps({"note": "warning", "t": at, "text": f"a note of type {kind} was lost: {error}"})
+        try:
+            if self._notes_fd < 0:
+                self._notes_fd = self._create(".notes")
+            data = line.encode("utf-8", "surrogatepass") + b"\n"
+            if os.write(self._notes_fd, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._switch_off(error)
+
+    def _switch_off(self, error: Exception) -> None:
+        if self.off:
+            return
+        self.off = True
+        self._window, self._offset = None, CHUNK
+        message = f"hotloop: recording of process {self.pid} stops here: {error}. The run goes on.\n"
+        try:
+            sys.__stderr__.write(message)  # type: ignore[union-attr]
+        except (AttributeError, OSError, ValueError):
+            pass
+
+
+def _pack_saturated(
+    window: mmap.mmap,
+    offset: int,
+    start: int,
+    dur: int,
+    value: int,
+    site: int,
+    obj: int,
+    extra: int,
+    flags: int,
+    kind: int,
+) -> None:
+    """Write a row whose numbers do not fit as they are."""
+    dur = max(int(dur), 0)
+    if dur > U32_MAX:
+        dur, flags = dur // 1000, flags | LONG
+    _pack_into(
+        window,
+        offset,
+        max(int(start), 0),
+        min(dur, U32_MAX),
+        _limit(value, U32_MAX),
+        _limit(site, U16_MAX),
+        _limit(obj, U16_MAX),
+        _limit(extra, U16_MAX),
+        flags & 0xFF,
+        kind & 0xFF,
+    )
+
+
+def _limit(value: int, top: int) -> int:
+    return min(max(int(value), 0), top)
