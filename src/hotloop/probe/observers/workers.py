@@ -1,0 +1,286 @@
+"""Making batches: the dataset fetchers, in DataLoader workers and in the main process.
+
+torch calls one method per batch. Where its body is the one known below, it is repeated with a clock between the
+samples; any other body runs as it is and only the batch is timed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.clock import now_ns
+from hotloop.probe import batches, sampler
+from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+#: The batch's bytes are counted for this many batches of a process, then for every ``BYTES_EVERY``-th.
+BYTES_FIRST: Final = 8
+BYTES_EVERY: Final = 16
+STAT_EVERY_NS: Final = 1_000_000_000
+
+#: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do not count.
+KNOWN_BODIES: Final = '''
+class _MapDatasetFetcher:
+    def fetch(self, possibly_batched_index):
+        if self.auto_collation:
+            if hasattr(self.dataset, "__getitems__") and self.dataset.__getitems__:
+                data = self.dataset.__getitems__(possibly_batched_index)
+            else:
+                data = [self.dataset[idx] for idx in possibly_batched_index]
+        else:
+            data = self.dataset[possibly_batched_index]
+        return self.collate_fn(data)
+
+
+class _IterableDatasetFetcher:
+    def fetch(self, possibly_batched_index):
+        if self.ended:
+            raise StopIteration
+
+        if self.auto_collation:
+            data = []
+            for _ in possibly_batched_index:
+                try:
+                    data.append(next(self.dataset_iter))
+                except StopIteration:
+                    self.ended = True
+                    break
+            if len(data) == 0 or (self.drop_last and len(data) < len(possibly_batched_index)):
+                raise StopIteration
+        else:
+            data = next(self.dataset_iter)
+        return self.collate_fn(data)
+'''
+
+Fetch = Callable[[Any, Any], Any]
+
+
+class Maker:
+    """The batches this process makes: their rows, and the worker's own statistics."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._pid = 0
+        self._thread = 0
+        self._worker = 0  # worker id + 1; 0: this is no worker
+        self._count = 0
+        self._next_stat = 0
+        self._busy = False
+        guard = probe.hooks.guard
+        self.ready = guard("workers", self._ready)
+        self.done = guard("workers", self._done)
+        self.emit = guard("workers", self._emit)
+
+    def wrap(self, original: Fetch, timed: Callable[[Maker, Any, Any], Any] | None) -> Fetch:
+        """The fetch method that is put in place of ``original``."""
+        body = timed or (lambda maker, fetcher, index: maker.whole(original, fetcher, index))
+
+        def fetch(self_: Any, possibly_batched_index: Any) -> Any:
+            if not self.ready():
+                return original(self_, possibly_batched_index)
+            try:
+                return body(self, self_, possibly_batched_index)
+            finally:
+                self.done()
+
+        return fetch
+
+    def _ready(self) -> bool:
+        """Whether this call is to be recorded; gets a worker going at its first batch."""
+        if self._busy:
+            return False
+        if self._pid != os.getpid():
+            self._enter_process()
+        if get_ident() != (self._thread if self._worker else self._probe.owner):
+            return False
+        self._busy = True
+        if self._worker:
+            sampler.pause(False)
+        return True
+
+    def _done(self) -> None:
+        """The batch is out, or its making failed."""
+        self._busy = False
+        if self._worker:
+            sampler.pause(True)
+            if now_ns() >= self._next_stat:
+                self.stat()
+
+    def whole(self, original: Fetch, fetcher: Any, index: Any) -> Any:
+        """Time an unknown fetch body from outside."""
+        start = now_ns()
+        data = original(fetcher, index)
+        self.emit(start, data, _length(index))
+        return data
+
+    def _emit(self, start: int, data: Any, samples: int, collate: int = 0, slowest: tuple[int, int, Any] | None = None) -> None:
+        """Write one batch's rows. ``collate``: when it began (0: unknown); ``slowest``: start, duration, index."""
+        end = now_ns()
+        probe, worker = self._probe, self._worker
+        self._count += 1
+        measured = self._count <= BYTES_FIRST or self._count % BYTES_EVERY == 0
+        if slowest is not None:
+            index = slowest[2]
+            known = isinstance(index, int) and 0 <= index < U32_MAX
+            probe.writer.row(SLOWEST, slowest[0], slowest[1], index if known else U32_MAX, 0, worker)
+        if collate:
+            probe.writer.row(COLLATE, collate, end - collate, 0, 0, worker)
+        probe.writer.row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
+
+    def stat(self) -> None:
+        """Write what this worker has used so far."""
+        self._next_stat = now_ns() + STAT_EVERY_NS
+        if self._worker and self._pid == os.getpid():
+            self._probe.note("worker_stat", worker=self._worker - 1, loader=None, **usage())
+
+    def _enter_process(self) -> None:
+        self._pid, self._thread, self._count = os.getpid(), get_ident(), 0
+        info = sys.modules["torch"].utils.data.get_worker_info()
+        self._worker = 0 if info is None else int(info.id) + 1
+        if info is None:
+            return
+        probe = self._probe
+        probe.become_worker(worker=int(info.id), num_workers=int(info.num_workers))
+        self._next_stat = now_ns() + STAT_EVERY_NS
+        sampler.start(probe)
+
+
+def install(probe: Probe) -> None:
+    """Patch both fetchers."""
+    module = sys.modules.get("torch.utils.data._utils.fetch")
+    if module is None:
+        import torch.utils.data._utils.fetch as module  # type: ignore[no-redef]
+    maker = Maker(probe)
+    probe.on_exit("workers", maker.stat)
+    known = _known_code()
+    for name, timed in (("_MapDatasetFetcher", _timed_map), ("_IterableDatasetFetcher", _timed_iterable)):
+        owner = getattr(module, name)
+        same = same_code(owner.fetch.__code__, known[name])
+        probe.hooks.patch(owner, "fetch", lambda original, body=timed if same else None: maker.wrap(original, body))
+
+
+def _timed_map(maker: Maker, fetcher: Any, index: Any) -> Any:
+    start = now_ns()
+    slowest = None
+    if fetcher.auto_collation:
+        if hasattr(fetcher.dataset, "__getitems__") and fetcher.dataset.__getitems__:
+            data = fetcher.dataset.__getitems__(index)
+        else:
+            data = []
+            longest = longest_at = -1
+            longest_index = None
+            before = now_ns()
+            for idx in index:
+                data.append(fetcher.dataset[idx])
+                after = now_ns()
+                if after - before > longest:
+                    longest, longest_at, longest_index = after - before, before, idx
+                before = after
+            if len(data) > 1:
+                slowest = (longest_at, longest, longest_index)
+    else:
+        data = fetcher.dataset[index]
+    collate = now_ns()
+    batch = fetcher.collate_fn(data)
+    maker.emit(start, batch, _length(index), collate, slowest)
+    return batch
+
+
+def _timed_iterable(maker: Maker, fetcher: Any, index: Any) -> Any:
+    if fetcher.ended:
+        raise StopIteration
+    start = now_ns()
+    slowest = None
+    if fetcher.auto_collation:
+        data = []
+        longest = longest_at = -1
+        before = now_ns()
+        for _ in index:
+            try:
+                data.append(next(fetcher.dataset_iter))
+            except StopIteration:
+                fetcher.ended = True
+                break
+            after = now_ns()
+            if after - before > longest:
+                longest, longest_at = after - before, before
+            before = after
+        if len(data) == 0 or (fetcher.drop_last and len(data) < len(index)):
+            raise StopIteration
+        samples = len(data)
+        if samples > 1:
+            slowest = (longest_at, longest, None)
+    else:
+        data = next(fetcher.dataset_iter)
+        samples = 1
+    collate = now_ns()
+    batch = fetcher.collate_fn(data)
+    maker.emit(start, batch, samples, collate, slowest)
+    return batch
+
+
+def usage() -> dict[str, float]:
+    """What this process has used since it began: CPU seconds, bytes read, page faults, seconds waited for disks."""
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    found = {
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "minor_faults": used.ru_minflt,
+        "major_faults": used.ru_majflt,
+        "read_bytes": 0,
+        "rchar": 0,
+        "io_wait_s": 0.0,
+    }
+    try:
+        with open("/proc/self/io", encoding="ascii") as file:  # noqa: PTH123
+            for line in file:
+                name, _, value = line.partition(": ")
+                if name in ("read_bytes", "rchar"):
+                    found[name] = int(value)
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            after_name = file.read().rpartition(")")[2].split()
+        found["io_wait_s"] = int(after_name[39]) / os.sysconf("SC_CLK_TCK")  # field 42: delayacct_blkio_ticks
+    except (OSError, ValueError, IndexError):
+        pass  # no /proc, or not allowed to look: zeros
+    return found
+
+
+def same_code(one: CodeType, other: CodeType) -> bool:
+    """Whether two functions do the same, whatever their files, lines and annotations."""
+    if (one.co_code, one.co_names, one.co_varnames) != (other.co_code, other.co_names, other.co_varnames):
+        return False
+    if len(one.co_consts) != len(other.co_consts):
+        return False
+    for mine, theirs in zip(one.co_consts, other.co_consts, strict=True):
+        if isinstance(mine, CodeType) and isinstance(theirs, CodeType):
+            if not same_code(mine, theirs):
+                return False
+        elif mine != theirs:
+            return False
+    return True
+
+
+def _known_code() -> dict[str, CodeType]:
+    found: dict[str, Any] = {}
+    exec(compile(KNOWN_BODIES, "<hotloop>", "exec"), found)
+    return {name: found[name].fetch.__code__ for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher")}
+
+
+def _length(index: Any) -> int:
+    """How many samples a fetcher was asked for."""
+    try:
+        return len(index)
+    except TypeError:  # batch_size=None: one index
+        return 1
+
+
+def _measure(data: Any) -> int:
+    return min(batches.num_bytes(data), U32_MAX)

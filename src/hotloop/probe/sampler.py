@@ -1,0 +1,190 @@
+"""Stack samples of the training thread, driven by a kernel timer.
+
+Each sample weighs the time since the last one, so a sample that native code held up counts for all of it. A helper
+thread would see no Python code at all (FIELDNOTES 2.4). SIGURG, because its default action is to do nothing: a
+signal that arrives after Python has shut its handlers down, or after an exec, harms nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from _thread import get_ident, get_native_id
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.clock import now_ns
+from hotloop.probe.timer import KernelTimer, supported
+from hotloop.record.rows import SAMPLE, U16_MAX
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+SIGNAL: Final = signal.SIGURG
+DEFAULT_HZ: Final = 100.0
+#: After this long (ns) the rate is divided by the number: many short samples early, a small file in the end.
+SLOWER: Final = ((60_000_000_000, 2), (600_000_000_000, 5))
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+
+
+class Sampler:
+    """Samples the training thread of this process. ``paused``: ticks go on, nothing is written."""
+
+    def __init__(self, probe: Probe, hz: float | None = None) -> None:
+        self._probe = probe
+        self._hz = _rate() if hz is None else hz
+        self._timer: KernelTimer | None = None
+        self._pid = 0
+        self._main = 0
+        self._last = 0
+        self._last_cpu = 0
+        self._first = 0
+        self._interval = 0
+        self._slower = 0
+        self.paused = False
+
+    def start(self) -> bool:
+        """Start sampling this process; False, with a warning note, where that cannot be done."""
+        if self._hz <= 0 or (self._timer is not None and self._pid == os.getpid()):
+            return self._timer is not None
+        problem = self._obstacle()
+        if problem is None:
+            try:
+                self._arm()
+                return True
+            except (OSError, ValueError, AttributeError) as error:
+                problem = str(error)
+        self._probe.note("warning", text=f"no stack samples: {problem}")
+        return False
+
+    def stop(self) -> None:
+        """Stop sampling; the signal's handler becomes what it was."""
+        timer, self._timer = self._timer, None
+        if timer is None or self._pid != os.getpid():
+            return
+        timer.delete()
+        try:
+            if signal.getsignal(SIGNAL) == self._on_signal:
+                signal.signal(SIGNAL, signal.SIG_DFL)
+        except (ValueError, TypeError):
+            pass  # not the main thread, or Python is shutting down: the signal's default is to be ignored
+
+    def _obstacle(self) -> str | None:
+        if not supported():
+            return "this platform has no timer that signals one thread"
+        if signal.getsignal(SIGNAL) not in (signal.SIG_DFL, signal.SIG_IGN, self._on_signal):
+            return "the script handles SIGURG itself"
+        return None
+
+    def _arm(self) -> None:
+        signal.signal(SIGNAL, self._on_signal)  # ValueError outside the main thread
+        signal.siginterrupt(SIGNAL, False)
+        self._timer = KernelTimer(SIGNAL, get_native_id())
+        self._pid, self._main = os.getpid(), get_ident()
+        self._slower = 0
+        self._schedule(now_ns(), int(1e9 / self._hz))
+
+    def _schedule(self, now: int, interval: int) -> None:
+        self._interval, self._first = interval, now + interval
+        self._last, self._last_cpu = now, time.thread_time_ns()
+        if self._timer is not None:
+            self._timer.schedule(self._first, interval)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        now = now_ns()
+        try:
+            self._sample(now, frame)
+        except Exception as error:
+            # Another handler (an alarm of the user's) may have raised through us: that one is not ours to swallow.
+            if not _raised_here(error):
+                raise
+            self.stop()
+            self._probe.note("disabled", observer="sampler", error=repr(error), place="")
+
+    def _sample(self, now: int, frame: FrameType | None) -> None:
+        last = self._last
+        weight = now - last
+        cpu = time.thread_time_ns()
+        on_cpu = cpu - self._last_cpu
+        self._last, self._last_cpu = now, cpu
+        if self.paused or self._pid != os.getpid():
+            return
+        probe = self._probe
+        share = U16_MAX
+        if probe.owner == self._main:
+            share = 1000 if on_cpu >= weight else on_cpu * 1000 // weight if weight > 0 else 0
+        else:
+            frame = sys._current_frames().get(probe.owner)
+        if frame is None:
+            return
+        first, interval = self._first, self._interval
+        due = first if last <= first else first - (first - last) // interval * interval
+        late = (now - due) // 1000
+        probe.writer.row(
+            SAMPLE, now, weight, probe.stack(frame), 0, share, late if 0 <= late < U16_MAX else U16_MAX - 1 if late > 0 else 0
+        )
+        if self._slower < len(SLOWER) and now - first > SLOWER[self._slower][0]:
+            divisor = SLOWER[self._slower][1]
+            self._slower += 1
+            self._schedule(now, int(1e9 / self._hz * divisor))
+
+
+_running: Sampler | None = None
+
+
+def install(probe: Probe) -> None:
+    """Sample this process from here on, until it exits."""
+    start(probe)
+    if _running is not None:
+        probe.hooks.patch(signal, "signal", keep_users_handler(_running))
+        probe.hooks.at_undo(_running.stop)
+
+
+def start(probe: Probe) -> None:
+    """Start the sampler of this process, also in a forked child."""
+    global _running
+    if _running is None:
+        _running = Sampler(probe)
+        probe.on_exit("sampler", _running.stop)
+    if probe.role != "helper":
+        _running.start()
+
+
+def pause(paused: bool) -> None:
+    """Write no samples until told otherwise: a worker that waits for its next task."""
+    if _running is not None:
+        _running.paused = paused
+
+
+def keep_users_handler(sampler: Sampler) -> Callable[[Any], Any]:
+    """A wrapper for ``signal.signal``: a script that takes SIGURG gets it, and is sampled no more."""
+
+    def make(original: Any) -> Any:
+        def wrapper(signalnum: Any, handler: Any) -> Any:
+            if signalnum == SIGNAL and getattr(handler, "__self__", None) is not sampler and handler is not signal.SIG_DFL:
+                if sampler._timer is not None:
+                    sampler._probe.note("warning", text="stack samples end here: the script handles SIGURG itself")
+                sampler.stop()
+            return original(signalnum, handler)
+
+        return wrapper
+
+    return make
+
+
+def _rate() -> float:
+    try:
+        return float(os.environ.get("HOTLOOP_HZ", DEFAULT_HZ))
+    except ValueError:
+        return DEFAULT_HZ
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Whether the innermost frame of a traceback is hotloop's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)

@@ -1,0 +1,207 @@
+"""The module window: for a few steady updates, how long each submodule's forward and backward take.
+
+Always-on timing of every submodule would cost more than the budget allows, so it runs for ``NUM_UPDATES`` updates
+after ``FIRST_UPDATE`` and once more ``AGAIN_NS`` later. Off where host time says nothing (an accelerator) and where a
+hook could change what runs (compiled, scripted, traced, FSDP, DDP with a static graph).
+
+Backward: a prehook on the node that made a leaf module's output fires when the gradient of that output is complete.
+The time from one prehook to the next belongs to the module whose prehook came first.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.clock import now_ns
+from hotloop.record.rows import MODULE, MODULE_BACKWARD, U16_MAX
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+FIRST_UPDATE: Final = 6
+NUM_UPDATES: Final = 3
+AGAIN_NS: Final = 10_000_000_000
+NUM_WINDOWS: Final = 2
+#: A window is closed early behind this many rows: accumulation over many batches, very deep models.
+MAX_ROWS: Final = 20_000
+#: Wrappers under which the window stays shut.
+WRAPPERS: Final = frozenset(
+    ("FullyShardedDataParallel", "FSDPModule", "DataParallel", "OptimizedModule", "DeepSpeedEngine")
+)
+
+Call = Callable[..., Any]
+
+
+class Window:
+    """``call`` replaces module calls while ``probe.window`` is this object; ``update`` opens and closes it."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._updates = 0
+        self._opened_at = -1  # in updates
+        self._left = NUM_WINDOWS
+        self._reopen_ns = 0
+        self._step = 0
+        self._rows = 0
+        self._depth = 0
+        self._ids: dict[int, int] = {}  # id(module) -> name id; 0: not to be timed. Lives one window
+        self._names: dict[tuple[str, str], int] = {}
+        self._pending: tuple[int, int] | None = None  # name id and time of the last prehook
+        self._noted: set[int] = set()
+        self._leaf: set[int] = set()
+        probe_guard = probe.hooks.guard
+        self._begin = probe_guard("window", self._known)
+        self._end = probe_guard("window", self._after)
+        self.update = probe_guard("window", self._update)
+        self._fired_guarded = probe_guard("window", self._fired)
+        self._finish_guarded = probe_guard("window", self._finish_backward)
+
+    def call(self, module: Any, original: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run ``original(module, *args, **kwargs)``, timed where this module is worth it."""
+        name = self._begin(module)
+        if not name:
+            return original(module, *args, **kwargs)
+        self._depth += 1
+        start = now_ns()
+        try:
+            result = original(module, *args, **kwargs)
+        finally:
+            stop = now_ns()
+            self._depth -= 1
+        self._end(module, name, start, stop, result, args)
+        return result
+
+    def _update(self) -> None:
+        """An optimizer stepped: open the window, move it on, or close it."""
+        self._updates += 1
+        if self._opened_at >= 0:
+            self._step += 1
+            if self._updates - self._opened_at >= NUM_UPDATES or self._rows > MAX_ROWS:
+                self._close()
+        elif self._left and self._updates >= FIRST_UPDATE - 1 and now_ns() >= self._reopen_ns:
+            self._left -= 1
+            self._opened_at = self._updates
+            self._rows = self._depth = 0
+            self._probe.window = self
+
+    def _close(self) -> None:
+        self._probe.window = None
+        self._opened_at = -1
+        self._reopen_ns = now_ns() + AGAIN_NS
+        self._ids.clear()
+        self._leaf.clear()
+        self._pending = None
+
+    def _known(self, module: Any) -> int:
+        torch = sys.modules["torch"]
+        if not torch.is_grad_enabled() or not module.training or self._pending is not None:
+            return 0
+        found = self._ids.get(id(module))
+        if found is None:
+            if self._depth:
+                return 0  # made after the window opened, or hidden from named_modules
+            if not usable(torch, module):
+                self._left = 0
+                self._close()
+                return 0
+            self._enter(module)
+            found = self._ids[id(module)]
+        return found
+
+    def _enter(self, root: Any) -> None:
+        """Name the submodules of an outermost module."""
+        prefix = "" if not self._ids else f"{type(root).__name__}."
+        for path, module in root.named_modules():
+            name = prefix + path
+            key = (name, type(module).__name__)
+            if key not in self._names:
+                if len(self._names) >= U16_MAX - 1:
+                    break
+                self._names[key] = len(self._names) + 1
+            self._ids[id(module)] = self._names[key]
+            if next(iter(module.children()), None) is None:
+                self._leaf.add(id(module))
+
+    def _after(self, module: Any, name: int, start: int, stop: int, result: Any, args: tuple[Any, ...]) -> None:
+        self._probe.writer.row(MODULE, start, stop - start, self._step, 0, name)
+        self._rows += 1
+        outputs = list(_tensors(result))
+        if name not in self._noted:
+            self._noted.add(name)
+            self._note(module, name, outputs)
+        if id(module) not in self._leaf:
+            return
+        before = {getattr(tensor, "grad_fn", None) for tensor in _tensors(args)}
+        for tensor in outputs:
+            node = tensor.grad_fn
+            if node is not None and node not in before:
+                node.register_prehook(_prehook(self._fired_guarded, name))
+                return
+
+    def _note(self, module: Any, name: int, outputs: list[Any]) -> None:
+        path, cls = next(key for key, value in self._names.items() if value == name)
+        self._probe.note(
+            "name",
+            id=name,
+            name=path,
+            **{"class": cls},
+            depth=path.count(".") + 1 if path else 0,
+            num_params=sum(parameter.numel() for parameter in module.parameters()),
+            out_dtype=str(outputs[0].dtype).replace("torch.", "") if outputs else "",
+        )
+
+    def _fired(self, name: int) -> None:
+        """The gradient of a module's output is complete: its backward begins, the one before ends."""
+        if self._probe.owner != get_ident() or self._opened_at < 0:
+            return
+        now = now_ns()
+        if self._pending is None:
+            # Runs when this backward is through; DDP's reducer ends its work in the same place.
+            sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(self._finish_guarded)
+        self._write_pending(now)
+        self._pending = (name, now)
+
+    def _finish_backward(self) -> None:
+        self._write_pending(now_ns())
+        self._pending = None
+
+    def _write_pending(self, now: int) -> None:
+        if self._pending is not None:
+            name, start = self._pending
+            self._probe.writer.row(MODULE, start, now - start, self._step, 0, name, 0, MODULE_BACKWARD)
+            self._rows += 1
+
+
+def usable(torch: Any, root: Any) -> bool:
+    """Whether timing the submodules of an outermost module is harmless and means something."""
+    if torch.jit.is_tracing() or torch.jit.is_scripting():
+        return False
+    for module in root.modules():
+        names = {base.__name__ for base in type(module).__mro__}
+        if names & WRAPPERS or isinstance(module, torch.jit.ScriptModule):
+            return False
+        if getattr(module, "_compiled_call_impl", None) is not None or getattr(module, "static_graph", False) is True:
+            return False
+    return all(tensor.device.type == "cpu" for tensor in root.parameters())
+
+
+def _prehook(fired: Callable[[int], None], name: int) -> Callable[[Any], None]:
+    def prehook(gradients: Any) -> None:
+        fired(name)
+
+    return prehook
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The tensors in an output or in arguments, a few levels deep."""
+    if hasattr(value, "grad_fn"):
+        yield value
+    elif depth < 3 and isinstance(value, (list, tuple)):
+        for item in value[:16]:
+            yield from _tensors(item, depth + 1)
+    elif depth < 3 and isinstance(value, dict):
+        for item in list(value.values())[:16]:
+            yield from _tensors(item, depth + 1)
