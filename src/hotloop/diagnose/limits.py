@@ -36,7 +36,7 @@ class Limits:
     gc_ratio: float = 0.03
     #: Synchronizations under this share are not looked at where no device clock says what they cost.
     sync_ratio: float = 0.05
-    #: Idle device time charged to launching phases from which a run is launch-bound (GUESS until run on a GPU).
+    #: Idle device time charged to launching phases from which a run is launch-bound (a GUESS so far).
     launch_bound_ratio: float = 0.10
     #: A device busier than this is the bottleneck: precision and kernel advice is worth reading.
     device_bound_ratio: float = 0.70
@@ -49,7 +49,7 @@ class Limits:
     large_model_params: int = 5_000_000
     #: Compilations in this many steady steps are a pattern, not a warm-up.
     recompiling_steps: int = 3
-    #: The unfused optimizer on a CPU is worth a word when it takes this share with this many parameter tensors.
+    #: The unfused optimizer on a CPU is worth a word when it takes this share with this many tensors.
     optimizer_ratio: float = 0.10
     many_tensors: int = 50
     #: A model whose peak stays under this share of device memory has room for what checkpointing gives up.
@@ -76,3 +76,20 @@ class Limits:
     mention_ratio: float = 0.01
     #: Costs this close are not told apart (lag-1 noise of a shared machine is about a tenth, FIELDNOTES 3.1).
     tie_ratio: float = 0.10
+
+    # -- input (helper C1's families: input, transfer, memory, trend) ----------------------------------------
+    #: A line (or function) with this share of making a batch is the cause to name.
+    hot_line_ratio: float = 0.25
+    #: A line with this share of the loop's own batch making dominates it.
+    dominant_line_ratio: float = 0.5
+    #: Making a batch waits, rather than computes, when it is on a CPU less than this.
+    waiting_on_cpu_ratio: float = 0.5
+    #: Workers beyond the cores are suggested only for waiting work, and no more than this.
+    max_workers: int = 32
+    max_workers_per_core: int = 4
+    #: Workers count as busy all the time above this share (the rest is taking indices and shipping).
+    busy_workers_ratio: float = 0.8
+    #: Workers count as idle below this share.
+    idle_workers_ratio: float = 0.3
+    #: Reads below this per batch are metadata, not data.
+    min_read_bytes_per_batch: float = 4096.0

@@ -33,7 +33,7 @@ def beside_the_model(evidence: Evidence) -> list[LineGroup]:
 
 
 def python_in_model(evidence: Evidence) -> list[LineGroup]:
-    """Groups of interpreter-bound lines in Python loops inside forward or backward (pixels, objects, samples)."""
+    """Groups of interpreter-bound lines in Python loops (pixels, objects) inside forward or backward."""
     lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
     looping = [line for line in lines if line.nature == "python" and _in_data_loop(evidence, line)]
     by_function: dict[tuple[str, str], list[LineCost]] = {}

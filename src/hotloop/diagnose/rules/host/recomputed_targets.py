@@ -45,8 +45,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         evidence,
         ID,
         message=(
-            f"{subject}{at(hottest.place)} depends on the batch alone, yet the training process does it in every "
-            f"step: {duration(cost)} ({share(cost / steps.step_s)})."
+            f"{subject}{at(hottest.place)} depends on the batch alone, yet it is done in every step: "
+            f"{duration(cost)} ({share(cost / steps.step_s)})."
         ),
         advice=_advice(varies),
         numbers=[

@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ID,
         message=(
             f"The host waits for the device in every step{at(top.place)} ({top.operation}), "
-            f"and the device then has nothing to do: {duration(cost)} per step ({share(cost / steps.step_s)})."
+            f"and the device then idles: {duration(cost)} per step ({share(cost / steps.step_s)})."
         ),
         advice="Keep values on the device and read them every N steps; branch on tensors with torch.where.",
         numbers=[

@@ -17,7 +17,7 @@ _COMPUTING = ("forward", "backward", "optimizer")
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
-    """Intra-op threads of all ranks against the usable cores; the cost is computing time spent off the CPU."""
+    """Intra-op threads of all ranks against the usable cores; the cost is computing time off the CPU."""
     steps, limits = evidence.steps, evidence.limits
     threads = flag(steps, "threads")
     if not measurable(evidence) or not isinstance(threads, int) or "cores" not in evidence.machine:
@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _off_cpu_ratio(steps: Steps) -> float:
-    """Share of the sampled computing time in which the training thread waited for a core or for its helpers."""
+    """Share of the sampled computing time in which the training thread waited for a core."""
     lines = [line for line in steps.lines if line.phase in _COMPUTING]
     total = sum(line.seconds for line in lines)
     off = sum(line.seconds * (1 - min(1.0, line.on_cpu_ratio)) for line in lines)

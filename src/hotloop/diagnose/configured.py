@@ -1,0 +1,73 @@
+"""What was configured, beside what was in effect: which differences are real and which were meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hotloop.diagnose.evidence import Evidence
+from hotloop.measure.steps import Setting
+from hotloop.record.recording import Note
+
+#: Keys that configure evaluation say nothing about the training loader.
+_EVALUATION_KEY = re.compile(r"(^|[._\-])(val|valid|validation|test|eval|evaluation|dev)([._\-]|$)", re.I)
+
+
+def ignored(evidence: Evidence, name: str) -> Setting | None:
+    """The setting of that name if a value was configured for it and another one was in effect.
+
+    A value that the command line overrode on purpose and an argparse default nobody gave are not ignored.
+    """
+    setting = next((s for s in evidence.steps.settings if s.name == name), None)
+    if setting is None or setting.configured is None or setting.in_effect is None:
+        return None
+    if same(setting.configured, setting.in_effect):
+        return None
+    notes = [note for note in _notes(evidence) if note.get("meaning") == name]
+    claims = [note for note in notes if not _EVALUATION_KEY.search(str(note.get("key", "")))]
+    if notes and not any(_speaks(note) and same(note.get("value"), setting.configured) for note in claims):
+        return None  # only a default, or a key of the evaluation
+    if any(_speaks(note) and same(note.get("value"), setting.in_effect) for note in claims):
+        return None  # another source said so
+    return setting
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values mean the same setting, whatever their spelling."""
+    if a == b:
+        return True
+    left, right = _plain(a), _plain(b)
+    return left is not None and left == right
+
+
+def number(value: Any) -> float | None:
+    """A configured value as a number, None where it is none."""
+    plain = _plain(value)
+    return plain if isinstance(plain, float) else None
+
+
+def _plain(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool | int | float):
+        return float(value)
+    words = {"true": 1.0, "yes": 1.0, "on": 1.0, "false": 0.0, "no": 0.0, "off": 0.0}
+    text = str(value).strip().lower()
+    if text in words:
+        return words[text]
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _speaks(note: Note) -> bool:
+    """Whether somebody wrote the value down: a file, the environment, or a given argument."""
+    return note.get("source") != "argparse" or bool(note.get("given"))
+
+
+def _notes(evidence: Evidence) -> Iterator[Note]:
+    for process in evidence.recording.ranks:
+        if process.pid == evidence.steps.pid:
+            yield from process.notes.get("config", ())

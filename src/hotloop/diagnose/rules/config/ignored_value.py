@@ -1,0 +1,116 @@
+"""A configured value never reached the loader or torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.configured import ignored, number
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import LoaderUse, Setting, Steps
+from hotloop.units import duration
+
+ID = "config/ignored-value"
+EFFORT = 0
+
+_LOADER = ("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory")
+_ACCELERATOR_ONLY = {"pin_memory"}
+#: Workers this busy are what the loop waits for.
+_BUSY_RATIO = 0.7
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Loader settings that were written down and not used; flags of torch have ``config/overridden-flag``."""
+    for name in _LOADER:
+        if name in _ACCELERATOR_ONLY and not evidence.on_accelerator:
+            continue
+        setting = ignored(evidence, name)
+        loader = evidence.steps.train_loader()
+        if setting is None or loader is None or _means_the_same(evidence, setting, loader):
+            continue
+        yield _finding(evidence, setting, loader)
+
+
+def _finding(evidence: Evidence, setting: Setting, loader: LoaderUse) -> Finding:
+    cost, numbers = _cost(evidence, setting, loader)
+    built = f" (the loader is built{at(loader.where)})" if loader.where else ""
+    return cause(
+        evidence,
+        ID,
+        message=(
+            f"{setting.name} is configured as {setting.configured}{_in(setting)} but {setting.in_effect} "
+            f"is in effect{built}."
+        ),
+        advice=f"Pass the configured {setting.name} to the DataLoader, or remove it from the configuration.",
+        numbers=[f"{setting.name}: configured {setting.configured}, in effect {setting.in_effect}", *numbers],
+        cost_s=cost,
+        where=_place(setting) or loader.where,
+        severity=None if cost else "info",
+        remedies=("num-workers",) if setting.name == "num_workers" and cost else (),
+        data={"setting": setting.name, "configured": setting.configured, "in_effect": setting.in_effect},
+    )
+
+
+def _in(setting: Setting) -> str:
+    return f" in {setting.where}" if setting.where else ""
+
+
+def _place(setting: Setting) -> Place | None:
+    """``configs/a.yaml:12`` as a place; an argument's name is none."""
+    file, _, line = (setting.where or "").rpartition(":")
+    return Place(file=file, line=int(line)) if file and line.isdigit() else None
+
+
+def _means_the_same(evidence: Evidence, setting: Setting, loader: LoaderUse) -> bool:
+    """Whether a different number is the same intent: a batch divided among ranks or accumulation steps."""
+    configured, in_effect = number(setting.configured), number(setting.in_effect)
+    if setting.name == "prefetch_factor" and not loader.settings.get("num_workers"):
+        return True
+    if setting.name == "persistent_workers" and not loader.settings.get("num_workers"):
+        return True
+    if configured is None or in_effect is None:
+        return not isinstance(setting.configured, bool)
+    if setting.name not in ("batch_size", "num_workers") or in_effect <= 0:
+        return False
+    ranks = max(1, len(evidence.ranks))
+    updates = round(evidence.steps.backwards_per_update)
+    parts = {ranks, updates, ranks * updates}
+    return configured / in_effect in parts
+
+
+def _cost(evidence: Evidence, setting: Setting, loader: LoaderUse) -> tuple[float, list[str]]:
+    """What the difference in workers costs where the loop waits for busy workers, 0 elsewhere."""
+    steps = evidence.steps
+    wanted, have = number(setting.configured), number(setting.in_effect)
+    if setting.name != "num_workers" or wanted is None or have is None or wanted <= have:
+        return 0.0, []
+    wait = steps.per_step("data_wait")
+    if wait < evidence.limits.worth_fixing_ratio * steps.step_s:
+        return 0.0, ["the loop does not wait for data"]
+    if have > 0 and (loader.busy_ratio is None or loader.busy_ratio < _BUSY_RATIO):
+        return 0.0, ["the workers are not busy: more of them would not help"]
+    useful = min(wanted, _useful_workers(evidence, loader))
+    if useful <= have:
+        return 0.0, [f"more than {have:g} workers have no core to work on"]
+    cost = _saved(steps, wait, max(1.0, have), have == 0, useful)
+    return cost, [
+        f"the loop waits {duration(wait)} of {duration(steps.step_s)} per step for data",
+        f"of the configured {wanted:g} workers {useful:g} would find work",
+    ]
+
+
+def _saved(steps: Steps, wait: float, have: float, in_process: bool, useful: float) -> float:
+    """Seconds per step: making is spread over more workers and hidden behind the rest of the step."""
+    rest = steps.step_s - wait
+    making = wait if in_process else steps.step_s * have
+    return max(0.0, steps.step_s - max(rest, making / useful))
+
+
+def _useful_workers(evidence: Evidence, loader: LoaderUse) -> float:
+    """Workers that find a core: as many as cores where making is computing, more where it waits."""
+    on_cpu: Any = loader.make_on_cpu_ratio
+    if on_cpu is None:
+        return evidence.cores
+    return max(1.0, evidence.cores / max(0.05, float(on_cpu)))

@@ -1,0 +1,34 @@
+"""A switch of torch was configured and stood the other way in the training steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.configured import ignored
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding
+
+ID = "config/overridden-flag"
+
+_FLAGS = ("cudnn_benchmark", "deterministic", "tf32", "compile")
+_ACCELERATOR_ONLY = {"cudnn_benchmark", "tf32"}
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Flags configured one way and in effect the other; mixed precision has ``device/amp-not-in-effect``."""
+    for name in _FLAGS:
+        if name in _ACCELERATOR_ONLY and not evidence.on_accelerator:
+            continue
+        setting = ignored(evidence, name)
+        if setting is None or not isinstance(setting.in_effect, bool):
+            continue
+        where = f" in {setting.where}" if setting.where else ""
+        yield cause(
+            evidence,
+            ID,
+            message=f"{name} is configured {setting.configured}{where} but {setting.in_effect} in training.",
+            advice=f"Find what sets {name} after the configuration was read, or remove the key.",
+            numbers=[f"configured {setting.configured}, at the first step {setting.in_effect}"],
+            data={"setting": name, "configured": setting.configured, "in_effect": setting.in_effect},
+        )

@@ -1,0 +1,66 @@
+"""Every rank trains on the whole dataset instead of on its part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding
+from hotloop.measure.steps import LoaderUse
+
+ID = "distributed/duplicated-samples"
+
+#: Samplers of torch that know nothing of ranks; any other sampler may shard and is not judged.
+_UNAWARE = {"RandomSampler", "SequentialSampler"}
+_PLAIN_BATCH_SAMPLERS = {"", "None", "BatchSampler"}
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Several ranks, each with a map-style dataset of the same length and a sampler that does not shard."""
+    loaders = [loader for rank in evidence.ranks if (loader := rank.train_loader()) is not None]
+    if len(loaders) < 2 or len(loaders) < len(evidence.ranks) or not _one_job(evidence):
+        return
+    lengths = {loader.dataset.get("len") for loader in loaders}
+    if len(lengths) != 1 or not all(_whole(loader) for loader in loaders):
+        return
+    length = lengths.pop()
+    batches = loaders[0].batches_per_epoch * (loaders[0].settings.get("batch_size") or 0)
+    if not isinstance(length, int) or (loaders[0].num_iterators >= 2 and batches < 0.9 * length):
+        return
+    where = loaders[0].where
+    shuffled = all(loader.settings.get("sampler") == "RandomSampler" for loader in loaders)
+    yield cause(
+        evidence,
+        ID,
+        message=(
+            f"All {len(loaders)} ranks go through all {length} samples{at(where)}: "
+            f"an epoch does {len(loaders)} times the work."
+        ),
+        advice="Give the loader sampler=DistributedSampler(dataset) and call its set_epoch in every epoch.",
+        numbers=[
+            f"{len(loaders)} ranks, {length} samples in each rank's dataset, "
+            f"sampler {loaders[0].settings.get('sampler')}",
+            *(["with different seeds the order differs, the samples do not"] if shuffled else []),
+        ],
+        severity="medium",
+        where=where,
+        data={"ranks": len(loaders), "samples": length},
+    )
+
+
+def _one_job(evidence: Evidence) -> bool:
+    """Whether the processes are ranks of one job, not independent trainings side by side."""
+    sizes = {process.first("process").get("world_size") for process in evidence.recording.ranks}
+    return len(evidence.ranks) > 1 and sizes == {len(evidence.ranks)}
+
+
+def _whole(loader: LoaderUse) -> bool:
+    settings = loader.settings
+    batch_sampler = str(settings.get("batch_sampler") or "")
+    return (
+        not settings.get("iterable")
+        and settings.get("sampler") in _UNAWARE
+        and batch_sampler in _PLAIN_BATCH_SAMPLERS
+        and loader.dataset.get("class") != "Subset"
+    )

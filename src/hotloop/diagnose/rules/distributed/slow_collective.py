@@ -1,0 +1,59 @@
+"""Collectives called from the loop take a large part of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import at, beyond, cause, measurable, spot
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.rank_compare import lead, loads, waiting_s
+from hotloop.findings import Finding
+from hotloop.measure.steps import SiteCost, Steps
+from hotloop.units import duration, share, size
+
+ID = "distributed/slow-collective"
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Collectives in the step, less what is only waiting for a slower rank."""
+    steps, limits = evidence.steps, evidence.limits
+    sites = [site for site in steps.sites.get("collective", ()) if site.in_step and site.seconds > 0]
+    if not sites or not measurable(evidence):
+        return
+    seconds = beyond(steps, sum(site.seconds for site in sites), 0.0)
+    cost = seconds - _waiting_for_others(evidence)
+    if cost < limits.worth_fixing_ratio * steps.step_s:
+        return
+    top = max(sites, key=lambda site: site.seconds)
+    yield cause(
+        evidence,
+        ID,
+        message=(
+            f"Collectives called from the loop take {duration(seconds)} of every step "
+            f"({share(seconds / steps.step_s)}), most of it {top.operation}{at(top.place)}."
+        ),
+        advice="Reduce metrics every N steps and several at once; drop barriers; let DDP reduce gradients.",
+        numbers=[_describe(site, steps) for site in sites[:5]],
+        cost_s=cost,
+        where=top.place,
+        data={"operation": top.operation},
+    )
+
+
+def _describe(site: SiteCost, steps: Steps) -> str:
+    calls = max(1, site.count)
+    return (
+        f"{spot(site.place) or 'unknown place'}: {site.operation}, {site.count / steps.num_steps:.2g} per step, "
+        f"{size(site.num_bytes / calls)} and {duration(site.seconds / calls)} each"
+    )
+
+
+def _waiting_for_others(evidence: Evidence) -> float:
+    """Seconds per step this rank spends in collectives only because another rank arrives later."""
+    ranks = loads(evidence)
+    if not ranks:
+        return 0.0
+    slowest, ahead = lead(ranks)
+    if slowest.steps.rank == evidence.steps.rank:
+        return 0.0
+    return max(0.0, min(ahead, waiting_s(ranks, slowest)))

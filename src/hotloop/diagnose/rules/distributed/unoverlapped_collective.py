@@ -1,0 +1,38 @@
+"""Gradients are reduced after backward instead of during it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import entries
+from hotloop.findings import Finding
+from hotloop.units import duration, share
+
+ID = "distributed/unoverlapped-collective"
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """DDP's own communication that backward did not hide."""
+    steps = evidence.steps
+    cost = steps.collective_in_backward_s
+    if not measurable(evidence) or cost < evidence.limits.worth_fixing_ratio * steps.step_s:
+        return
+    notes = entries(steps, "ddp")
+    compute = notes[-1].get("avg_backward_compute_s") if notes else None
+    numbers = [f"{duration(cost)} of communication per step is not hidden behind backward"]
+    if isinstance(compute, int | float):
+        numbers.append(f"backward computes for {duration(float(compute))}")
+    yield cause(
+        evidence,
+        ID,
+        message=f"Reducing gradients adds {duration(cost)} to every step ({share(cost / steps.step_s)}).",
+        advice=(
+            "Use gradient_as_bucket_view=True and static_graph=True, accumulate under no_sync(), "
+            "or compress gradients (bf16 hook)."
+        ),
+        numbers=numbers,
+        cost_s=cost,
+        where=steps.source_loop,
+    )

@@ -1,0 +1,56 @@
+"""The loss rose far above what it had reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import entries
+from hotloop.findings import Finding
+from hotloop.measure.steps import Floats
+
+ID = "numerics/loss-diverged"
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """The median of the last tenth against the best tenth, where the end is the worst and still rising."""
+    steps, limits = evidence.steps, evidence.limits
+    losses = steps.losses
+    if len(losses) < limits.diverged_min_losses or not np.isfinite(losses).all() or (losses <= 0).any():
+        return
+    if len(entries(steps, "optimizers")) > 1 or steps.scaler_steps > 0:
+        return  # rivals' losses rise by design; scaled losses follow the scale
+    medians = np.array([np.median(part) for part in np.array_split(losses, 10)])
+    best = int(np.argmin(medians))
+    ratio = float(medians[-1] / medians[best])
+    if ratio < limits.diverged_ratio or not _rising(medians, best) or _interleaved(losses, best):
+        return
+    yield cause(
+        evidence,
+        ID,
+        message=f"The loss diverged: it ends {ratio:.1f} times above its best stretch and is still rising.",
+        advice="Go back to a checkpoint before the rise; lower or warm up the learning rate, clip gradients.",
+        numbers=[
+            f"median loss {medians[best]:.4g} in its best tenth ({best + 1} of 10), {medians[-1]:.4g} last",
+            f"{len(losses)} losses seen",
+        ],
+        severity="high",
+        where=steps.source_loop,
+        data={"best": float(medians[best]), "last": float(medians[-1])},
+    )
+
+
+def _rising(medians: Floats, best: int) -> bool:
+    """Whether the stretch after the best tenth goes up to its end."""
+    after = medians[best:]
+    return len(after) >= 3 and bool(medians[-1] >= after[:-1].max()) and bool(medians[-1] >= medians.max())
+
+
+def _interleaved(losses: Floats, best: int) -> bool:
+    """Whether several losses are mixed (a generator's and a critic's): then levels say nothing."""
+    tenth = np.array_split(losses, 10)[best]
+    low, high = np.quantile(tenth, [0.1, 0.9])
+    return bool(high > 10 * max(low, 1e-12))
