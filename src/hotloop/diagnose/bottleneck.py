@@ -36,7 +36,9 @@ def bottleneck(steps: Steps) -> str:
 def class_costs(steps: Steps) -> dict[str, float]:
     """Seconds over the training span each class costs; host time hidden behind the device counts as the device's."""
     seconds = {phase: _exposed(steps, phase) for phases in CLASSES.values() for phase in phases}
-    costs = {name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"}
+    costs = {
+        name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"
+    }
     hidden = sum(max(0.0, steps.span_totals.get(phase, 0.0) - seconds[phase]) for phase in seconds)
     costs["device"] += hidden
     return costs
@@ -45,7 +47,9 @@ def class_costs(steps: Steps) -> dict[str, float]:
 def verdict(steps: Steps | None, findings: Sequence[Finding]) -> str:
     """One sentence: what holds the run back and what to do first."""
     if steps is None:
-        return "No training process was seen: the command never reached torch, or hotloop could not look inside."
+        return (
+            "No training process was seen: the command never reached torch, or hotloop could not look inside."
+        )
     name, share = _largest(steps)
     if name == "none":
         return "No training step was seen: nothing can be said about its speed."

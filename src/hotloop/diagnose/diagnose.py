@@ -35,7 +35,9 @@ def by_cost(findings: Iterable[Finding], effort: dict[str, int], tie_ratio: floa
     Costs that tie are not told apart by the data, so the reordered ones are lowered to the one before them: the
     list stays sorted by cost.
     """
-    rest = sorted(findings, key=lambda f: (-f.cost_s_per_step, ORDER.index(f.severity), effort.get(f.id, EDIT), f.id))
+    rest = sorted(
+        findings, key=lambda f: (-f.cost_s_per_step, ORDER.index(f.severity), effort.get(f.id, EDIT), f.id)
+    )
     ordered: list[Finding] = []
     while rest:
         top = rest[0].cost_s_per_step
@@ -50,7 +52,9 @@ def _lowered(tied: Sequence[Finding]) -> list[Finding]:
     for finding in tied:
         above = lowered[-1].cost_s_per_step if lowered else finding.cost_s_per_step
         if finding.cost_s_per_step > above > 0:
-            finding = replace(finding, cost_s_per_step=above, share=finding.share * above / finding.cost_s_per_step)
+            finding = replace(
+                finding, cost_s_per_step=above, share=finding.share * above / finding.cost_s_per_step
+            )
         lowered.append(finding)
     return lowered
 
@@ -58,7 +62,7 @@ def _lowered(tied: Sequence[Finding]) -> list[Finding]:
 def _run(rule: RuleEntry, evidence: Evidence, warn: Callable[[str], None]) -> list[Finding]:
     try:
         return list(rule(evidence))
-    except Exception as error:  # noqa: BLE001 - a broken rule must not hide what the others found
+    except Exception as error:  # a broken rule must not hide what the others found
         place = _last_line(error)
         warn(f"the rule {rule.id} failed and was left out ({type(error).__name__}: {error}, {place})")
         return []

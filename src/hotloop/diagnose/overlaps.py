@@ -53,4 +53,8 @@ def _loses(finding: Finding, other: Finding) -> bool:
 
 
 def _same_line(a: Finding, b: Finding) -> bool:
-    return a.where is not None and b.where is not None and (a.where.file, a.where.line) == (b.where.file, b.where.line)
+    return (
+        a.where is not None
+        and b.where is not None
+        and (a.where.file, a.where.line) == (b.where.file, b.where.line)
+    )

@@ -1,0 +1,211 @@
+"""What removing a cause would save: the model of how a loader feeds the training step.
+
+The model, per step and in seconds. A step that does its own loading takes ``busy + make``. Workers make batches
+beside the step, so it takes the largest of
+
+* ``busy + deliver``: the step's own work, plus taking over a finished batch,
+* ``make / W``: the workers cannot keep up,
+* ``(make_cpu + step_cpu) / cores``: the cores are full.
+
+The last term is why sleeping work is hidden by more workers than cores and computing work is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.diagnose.evidence import Evidence
+from hotloop.measure.steps import LoaderUse, Steps
+
+Floats = npt.NDArray[np.float64]
+
+#: Phases in which the step itself works: workers run meanwhile.
+BUSY_PHASES = ("transfer", "forward", "backward", "optimizer", "sync", "collective", "logging", "other")
+#: Of these, what torch spreads over its threads on a CPU.
+THREADED_PHASES = ("forward", "backward", "optimizer")
+
+#: Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom; beyond, the normal one is near enough.
+_T95 = (
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
+    2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """How the training loader feeds the step; seconds per step, averaged over the training span.
+
+    ``wait_s`` is the steady wait: what the first batch of each epoch takes beyond it is ``first_excess_s``.
+    """
+
+    loader: LoaderUse
+    busy_s: float
+    wait_s: float
+    first_excess_s: float
+    make_s: float
+    make_cpu_s: float
+    step_cpu_s: float
+    deliver_s: float
+    cores: float
+    workers: int
+
+    @property
+    def step_s(self) -> float:
+        """The step with its wait, without evaluation, checkpoints and what epochs add."""
+        return self.busy_s + self.wait_s
+
+    def at(self, workers: int) -> float:
+        """The step's predicted seconds with this number of workers."""
+        if workers == 0:
+            return self.busy_s + self.make_s
+        cores_full = (self.make_cpu_s + self.step_cpu_s) / max(1.0, self.cores)
+        return max(self.busy_s + self.deliver_s, self.make_s / workers, cores_full)
+
+    def with_make(self, ratio: float) -> Feed:
+        """The same feed if making a batch took ``ratio`` of what it does."""
+        return replace(self, make_s=self.make_s * ratio, make_cpu_s=self.make_cpu_s * ratio)
+
+    def saved_by_workers(self, workers: int) -> float:
+        """Seconds per step saved by this number of workers."""
+        return self._saved(self.at(workers))
+
+    def saved_by_make(self, share: float) -> float:
+        """Seconds per step saved if this share of making a batch were free, the workers as they are."""
+        return self._saved(self.with_make(max(0.0, 1.0 - share)).at(self.workers))
+
+    def best_workers(self, limit: int, first: int = 1) -> int:
+        """The fewest workers within 3 % of the fastest predicted step."""
+        times = {workers: self.at(workers) for workers in range(first, max(first, limit) + 1)}
+        fastest = min(times.values())
+        return min(workers for workers, seconds in times.items() if seconds <= fastest * 1.03)
+
+    def fits(self) -> bool:
+        """Whether the model explains the observed step: within 40 % of it."""
+        return abs(self.at(self.workers) - self.step_s) <= 0.4 * self.step_s
+
+    def _saved(self, predicted: float) -> float:
+        """Observed less predicted, the prediction scaled by how far the model is off for the present settings."""
+        now = self.at(self.workers)
+        scaled = predicted * self.step_s / now if now > 0 else predicted
+        return float(np.clip(self.step_s - max(scaled, self.busy_s), 0.0, self.wait_s))
+
+
+def enough(evidence: Evidence) -> bool:
+    """Whether the run is long enough to speak about a rate."""
+    steps = evidence.steps
+    return steps.num_steps >= evidence.limits.min_steps and steps.span_s >= evidence.limits.min_span_s
+
+
+def feed(evidence: Evidence) -> Feed | None:
+    """The training loader's feed, None without a DataLoader or without enough steps."""
+    steps = evidence.steps
+    loader = steps.train_loader()
+    if loader is None or not enough(evidence):
+        return None
+    workers = int(loader.settings.get("num_workers") or 0)
+    batches = max(loader.num_batches, len(loader.wait_s)) / steps.num_steps
+    make = _make_s(loader, workers)
+    if make is None:
+        return None
+    excess = first_excess(loader, make) / steps.num_steps
+    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
+    on_cpu = 1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio
+    return Feed(
+        loader=loader,
+        busy_s=busy,
+        wait_s=max(0.0, steps.per_step("data_wait") - excess),
+        first_excess_s=excess,
+        make_s=make * batches,
+        make_cpu_s=make * batches * on_cpu,
+        step_cpu_s=step_cpu_s(evidence, busy),
+        deliver_s=deliver_s(loader) * batches,
+        cores=evidence.cores,
+        workers=workers,
+    )
+
+
+def first_excess(loader: LoaderUse, make_s: float) -> float:
+    """Seconds that first batches took beyond making and handing over one, summed over all iterators."""
+    if len(loader.first_batch_s) == 0:
+        return 0.0
+    usual = max(make_s + deliver_s(loader), _steady_wait(loader))
+    return float(np.maximum(0.0, loader.first_batch_s - usual).sum())
+
+
+def deliver_s(loader: LoaderUse) -> float:
+    """Seconds to take over a finished batch from a worker: measured, else from its size.
+
+    0.2 ms and 1.5 GB/s are what a fresh shared-memory segment per batch gave (FIELDNOTES 1.4, 4.2).
+    """
+    if loader.deliver_s is not None:
+        return loader.deliver_s
+    return 2e-4 + loader.batch_bytes / 1.5e9
+
+
+def exposed_ratio(steps: Steps, phase: str) -> float:
+    """Share of a phase's host time that the device did not hide; 1 on a CPU or without a device clock."""
+    seconds = steps.span_totals.get(phase, 0.0)
+    if not steps.facts.get("accelerator") or steps.device is None or seconds <= 0:
+        return 1.0
+    return float(np.clip(steps.device.idle_s_by_phase.get(phase, 0.0) / seconds, 0.0, 1.0))
+
+
+def interval(cost_s: float, series: Floats) -> tuple[float, float] | None:
+    """The 95 % interval of a cost that goes with the mean of a per-step series; None with too few steps.
+
+    The series is averaged in up to 20 blocks (neighbouring steps are not independent), the t interval of the
+    block means is scaled to the cost.
+    """
+    values = series[np.isfinite(series)]
+    blocks = min(20, len(values) // 2)
+    mean = float(values.mean()) if len(values) else 0.0
+    if blocks < 3 or mean <= 0 or cost_s <= 0:
+        return None
+    means = np.array([block.mean() for block in np.array_split(values, blocks)])
+    half = t95(blocks - 1) * float(means.std(ddof=1)) / np.sqrt(blocks) / mean
+    return (max(0.0, cost_s * (1 - half)), cost_s * (1 + half))
+
+
+def phase_interval(steps: Steps, cost_s: float, *phases: str) -> tuple[float, float] | None:
+    """The interval of a cost that goes with these phases over the steady steps."""
+    if steps.num_steps == 0:
+        return None
+    series = np.sum([steps.phase(phase) for phase in phases], axis=0)
+    steady = steps.steady if steps.steady.any() else np.ones(steps.num_steps, bool)
+    return interval(cost_s, series[steady])
+
+
+def t95(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's t."""
+    return _T95[freedom - 1] if 1 <= freedom <= len(_T95) else 1.96
+
+
+def _make_s(loader: LoaderUse, workers: int) -> float | None:
+    """Mean seconds to make one batch; without workers a fetch is a make."""
+    if len(loader.make_s):
+        return float(np.mean(loader.make_s))
+    if workers == 0 and len(loader.wait_s):
+        return float(np.mean(loader.wait_s))
+    return None
+
+
+def _steady_wait(loader: LoaderUse) -> float:
+    return float(np.median(loader.wait_s)) if len(loader.wait_s) else 0.0
+
+
+def step_cpu_s(evidence: Evidence, busy_s: float) -> float:
+    """CPU seconds of the training process per step, without making batches.
+
+    On an accelerator the host is taken to compute all the time. On a CPU torch's threads are taken to be busy in
+    forward, backward and optimizer; where the launcher's samples show that less was used, that is taken.
+    """
+    steps = evidence.steps
+    if evidence.on_accelerator:
+        return busy_s
+    torch = steps.facts.get("torch") or {}
+    threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
+    threaded = sum(steps.per_step(phase) for phase in THREADED_PHASES)
+    return busy_s + (max(1.0, threads) - 1.0) * threaded

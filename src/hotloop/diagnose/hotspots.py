@@ -1,0 +1,82 @@
+"""The line or function in which the making of batches spends its time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hotloop.findings import Place
+from hotloop.measure.steps import LineCost, Nature
+
+#: A line with this share of its function stands for the function.
+_DOMINATES = 0.5
+#: Fewer samples than this name no line: at 100 Hz a tenth of a second.
+_MIN_SAMPLES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hotspot:
+    """The hottest line of the hottest function. ``share`` is of the sampled time given.
+
+    Where one line dominates its function ``share`` is the line's and ``is_line`` is true, else the function's.
+    """
+
+    place: Place
+    share: float
+    is_line: bool
+    seconds: float
+    on_cpu_ratio: float
+    nature: Nature
+    library: str
+    source: str
+    lines: tuple[LineCost, ...]
+
+    @property
+    def what(self) -> str:
+        """The spot as people say it: the text of the line, or the function."""
+        if self.is_line and self.source.strip():
+            return f"«{shortened(self.source)}»"
+        return f"{self.place.function}()" if self.place.function else str(self.place)
+
+
+def hottest(lines: Iterable[LineCost], total_s: float, *, apart_from: Iterable[str] = ()) -> Hotspot | None:
+    """The hotspot among these lines, functions named in ``apart_from`` left out; None with too few samples."""
+    skipped = set(apart_from)
+    kept = [line for line in lines if line.place.function not in skipped]
+    if total_s <= 0 or sum(line.num_samples for line in kept) < _MIN_SAMPLES:
+        return None
+    functions: dict[tuple[str, str], list[LineCost]] = defaultdict(list)
+    for line in kept:
+        functions[line.place.file, line.place.function].append(line)
+    inside = max(functions.values(), key=seconds_of)
+    places: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
+    for line in inside:
+        places[line.place.file, line.place.line].append(line)
+    at_line = max(places.values(), key=seconds_of)
+    is_line = seconds_of(at_line) >= _DOMINATES * seconds_of(inside)
+    spot = at_line if is_line else inside
+    top = max(at_line, key=lambda line: line.seconds)
+    seconds = seconds_of(spot)
+    return Hotspot(
+        place=top.place,
+        share=min(1.0, seconds / total_s),
+        is_line=is_line,
+        seconds=seconds,
+        on_cpu_ratio=sum(line.on_cpu_ratio * line.seconds for line in spot) / seconds,
+        nature=top.nature,
+        library=top.library,
+        source=top.source,
+        lines=tuple(spot),
+    )
+
+
+def seconds_of(lines: Sequence[LineCost]) -> float:
+    """The summed seconds of lines."""
+    return sum(line.seconds for line in lines)
+
+
+def shortened(source: str, width: int = 60) -> str:
+    """One line of source, its spaces collapsed, cut to a width."""
+    text = " ".join(source.split())
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,69 @@
+"""Input made by the training loop itself, without a DataLoader: ``get_batch``, a generator, a replay buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotloop import units
+from hotloop.diagnose import costs
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import Hotspot, hottest, shortened
+from hotloop.findings import Place
+from hotloop.measure.steps import LineCost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inline:
+    """How the loop makes its own batches; seconds per step. ``saved_s`` is saved by making them in the background."""
+
+    wait_s: float
+    saved_s: float
+    statement: Place | None  # the statement of the training loop
+    hot: Hotspot | None  # the line that dominates, None where none does
+    top: tuple[str, ...]  # the costliest lines in words
+
+
+def inline_input(evidence: Evidence) -> Inline | None:
+    """The loop's own input, None with a DataLoader, without enough steps, or where it is not worth a word."""
+    steps = evidence.steps
+    limits = evidence.limits
+    if steps.train_loader() is not None or not costs.enough(evidence):
+        return None
+    if steps.share("data_wait") < limits.worth_fixing_ratio:
+        return None
+    lines = [line for line in steps.lines if line.role == "input"]
+    total = sum(line.seconds for line in lines)
+    spot = hottest(lines, total)
+    wait = steps.per_step("data_wait") * costs.exposed_ratio(steps, "data_wait")
+    dominant = spot if spot is not None and spot.share >= limits.dominant_line_ratio else None
+    return Inline(
+        wait_s=wait,
+        saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
+        statement=_statement(lines) or steps.source_loop,
+        hot=dominant,
+        top=tuple(
+            f"{line.place} «{shortened(line.source)}» takes {units.share(line.seconds / total)} of it"
+            for line in sorted(lines, key=lambda line: -line.seconds)[:2]
+        ),
+    )
+
+
+def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
+    """What one maker beside the step would save: the shorter of the two, as far as the cores allow."""
+    steps = evidence.steps
+    busy = sum(steps.per_step(phase) for phase in costs.BUSY_PHASES)
+    cores_full = (wait_s * on_cpu + costs.step_cpu_s(evidence, busy)) / max(1.0, evidence.cores)
+    return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
+
+
+def _statement(lines: list[LineCost]) -> Place | None:
+    seconds: dict[Place, float] = {}
+    for line in lines:
+        if line.statement is not None:
+            seconds[line.statement] = seconds.get(line.statement, 0.0) + line.seconds
+    return max(seconds, key=lambda place: seconds[place], default=None)
+
+
+def _on_cpu(lines: list[LineCost]) -> float:
+    total = sum(line.seconds for line in lines)
+    return sum(line.on_cpu_ratio * line.seconds for line in lines) / total if total > 0 else 1.0

@@ -1,0 +1,95 @@
+"""What a line of a dataset does, read from its text and from the library it spends its time in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from hotloop.findings import Place
+from hotloop.measure.steps import LineCost
+
+#: Changing the form of one sample: a scaler's transform, tensor from a list or array, a chain of casts.
+_CONVERSION = re.compile(
+    r"\b(\w*scaler\w*|\w*encoder\w*|\w*imputer\w*|\w*normali[sz]er\w*)(\[[^\]]*\])?\s*\.\s*(inverse_)?transform\("
+    r"|\btorch\.(tensor|as_tensor|from_numpy|FloatTensor|DoubleTensor|LongTensor|IntTensor|ByteTensor|Tensor)\("
+    r"|\.astype\(|\b(to_tensor|pil_to_tensor|ToTensor)\b"
+    r"|\bnp\.(asarray|array|ascontiguousarray|float32|float64)\(|\.tolist\("
+)
+_CONVERSION_LIBRARY = re.compile(
+    r"^sklearn\.(preprocessing|impute|compose|utils)|^torchvision\.transforms\.(v2\.)?functional"
+)
+#: Libraries below a conversion's line in which the time is still the conversion's.
+_PLAIN_LIBRARY = re.compile(r"^$|^torch(\.|$)|^numpy\.?(_?core|_core)?(\.|$)|^PIL\.Image$")
+
+_READ = re.compile(
+    r"\bopen\(|\.read(lines|line|into|_direct|_bytes|_text)?\(|\bnp\.(load|fromfile|memmap|loadtxt|genfromtxt)\("
+    r"|\bh5py\b|\b(cv2\.)?imread\(|\btorch\.load\(|\bpd\.read_|\bpickle\.load\(|\bos\.(read|pread|preadv)\("
+    r"|\.seek\(|\b(decode_image|read_image)\(|\bmmap\b|\bjson\.load\("
+)
+_READ_LIBRARY = re.compile(
+    r"^(h5py|PIL\.(Image|ImageFile|JpegImagePlugin|PngImagePlugin|TiffImagePlugin)|numpy\.lib|zarr|lmdb|tarfile|zipfile|pickle"
+    r"|gzip|bz2|lzma|pathlib|fsspec|pyarrow|netCDF4|rasterio|tifffile|imageio|nibabel|pydicom|pandas\.io|codecs|torch\.serialization)(\.|$)"
+)
+#: Waiting that no faster disk would remove.
+_NO_DISK = re.compile(
+    r"\bsleep\(|\brequests\.|\burllib|\bhttpx?\b|\bsocket\b|\bsubprocess\b|\bboto3\b|\bs3\b|\b(lock|queue|cond|event)\w*\."
+    r"(acquire|get|wait)\(",
+    re.IGNORECASE,
+)
+_NO_DISK_LIBRARY = re.compile(
+    r"^(requests|urllib3?|http|httpx|socket|ssl|boto|botocore|aiohttp|subprocess|queue|threading|multiprocessing)"
+)
+
+#: Anything that makes a sample differ from one epoch to the next.
+_RANDOM = re.compile(
+    r"\brandom\b|\brand(int|n|perm|om)?\b|\bnp\.random\b|\btorch\.(rand|randn|randint|randperm|normal|bernoulli|empty\(.*uniform)"
+    r"|\b(default_rng|RandomState|Generator|Random\w+|Augment\w*|augment\w*|dropout|jitter|shuffle|choice|uniform|albumentations|"
+    r"imgaug|kornia|secrets|uuid4|time\.time)\b",
+    re.IGNORECASE,
+)
+
+
+def is_conversion(line: LineCost) -> bool:
+    """Whether the line changes the form of one sample."""
+    if _CONVERSION_LIBRARY.match(line.library):
+        return True
+    return bool(_CONVERSION.search(line.source)) and bool(_PLAIN_LIBRARY.match(line.library))
+
+
+def is_read(line: LineCost) -> bool:
+    """Whether the line waits for a file, going by its text and library, and not for a clock, a lock or a network."""
+    if _NO_DISK.search(line.source) or _NO_DISK_LIBRARY.match(line.library):
+        return False
+    return bool(_READ.search(line.source) or _READ_LIBRARY.match(line.library))
+
+
+def is_random(text: str) -> bool:
+    """Whether source text shows any sign of randomness; errs on the side of yes."""
+    return bool(_RANDOM.search(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The lines of one kind among the makers' lines. ``share`` is of all sampled making time."""
+
+    place: Place  # of the hottest
+    source: str
+    share: float
+    on_cpu_ratio: float
+    lines: tuple[LineCost, ...]
+
+
+def part_of(lines: Iterable[LineCost], total_s: float, belongs: Callable[[LineCost], bool]) -> Part | None:
+    """The lines a predicate picks, summed; None where there are none or too few samples."""
+    picked = sorted((line for line in lines if belongs(line)), key=lambda line: -line.seconds)
+    seconds = sum(line.seconds for line in picked)
+    if total_s <= 0 or seconds <= 0 or sum(line.num_samples for line in picked) < 5:
+        return None
+    return Part(
+        place=picked[0].place,
+        source=picked[0].source,
+        share=min(1.0, seconds / total_s),
+        on_cpu_ratio=sum(line.on_cpu_ratio * line.seconds for line in picked) / seconds,
+        lines=tuple(picked),
+    )

@@ -1,0 +1,54 @@
+"""``input/per-sample-conversion``: each sample is converted by itself where a whole array could be converted at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import shortened
+from hotloop.diagnose.reading import is_conversion, part_of
+from hotloop.findings import Finding
+
+ID = "input/per-sample-conversion"
+EFFORT = EDIT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Add up the lines that convert one sample, and price them as part of making a batch."""
+    feed = costs.feed(evidence)
+    if feed is None:
+        return
+    loader = feed.loader
+    part = part_of(loader.lines, loader.lines_total_s, is_conversion)
+    if part is None or part.share < evidence.limits.hot_line_ratio:
+        return
+    cost = feed.saved_by_make(part.share) * costs.exposed_ratio(evidence.steps, "data_wait")
+    yield Finding(
+        id=ID,
+        message=(
+            f"«{shortened(part.source)}» at {part.place} converts every sample by itself: "
+            f"{units.share(part.share)} of making a batch."
+        ),
+        advice=(
+            "Convert the whole array once when the dataset is built, or one batch at a time in collate_fn or "
+            "__getitems__; leave only indexing in __getitem__."
+        ),
+        evidence=(
+            says.waits(feed),
+            says.makes(feed),
+            *(
+                f"{line.place} «{shortened(line.source)}»: {units.share(line.seconds / loader.lines_total_s)}"
+                f"{' in ' + line.library if line.library else ''}"
+                for line in part.lines[:3]
+            ),
+            f"num_workers={feed.workers} on {units.rate(feed.cores)} cores",
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=part.place,
+        remedies=("convert-once", "bake"),
+        data={"share_of_make": part.share},
+    )

@@ -1,0 +1,89 @@
+"""``input/respawned-workers``: workers are started again every epoch, and the epoch is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop import units
+from hotloop.diagnose import costs
+from hotloop.diagnose.costs import Feed, Floats
+from hotloop.diagnose.discovery import ARGUMENT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding
+
+ID = "input/respawned-workers"
+EFFORT = ARGUMENT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Price what every epoch but the first pays for starting and stopping its workers."""
+    feed = costs.feed(evidence)
+    if feed is None or feed.workers == 0 or feed.loader.settings.get("persistent_workers"):
+        return
+    loader = feed.loader
+    epochs = loader.num_iterators
+    if epochs < 2:
+        return
+    steps = evidence.steps
+    gap = _after_first(loader.iter_s) + float(loader.shutdown_s.sum())
+    first = _after_first(_excess(feed))
+    persistent = (gap + first) / steps.num_steps
+    alone = gap / steps.num_steps + feed.first_excess_s + feed.wait_s - feed.make_s
+    cost = max(persistent, alone)
+    if cost < evidence.limits.mention_ratio * steps.step_s:
+        return
+    per_epoch = (gap + first) / (epochs - 1)
+    yield Finding(
+        id=ID,
+        message=(
+            f"Every epoch starts {feed.workers} new worker {'process' if feed.workers == 1 else 'processes'} and "
+            f"stops them again: {units.duration(per_epoch)} for {loader.batches_per_epoch:.0f} batches."
+        ),
+        advice=_advice(persistent, alone),
+        evidence=(
+            f"{epochs} epochs of {loader.batches_per_epoch:.0f} batches, persistent_workers=False",
+            f"starting an iterator takes {units.duration(_mean(loader.iter_s))}, its first batch "
+            f"{units.duration(_mean(loader.first_batch_s))}, stopping it {units.duration(_mean(loader.shutdown_s))}",
+            f"making a batch takes {units.duration(feed.make_s)}, taking it over {units.duration(feed.deliver_s)}",
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.interval(cost, _per_epoch(feed)),
+        where=loader.where,
+        remedies=("persistent-workers",) if persistent >= alone else ("num-workers-0", "persistent-workers"),
+        data={"per_epoch_s": per_epoch, "num_workers_0_saves_s_per_step": max(0.0, alone)},
+    )
+
+
+def _advice(persistent: float, alone: float) -> str:
+    if alone > persistent * 1.1:
+        return (
+            "Set num_workers=0: making a batch is cheaper here than starting workers and shipping it; with workers, "
+            "at least set persistent_workers=True. More workers would make it worse."
+        )
+    return (
+        "Set persistent_workers=True so that the workers outlive the epoch, or build the iterator once over many "
+        "epochs; more workers would make it worse."
+    )
+
+
+def _excess(feed: Feed) -> Floats:
+    loader = feed.loader
+    return np.maximum(0.0, loader.first_batch_s - (feed.make_s + feed.deliver_s))
+
+
+def _per_epoch(feed: Feed) -> Floats:
+    """What each epoch paid, for the spread."""
+    loader = feed.loader
+    parts = [loader.iter_s, _excess(feed)]
+    length = min(len(part) for part in parts)
+    return np.sum([part[:length] for part in parts], axis=0)[1:] if length else np.zeros(0)
+
+
+def _after_first(values: Floats) -> float:
+    return float(values[1:].sum())
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else 0.0

@@ -1,0 +1,95 @@
+"""``input/single-process``: batches are made in the training process while nothing else runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.discovery import ARGUMENT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import hottest
+from hotloop.diagnose.inline import Inline, inline_input
+from hotloop.findings import Finding
+
+ID = "input/single-process"
+EFFORT = ARGUMENT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Speak where worker processes would hide the wait, as far as cores and transport allow."""
+    feed = costs.feed(evidence)
+    if feed is not None:
+        yield from _loader(evidence, feed)
+        return
+    inline = inline_input(evidence)
+    if inline is not None and inline.hot is None:
+        yield _inline(evidence, inline)
+
+
+def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
+    if feed.workers > 0:
+        return
+    workers = feed.best_workers(worker_limit(feed, evidence))
+    cost = feed.saved_by_workers(workers) * costs.exposed_ratio(evidence.steps, "data_wait")
+    if cost < evidence.limits.mention_ratio * evidence.steps.step_s:
+        return
+    spot = hottest(feed.loader.lines, feed.loader.lines_total_s)
+    yield Finding(
+        id=ID,
+        message=(
+            f"The DataLoader has num_workers=0: the step waits {units.duration(feed.wait_s)} while the training "
+            "process makes each batch itself."
+        ),
+        advice=(
+            f"Set num_workers={workers} and persistent_workers=True on the DataLoader; with them a step is "
+            f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
+            f"{units.duration(feed.step_s)}."
+        ),
+        evidence=(
+            says.waits(feed),
+            says.makes(feed),
+            f"{units.rate(feed.cores)} cores to use",
+            *((says.spot(spot),) if spot is not None else ()),
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=feed.loader.where,
+        remedies=("num-workers",),
+        data={"num_workers": workers, "predicted_step_s": feed.at(workers), "make_s": feed.make_s},
+    )
+
+
+def _inline(evidence: Evidence, inline: Inline) -> Finding:
+    return Finding(
+        id=ID,
+        message=(
+            f"Batches are made in the training process, one after the other, while nothing else runs: "
+            f"{units.duration(inline.wait_s)} of each step."
+        ),
+        advice=(
+            "Make the next batch while the model computes: a torch Dataset behind a DataLoader with workers, or a "
+            "thread with a short queue where the work waits or releases the GIL."
+        ),
+        evidence=(
+            f"making batches takes {units.duration(inline.wait_s)} of each step "
+            f"({units.share(inline.wait_s / evidence.steps.step_s)})",
+            f"no DataLoader feeds the training loop; the statement is {inline.statement}",
+            *inline.top,
+        ),
+        cost_s_per_step=inline.saved_s,
+        cost_ci95=costs.phase_interval(evidence.steps, inline.saved_s, "data_wait"),
+        where=inline.statement,
+        remedies=("background-batches",),
+    )
+
+
+def worker_limit(feed: Feed, evidence: Evidence) -> int:
+    """The most workers worth thinking of: the cores, or for waiting work more, up to the limit."""
+    limits = evidence.limits
+    on_cpu = feed.make_cpu_s / feed.make_s if feed.make_s > 0 else 1.0
+    cores = max(1, int(feed.cores))
+    if on_cpu > limits.waiting_on_cpu_ratio:
+        return cores
+    return max(cores, min(limits.max_workers, limits.max_workers_per_core * cores))

@@ -1,0 +1,72 @@
+"""``input/slow-collate``: putting samples together takes much of making a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import Hotspot, hottest
+from hotloop.diagnose.rules.input.slow_sample import collate_name
+from hotloop.findings import Finding
+
+ID = "input/slow-collate"
+EFFORT = EDIT
+
+_DEFAULT = ("default_collate", "default_convert", "")
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Speak where collate is a large part of making and the step waits for it."""
+    feed = costs.feed(evidence)
+    if feed is None or len(feed.loader.make_s) == 0:
+        return
+    made = float(feed.loader.make_s.mean())
+    share = feed.loader.collate_s / made if made > 0 else 0.0
+    if share < evidence.limits.hot_line_ratio:
+        return
+    cost = feed.saved_by_make(share) * costs.exposed_ratio(evidence.steps, "data_wait")
+    name = collate_name(feed.loader.settings)
+    spot = _inside(feed, name)
+    yield Finding(
+        id=ID,
+        message=(
+            f"{name or 'collate'}() takes {units.duration(feed.loader.collate_s)} of the "
+            f"{units.duration(made)} it takes to make a batch."
+        ),
+        advice=_advice(name),
+        evidence=(
+            says.waits(feed),
+            says.makes(feed),
+            f"collate takes {units.share(share)} of making a batch",
+            *((says.spot(spot),) if spot is not None else ()),
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=spot.place if spot is not None else feed.loader.where,
+        remedies=("batched-collate",),
+        data={"collate_share_of_make": share},
+    )
+
+
+def _inside(feed: Feed, name: str) -> Hotspot | None:
+    """The hottest line of the user's own collate function."""
+    if name in _DEFAULT:
+        return None
+    lines = [line for line in feed.loader.lines if line.place.function.rsplit(".", 1)[-1] == name]
+    return hottest(lines, feed.loader.lines_total_s)
+
+
+def _advice(name: str) -> str:
+    if name in _DEFAULT:
+        return (
+            "Give the dataset a __getitems__ that gathers a whole batch in one indexing operation, so that collate "
+            "has nothing to stack; keep samples small (uint8) until they are on the device."
+        )
+    return (
+        f"Replace the per-sample work in {name}() by one operation on the batch (one allocation, one copy); move "
+        "what depends on a single sample into the dataset, or do it once before training."
+    )

@@ -1,0 +1,99 @@
+"""``input/slow-sample``: one line or function makes the samples slow, and the step waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import Hotspot, hottest
+from hotloop.diagnose.inline import inline_input
+from hotloop.findings import Finding
+
+ID = "input/slow-sample"
+EFFORT = EDIT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Name the line that takes most of the making, at the part of the wait it causes."""
+    feed = costs.feed(evidence)
+    if feed is None:
+        yield from _inline(evidence)
+        return
+    loader = feed.loader
+    spot = hottest(loader.lines, loader.lines_total_s, apart_from=(collate_name(loader.settings),))
+    if spot is None or spot.share < evidence.limits.hot_line_ratio:
+        return
+    cost = feed.saved_by_make(spot.share) * costs.exposed_ratio(evidence.steps, "data_wait")
+    yield Finding(
+        id=ID,
+        message=(
+            f"{spot.what} at {spot.place} takes {units.share(spot.share)} of making a batch, "
+            f"and each step waits {units.duration(feed.wait_s)} for data."
+        ),
+        advice=_advice(spot),
+        evidence=(
+            says.waits(feed),
+            says.makes(feed),
+            says.spot(spot),
+            f"num_workers={feed.workers} on {units.rate(feed.cores)} cores",
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=spot.place,
+        remedies=("cache-samples", "bake"),
+        data={"share_of_make": spot.share, "on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
+    )
+
+
+def collate_name(settings: Mapping[str, Any]) -> str:
+    """The function name of a loader's collate_fn, "" when unknown."""
+    value = settings.get("collate_fn")
+    return str(value or "").rsplit(".", 1)[-1]
+
+
+def _advice(spot: Hotspot) -> str:
+    if spot.on_cpu_ratio < 0.3:
+        return (
+            f"Take the waiting out of {spot.place}: fetch many samples at once, keep what was fetched, or prepare it "
+            "before training; workers hide what remains."
+        )
+    if spot.nature == "python":
+        return (
+            f"Replace the Python work at {spot.place} by one array operation per batch, or do it once before "
+            "training and store the result."
+        )
+    return (
+        f"Make {spot.place} cheaper: do it once before training and store the result, do it per batch instead of "
+        "per sample, or do it on the device."
+    )
+
+
+def _inline(evidence: Evidence) -> Iterator[Finding]:
+    inline = inline_input(evidence)
+    if inline is None or inline.hot is None:
+        return
+    spot = inline.hot
+    cost = spot.share * inline.wait_s
+    yield Finding(
+        id=ID,
+        message=(
+            f"{spot.what} at {spot.place} takes {units.share(spot.share)} of making a batch, which the training "
+            f"loop does itself for {units.duration(inline.wait_s)} of each step."
+        ),
+        advice=_advice(spot),
+        evidence=(
+            f"making batches takes {units.duration(inline.wait_s)} of each step "
+            f"({units.share(inline.wait_s / evidence.steps.step_s)}), in the training process",
+            says.spot(spot),
+            f"made in the background it would save {units.duration(inline.saved_s)} of each step",
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=spot.place,
+        remedies=("background-batches",),
+        data={"share_of_make": spot.share, "statement": str(inline.statement or "")},
+    )

@@ -1,0 +1,75 @@
+"""``input/worker-transport``: batches cost more to ship from a worker than they cost to make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.discovery import ARGUMENT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.rules.input.too_few_workers import busy_ratio
+from hotloop.findings import Finding
+
+ID = "input/worker-transport"
+EFFORT = ARGUMENT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Speak where the step waits longer for a batch than the training process would need to make it."""
+    feed = costs.feed(evidence)
+    if feed is None or feed.workers == 0 or feed.wait_s <= 0:
+        return
+    alone = feed.step_s - feed.at(0)
+    shipping = _shipping_s(feed, evidence)
+    cost = max(alone, shipping) * costs.exposed_ratio(evidence.steps, "data_wait")
+    if cost < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
+        return
+    without = alone >= shipping
+    yield Finding(
+        id=ID,
+        message=_message(feed, without),
+        advice=_advice(without),
+        evidence=(
+            says.waits(feed),
+            says.makes(feed),
+            f"taking over a batch that is ready takes {units.duration(feed.deliver_s)}"
+            + (f" for {units.size(feed.loader.batch_bytes)}" if feed.loader.batch_bytes else ""),
+            f"num_workers={feed.workers}, each making batches {units.share(busy_ratio(feed))} of the time",
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=feed.loader.where,
+        remedies=("num-workers-0", "ring-loader"),
+        data={"without_workers_step_s": feed.at(0), "deliver_s": feed.deliver_s},
+    )
+
+
+def _shipping_s(feed: Feed, evidence: Evidence) -> float:
+    """Seconds of the wait that are taking over batches that lay ready; 0 where it was not measured."""
+    measured = feed.loader.deliver_s
+    if measured is None or measured < evidence.limits.medium_ratio * feed.step_s:
+        return 0.0
+    return min(feed.wait_s, feed.deliver_s)
+
+
+def _message(feed: Feed, without: bool) -> str:
+    if without:
+        return (
+            f"Workers cost more than they bring: a batch is made in {units.duration(feed.make_s)}, and the step "
+            f"waits {units.duration(feed.wait_s)} for it."
+        )
+    return f"Taking a finished batch over from a worker takes {units.duration(feed.deliver_s)} of every step."
+
+
+def _advice(without: bool) -> str:
+    if without:
+        return (
+            "Set num_workers=0 and give the dataset a __getitems__ that gathers a whole batch at once; or use a "
+            "loader that reuses its shared memory."
+        )
+    return (
+        "Ship less: uint8 instead of float32, no unread fields, smaller dtypes; or use a loader that reuses its "
+        "shared memory."
+    )

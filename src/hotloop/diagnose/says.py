@@ -1,0 +1,29 @@
+"""The words findings share, so that the same number is said the same way everywhere."""
+
+from __future__ import annotations
+
+from hotloop import units
+from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.hotspots import Hotspot
+
+
+def waits(feed: Feed) -> str:
+    """How long the step waits for data."""
+    ratio = feed.wait_s / feed.step_s if feed.step_s > 0 else 0.0
+    return f"each step waits {units.duration(feed.wait_s)} for data ({units.share(ratio)} of the step)"
+
+
+def makes(feed: Feed) -> str:
+    """What making a batch takes, beside the step's own work."""
+    on_cpu = feed.make_cpu_s / feed.make_s if feed.make_s > 0 else 1.0
+    return (
+        f"making a batch takes {units.duration(feed.make_s)} ({units.share(on_cpu)} of it on a CPU), "
+        f"the step itself {units.duration(feed.busy_s)}"
+    )
+
+
+def spot(spot: Hotspot) -> str:
+    """Where the making of batches spends its time."""
+    inside = f", in {spot.library}" if spot.library else ""
+    kind = "line" if spot.is_line else "function"
+    return f"the {kind} {spot.what} at {spot.place} takes {units.share(spot.share)} of making a batch{inside}"
