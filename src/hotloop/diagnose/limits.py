@@ -93,3 +93,12 @@ class Limits:
     idle_workers_ratio: float = 0.3
     #: Reads below this per batch are metadata, not data.
     min_read_bytes_per_batch: float = 4096.0
+    #: torch's own default is 2; deeper was chosen on purpose.
+    shallow_prefetch: int = 2
+    #: A sample this many times the usual slowest one of a batch is a straggler.
+    straggler_factor: float = 4.0
+    #: Stragglers sit in at most this share of the batches.
+    straggler_batches_ratio: float = 0.34
+    #: A first batch is cold when it takes this many steps and this long beyond the making of one.
+    cold_start_factor: float = 5.0
+    cold_start_s: float = 0.3

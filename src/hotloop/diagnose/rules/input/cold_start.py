@@ -1,0 +1,70 @@
+"""``input/cold-start``: the first batch of a run or of each epoch takes far longer than any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop import units
+from hotloop.diagnose import costs
+from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding
+
+ID = "input/cold-start"
+EFFORT = EDIT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Price first batches beyond the making of one; a single one only where it is long and the run not much longer."""
+    feed = costs.feed(evidence)
+    if feed is None or len(feed.loader.first_batch_s) == 0:
+        return
+    loader = feed.loader
+    limits = evidence.limits
+    excess = np.maximum(0.0, loader.first_batch_s - (feed.make_s + feed.deliver_s))
+    slow = excess > np.maximum(limits.cold_start_factor * feed.step_s, limits.cold_start_s)
+    if not slow.any():
+        return
+    total = float(excess[slow].sum())
+    once = int(slow.sum()) == 1
+    share = total / evidence.steps.span_s
+    # One slow start fades in a longer run; the next epoch's does not.
+    if share < (limits.medium_ratio if once else limits.worth_fixing_ratio):
+        return
+    cost = total / evidence.steps.num_steps
+    typical = float(np.median(loader.first_batch_s[slow]))
+    spawned = str(loader.settings.get("multiprocessing_context") or "")
+    yield Finding(
+        id=ID,
+        message=(
+            f"The first batch {'of the run' if once else 'of each epoch'} takes {units.duration(typical)}, "
+            f"{typical / max(1e-9, feed.make_s):.0f} times the making of a batch."
+        ),
+        advice=_advice(feed.workers, spawned, once),
+        evidence=(
+            f"{int(slow.sum())} slow first {'batch' if once else 'batches'}, {units.duration(total)} in all "
+            f"({units.share(share)} of the training span)",
+            f"making a batch takes {units.duration(feed.make_s)}",
+            f"num_workers={feed.workers}" + (f", start method {spawned}" if spawned else ""),
+        ),
+        cost_s_per_step=cost,
+        where=loader.where,
+        remedies=("persistent-workers",) if feed.workers and not once else (),
+        data={"first_batch_s": typical, "once": once},
+    )
+
+
+def _advice(workers: int, start_method: str, once: bool) -> str:
+    if not once and workers:
+        return (
+            "Keep the workers over epochs (persistent_workers=True) and open files or fill caches once per worker, "
+            "not once per epoch."
+        )
+    if workers and ("spawn" in start_method or "forkserver" in start_method):
+        return (
+            "Use the start method fork where the dataset allows it, or keep imports and large objects out of what "
+            "every new worker must load."
+        )
+    return "Do the one-time work (opening, indexing, decoding) before training or store its result on disk."

@@ -1,0 +1,73 @@
+"""``input/repeated-work``: the same samples are made in the same way every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.discovery import OPPORTUNITY
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import hottest
+from hotloop.diagnose.reading import is_random
+from hotloop.diagnose.sources import dataset_text
+from hotloop.findings import Finding
+
+ID = "input/repeated-work"
+EFFORT = OPPORTUNITY
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Speak of a map-style dataset read more than once whose source shows no randomness.
+
+    The cost is that of the hottest function: what a cache takes away at least.
+    """
+    feed = costs.feed(evidence)
+    if feed is None:
+        return
+    loader = feed.loader
+    epochs = loader.num_iterators
+    if (
+        epochs < 2
+        or loader.settings.get("iterable")
+        or not _finished_an_epoch(feed.loader.num_batches, loader.batches_per_epoch)
+    ):
+        return
+    spot = hottest(loader.lines, loader.lines_total_s)
+    if spot is None or spot.share < evidence.limits.hot_line_ratio:
+        return
+    text = dataset_text(evidence, loader)
+    if not text or is_random(text):
+        return
+    cost = feed.saved_by_make(spot.share) * costs.exposed_ratio(evidence.steps, "data_wait")
+    yield Finding(
+        id=ID,
+        message=(
+            f"{spot.what} at {spot.place} does the same work for every sample in each of {epochs} epochs, and "
+            "nothing random was seen in the dataset."
+        ),
+        advice=(
+            "Do this work once: keep the made samples in memory where they fit, or write them to a memory-mapped "
+            "file before training; leave random augmentation after it."
+        ),
+        evidence=(
+            says.waits(feed),
+            says.makes(feed),
+            says.spot(spot),
+            *_size(feed.loader.batch_bytes, loader.batches_per_epoch),
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=spot.place,
+        remedies=("cache-samples", "bake"),
+        data={"epochs": epochs, "share_of_make": spot.share},
+    )
+
+
+def _finished_an_epoch(batches: int, per_epoch: float) -> bool:
+    return per_epoch > 0 and batches >= 1.5 * per_epoch
+
+
+def _size(batch_bytes: float, batches: float) -> Iterator[str]:
+    if batch_bytes > 0 and batches > 0:
+        yield f"the made samples of an epoch take {units.size(batch_bytes * batches)}"

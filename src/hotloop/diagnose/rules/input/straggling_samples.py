@@ -1,0 +1,78 @@
+"""``input/straggling-samples``: a few samples take many times longer than the rest, and steps wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.costs import Feed, Floats
+from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.variance import uneven
+from hotloop.findings import Finding
+
+ID = "input/straggling-samples"
+EFFORT = EDIT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Cut the slowest samples down to the ordinary ones, and see how much of the wait goes."""
+    feed = costs.feed(evidence)
+    if feed is None or feed.wait_s <= 0:
+        return
+    slowest, make = feed.loader.slowest_sample_s, feed.loader.make_s
+    if len(slowest) < 20 or len(slowest) != len(make) or feed.loader.sample_s <= 0:
+        return
+    usual = _usual(feed)
+    heavy = slowest > evidence.limits.straggler_factor * usual
+    excess = np.where(heavy, slowest - usual, 0.0)
+    # A few batches, not every one: otherwise the samples are simply uneven and more workers help.
+    if not 0 < heavy.mean() <= evidence.limits.straggler_batches_ratio:
+        return
+    if excess.sum() < 0.2 * make.sum() and feed.workers == 0:
+        return
+    cost = _cost(evidence, feed, make - excess) * costs.exposed_ratio(evidence.steps, "data_wait")
+    if cost < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
+        return
+    typical = float(np.median(slowest[heavy]))
+    yield Finding(
+        id=ID,
+        message=(
+            f"One batch in {1 / float(heavy.mean()):.0f} holds a sample that takes {units.duration(typical)}, "
+            f"{typical / usual:.0f} times the usual, and the steps behind it wait."
+        ),
+        advice=(
+            "Find out what is special about the slow samples (size, length, a broken file) and cut, cache or store "
+            "them ready; in_order=False and a larger prefetch_factor let other batches overtake."
+        ),
+        evidence=(
+            says.waits(feed),
+            f"the usual sample takes {units.duration(usual)}; {int(heavy.sum())} of {len(heavy)} batches hold one "
+            f"above {evidence.limits.straggler_factor:.0f} times that",
+            f"those samples take {units.share(float(excess.sum() / make.sum()))} of all making time",
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=feed.loader.where,
+        remedies=("in-order-false", "prefetch-factor"),
+        data={"slow_batches_ratio": float(heavy.mean()), "slow_sample_s": typical, "usual_sample_s": usual},
+    )
+
+
+def _usual(feed: Feed) -> float:
+    """The usual slowest sample of a batch: the median, no less than the mean of all samples it stands for."""
+    return float(np.median(feed.loader.slowest_sample_s))
+
+
+def _cost(evidence: Evidence, feed: Feed, without: Floats) -> float:
+    if feed.workers == 0:
+        made = float(feed.loader.make_s.mean())
+        return feed.saved_by_make(1.0 - float(without.mean()) / made)
+    found = uneven(evidence)
+    if found is None:
+        return 0.0
+    replayed = np.resize(without, len(found.make_s))
+    return feed.wait_s - found.wait_with(make_s=replayed)

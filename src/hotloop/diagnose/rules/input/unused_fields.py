@@ -1,0 +1,89 @@
+"""``input/unused-fields``: parts of the batch are made and shipped, and nothing reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hotloop import units
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.reading import Part, part_of
+from hotloop.findings import Finding
+from hotloop.measure.steps import LineCost
+
+ID = "input/unused-fields"
+EFFORT = EDIT
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Name fields that were never read; price shipping by their bytes and making by lines that carry their name."""
+    feed = costs.feed(evidence)
+    if feed is None or not feed.loader.unused_fields:
+        return
+    loader = feed.loader
+    names = loader.unused_fields
+    byte_share = _byte_share(feed)
+    part = part_of(loader.lines, loader.lines_total_s, lambda line: _names_one(line, names))
+    make_share = part.share if part is not None else 0.0
+    shipping = feed.deliver_s * byte_share if feed.workers else 0.0
+    moved = evidence.steps.per_step("transfer") * byte_share if evidence.on_accelerator else 0.0
+    cost = _hidden(evidence, feed.saved_by_make(make_share) + min(shipping, feed.wait_s)) + moved
+    listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+    yield Finding(
+        id=ID,
+        message=(
+            f"{'The field' if len(names) == 1 else 'The fields'} {listed} of every batch "
+            f"{'is' if len(names) == 1 else 'are'} made and shipped, and never read in training."
+        ),
+        advice=f"Leave {listed} out of what __getitem__ returns, or load it only where it is used.",
+        evidence=(
+            f"{units.share(byte_share)} of the batch's bytes"
+            + (f" ({units.size(loader.batch_bytes * byte_share)})" if loader.batch_bytes else ""),
+            *_made(part),
+            says.waits(feed),
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=part.place if part is not None else loader.where,
+        remedies=("drop-fields",),
+        data={"fields": list(names), "byte_share": byte_share, "share_of_make": make_share},
+    )
+
+
+def _byte_share(feed: Feed) -> float:
+    fields = feed.loader.batch_fields
+    total = sum(float(field.get("bytes") or 0) for field in fields)
+    unused = sum(
+        float(f.get("bytes") or 0)
+        for f in fields
+        if _is_one(str(f.get("path") or ""), feed.loader.unused_fields)
+    )
+    return unused / total if total > 0 else 0.0
+
+
+def _is_one(path: str, names: tuple[str, ...]) -> bool:
+    """Whether a field's path is one of the unread keys or lies below one."""
+    return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in names)
+
+
+def _names_one(line: LineCost, names: tuple[str, ...]) -> bool:
+    """Whether a line's text or function speaks of an unread field by name; numbers are no names."""
+    text = f"{line.source} {line.place.function}"
+    words = [re.escape(name.rsplit(".", 1)[-1]) for name in names if re.search(r"[A-Za-z]{2}", name)]
+    return any(
+        re.search(rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])", text.replace("_", " "))
+        or re.search(rf"\b\w*{word}\w*\b", text)
+        for word in words
+    )
+
+
+def _made(part: Part | None) -> Iterator[str]:
+    if part is not None:
+        yield f"lines that speak of them take {units.share(part.share)} of making a batch, most at {part.place}"
+
+
+def _hidden(evidence: Evidence, cost: float) -> float:
+    return cost * costs.exposed_ratio(evidence.steps, "data_wait")
