@@ -109,15 +109,14 @@ class Places:
 
     def stack(self, frame: FrameType | None) -> int:
         """The id of the whole stack at ``frame``: user frames, and the library frames below the last of them."""
-        codes = []
         key: list[int] = []
-        while frame is not None:
-            code = frame.f_code
-            codes.append((code, frame.f_lineno))
-            key += (id(code), frame.f_lasti)
-            frame = frame.f_back
-        found = self._stacks.get(tuple(key))
-        return self._new_stack(tuple(key), codes) if found is None else found
+        above = frame
+        while above is not None:  # line numbers cost more than all of this, and are needed once per stack
+            key += (id(above.f_code), above.f_lasti)
+            above = above.f_back
+        interned = tuple(key)
+        found = self._stacks.get(interned)
+        return self._new_stack(interned, frame) if found is None else found
 
     def _new_site(self, key: tuple[int, int], frame: FrameType) -> int:
         code = frame.f_code
@@ -147,7 +146,11 @@ class Places:
         )
         return self._num_sites
 
-    def _new_stack(self, key: tuple[int, ...], codes: list[tuple[CodeType, int]]) -> int:
+    def _new_stack(self, key: tuple[int, ...], frame: FrameType | None) -> int:
+        codes = []
+        while frame is not None:
+            codes.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
         user = []
         library: list[str] = []
         for code, line in codes:  # innermost first

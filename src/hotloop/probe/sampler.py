@@ -44,6 +44,7 @@ class Sampler:
         self._first = 0
         self._interval = 0
         self._slower = 0
+        self._interrupts = False
         self.paused = False
 
     def start(self) -> bool:
@@ -72,6 +73,12 @@ class Sampler:
         except (ValueError, TypeError):
             pass  # not the main thread, or Python is shutting down: the signal's default is to be ignored
 
+    def reach_waiting_thread(self) -> None:
+        """Where another thread trains, the main thread sits in a wait that the kernel would resume unseen."""
+        if self._timer is not None and not self._interrupts and self._probe.owner not in (0, self._main):
+            self._interrupts = True
+            signal.siginterrupt(SIGNAL, True)  # Python repeats its own interrupted calls (PEP 475)
+
     def _obstacle(self) -> str | None:
         if not supported():
             return "this platform has no timer that signals one thread"
@@ -85,6 +92,7 @@ class Sampler:
         self._timer = KernelTimer(SIGNAL, get_native_id())
         self._pid, self._main = os.getpid(), get_ident()
         self._slower = 0
+        self._interrupts = False
         self._schedule(now_ns(), int(1e9 / self._hz))
 
     def _schedule(self, now: int, interval: int) -> None:
@@ -149,6 +157,7 @@ def start(probe: Probe) -> None:
     if _running is None:
         _running = Sampler(probe)
         probe.on_exit("sampler", _running.stop)
+        probe.on_second("sampler", _running.reach_waiting_thread)
     if probe.role != "helper":
         _running.start()
 
