@@ -1,0 +1,30 @@
+"""Why a run may hold no training step: what was seen instead, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def reasons(report: Mapping[str, Any]) -> list[str]:
+    """Likely reasons, the most certain first; empty where steps were seen."""
+    if report["num_steps"]:
+        return []
+    found = []
+    if report["exit_code"] not in (0, None):
+        found.append(f"The command ended with exit code {report['exit_code']} before a step was complete.")
+    if not report["ranks"]:
+        return [*found, *_NO_TORCH]
+    seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
+    if seconds.get("forward", 0) + seconds.get("evaluation", 0) > 0 and not seconds.get("optimizer", 0):
+        found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
+    elif not seconds.get("forward", 0):
+        found.append("torch was imported, but no model was run in the observed thread.")
+    found.append("A training thread other than the first one, or a loop outside Python, cannot be seen.")
+    return found
+
+
+_NO_TORCH = (
+    "No process of the command imported torch.",
+    "Python started with -I, -E or -S, or in a container of its own, cannot be looked into.",
+)

@@ -1,0 +1,85 @@
+"""The report as one HTML file: no request leaves it, and it reads without JavaScript except for the charts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, Final
+
+from hotloop.report import palette
+from hotloop.report.markup import Markup, join, tag
+from hotloop.report.sections import charts, findings, lines, loaders, settings, summary, time
+
+Report = Mapping[str, Any]
+
+#: The page may use what it carries and nothing else.
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_SECTIONS: Final = (summary, time, findings, charts, lines, loaders, settings)
+_LINKS: Final = (
+    ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("lines", "Lines"), ("calls", "Calls"),
+    ("loaders", "Loaders"), ("settings", "Settings"), ("modules", "Modules"), ("machine", "Machine"),
+)  # fmt: skip
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    body = join(part.render(report) for part in _SECTIONS)
+    return "<!doctype html>\n" + tag("html", _head(report), tag("body", _top(body), tag("main", body), _foot(report), *_scripts(report)), lang="en") + "\n"
+
+
+def _head(report: Report) -> Markup:
+    command = " ".join(map(str, report["command"]))
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", f"hotloop: {command[:120]}"),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Markup(_colours() + _asset("report.css"))),
+    )
+
+
+def _top(body: str) -> Markup:
+    links = [tag("a", name, href=f"#{id_}") for id_, name in _LINKS if f'id="{id_}"' in body]
+    toggle = tag("button", "Theme: auto", type="button", id="theme", aria_label="Colour theme: automatic")
+    return tag("header", tag("a", "hotloop", href="#summary", class_="brand"), tag("nav", *links, aria_label="Sections"), toggle, class_="top")
+
+
+def _foot(report: Report) -> Markup:
+    folder = report.get("run_folder")
+    return tag("footer", tag("p", f"hotloop {report['hotloop_version']}, report schema {report['schema']}", f". Recording: {folder}" if folder else None))
+
+
+def _scripts(report: Report) -> list[Markup]:
+    data = {"wall_s": report["wall_s"], "span": report["span"], "charts": charts.specs(report)}
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    # Inside a script element only "<" can end it or open a comment.
+    return [
+        tag("script", Markup(text.replace("<", "\\u003c")), type="application/json", id="data"),
+        tag("script", Markup(_asset("report.js"))),
+    ]
+
+
+def _colours() -> str:
+    """Custom properties of both themes; the dark ones twice, for the system's wish and for the reader's."""
+    light = {f"--p-{name}": mark[1] for name, mark in palette.PHASE_MARKS.items()}
+    dark = {f"--p-{name}": mark[2] for name, mark in palette.PHASE_MARKS.items()}
+    light |= {f"--{name}": pair[0] for name, pair in palette.PAGE.items()}
+    dark |= {f"--{name}": pair[1] for name, pair in palette.PAGE.items()}
+    return (
+        f":root{{color-scheme:light;{_properties(light)}}}"
+        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{_properties(dark)}}}}}"
+        f":root[data-theme=dark]{{color-scheme:dark;{_properties(dark)}}}\n"
+    )
+
+
+def _properties(values: Mapping[str, str]) -> str:
+    return "".join(f"{name}:{value};" for name, value in values.items())
+
+
+def _asset(name: str) -> str:
+    return resources.files("hotloop.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,241 @@
+"""report.json, schema 1: everything a run has to say, as one dictionary. Pure functions; nothing is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hotloop import __version__
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Steps
+from hotloop.phases import PHASES
+from hotloop.record.recording import Process, Recording
+from hotloop.report import cost, loaders, ranks, system
+from hotloop.report.excerpts import Sources
+from hotloop.report.series import series
+from hotloop.report.throughput import steady_seconds, throughput
+from hotloop.report.values import plain
+
+SCHEMA: Final = 1
+_MAX_LINES: Final = 40
+_MAX_SITES: Final = 20
+_MAX_INTERVALS: Final = 500
+_MAX_MODULES: Final = 40
+
+
+def build(
+    recording: Recording, ranks_: Sequence[Steps], findings: Sequence[Finding], *, bottleneck: str, verdict: str
+) -> dict[str, Any]:
+    """The report of a run. ``findings`` keep their order, which is by cost.
+
+    ``phases`` are means over all ranks: ``share`` is of wall time (with ``unaccounted`` they sum to 1),
+    ``span_share`` and ``s_per_step`` are of the training span.
+    """
+    measured = sorted(ranks_, key=lambda steps: (steps.rank, steps.pid))
+    main = ranks.lead(measured)
+    sources = Sources.of(recording)
+    report = {
+        "schema": SCHEMA,
+        "hotloop_version": __version__,
+        "verdict": verdict,
+        "bottleneck": bottleneck,
+        **_run(recording, main),
+        "throughput": throughput(main, measured),
+        "phases": _phases(measured),
+        "findings": [_finding(finding, sources) for finding in findings],
+        "settings": _settings(main),
+        "startup": _startup(main),
+        "ranks": ranks.summaries(measured),
+        "slowest_rank": ranks.slowest(measured),
+        "what_if": [],
+        "memory": system.memory(recording),
+        "overhead_s_per_step": cost.overhead_s_per_step(_process(recording, main), main),
+        **_details(main, sources),
+        "series": series(main, _offset_s(recording, main)),
+        "charts": system.charts(recording),
+        "warnings": _warnings(recording),
+        "machine": recording.machine,
+    }
+    return {key: plain(value) for key, value in report.items()}
+
+
+def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
+    process = _process(recording, main)
+    notes = process.first("process") if process else {}
+    return {
+        "command": recording.command,
+        "cwd": notes.get("cwd"),
+        "run_folder": str(recording.folder) if recording.folder else None,
+        "exit_code": recording.exit_code,
+        "complete": recording.complete,
+        "start_unix_s": recording.start_unix_s,
+        "wall_s": recording.wall_s,
+        "span_s": main.span_s if main else 0.0,
+        "span": [edge + _offset_s(recording, main) for edge in main.span] if main and main.num_steps else None,
+        "num_processes": len(recording.ranks),
+        "num_steps": main.num_steps if main else 0,
+        "num_updates": main.num_updates if main else 0,
+        "num_epochs": main.num_epochs if main else 0,
+        "backwards_per_update": main.backwards_per_update if main else None,
+        "accounted_ratio": _accounted(main),
+        "step_s": _step_times(main),
+    }
+
+
+def _step_times(main: Steps | None) -> dict[str, float] | None:
+    """Seconds per step over the span, and median, 95th percentile and longest of the steady steps."""
+    if main is None or main.num_steps == 0:
+        return None
+    seconds = sorted(steady_seconds(main).tolist())
+    return {
+        "mean": main.step_s,
+        "median": seconds[(len(seconds) - 1) // 2],
+        "p95": seconds[int(0.95 * (len(seconds) - 1))],
+        "max": seconds[-1],
+    }
+
+
+def _accounted(main: Steps | None) -> float | None:
+    if main is None or main.wall_s <= 0:
+        return None
+    return min(1.0, max(0.0, 1.0 - main.unaccounted_s / main.wall_s))
+
+
+def _phases(measured: Sequence[Steps]) -> list[dict[str, Any]]:
+    wall = sum(steps.wall_s for steps in measured)
+    span = sum(steps.span_s for steps in measured)
+    num_steps = sum(steps.num_steps for steps in measured)
+    if wall <= 0:
+        return []
+    seconds = {name: sum(steps.totals.get(name, 0.0) for steps in measured) for name in PHASES}
+    within = {name: sum(steps.span_totals.get(name, 0.0) for steps in measured) for name in PHASES}
+    missing = sum(steps.unaccounted_s for steps in measured)
+    if missing > 0:
+        seconds["unaccounted"] = missing
+    whole = max(wall, sum(seconds.values()))
+    return [
+        {
+            "name": name,
+            "s_per_step": within.get(name, 0.0) / num_steps if num_steps else 0.0,
+            "share": value / whole,
+            "span_share": within.get(name, 0.0) / span if span > 0 else 0.0,
+            "seconds": value / len(measured),
+            "span_seconds": within.get(name, 0.0) / len(measured),
+        }
+        for name, value in seconds.items()
+    ]
+
+
+def _finding(finding: Finding, sources: Sources) -> dict[str, Any]:
+    return {**finding.to_json(), "excerpt": sources.excerpt(finding.where)}
+
+
+def _settings(main: Steps | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": setting.name,
+            "configured": setting.configured,
+            "in_effect": setting.in_effect,
+            "where": setting.where,
+            "differs": setting.configured is not None and not same_value(setting.configured, setting.in_effect),
+        }
+        for setting in (main.settings if main else ())
+    ]
+
+
+def same_value(configured: Any, in_effect: Any) -> bool:
+    """Whether a configured value says what is in effect; ``"4"`` is 4 and ``"true"`` is True."""
+    if configured == in_effect:
+        return True
+    left, right = (str(value).strip().lower() for value in (configured, in_effect))
+    if left == right:
+        return True
+    words = {"1": "true", "yes": "true", "on": "true", "0": "false", "no": "false", "off": "false"}
+    if isinstance(configured, bool) or isinstance(in_effect, bool):
+        return words.get(left, left) == words.get(right, right)
+    try:
+        return float(left) == float(right)
+    except ValueError:
+        return False
+
+
+def _startup(main: Steps | None) -> dict[str, Any]:
+    if main is None:
+        return {"seconds": 0.0, "parts": []}
+    parts = sorted(main.startup.items(), key=lambda part: (-part[1], part[0]))
+    return {
+        "seconds": main.totals.get("startup", 0.0),
+        "parts": [{"name": name, "seconds": value} for name, value in parts if value > 0],
+    }
+
+
+def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
+    if main is None:
+        return {"lines": [], "loaders": [], "sites": {}, "modules": [], "evaluations": [], "checkpoints": []}
+    return {
+        "lines": [loaders.line(item, main, sources) for item in main.lines[:_MAX_LINES]],
+        "loaders": [loaders.loader(item, main, sources) for item in main.loaders],
+        "sites": _sites(main, sources),
+        "modules": [vars(item) for item in main.modules[:_MAX_MODULES]],
+        "evaluations": [_interval(item) for item in main.evaluations[:_MAX_INTERVALS]],
+        "checkpoints": [_interval(item) for item in main.checkpoints[:_MAX_INTERVALS]],
+        "device": vars(main.device) if main.device else None,
+        "compile": {"seconds": main.compile_s, "steps": main.compiles_at[:100], "graph_breaks": main.graph_breaks},
+        "gc": {"seconds": main.gc_s, "count": main.gc_count},
+        "scaler": {"steps": main.scaler_steps, "skips": main.scaler_skips},
+        "loop": main.source_loop,
+        "facts": main.facts,
+    }
+
+
+def _sites(main: Steps, sources: Sources) -> dict[str, list[dict[str, Any]]]:
+    return {
+        kind: [
+            {
+                "place": item.place,
+                "source": sources.line(item.place) if item.place else "",
+                "operation": item.operation,
+                "count": item.count,
+                "seconds": item.seconds,
+                "s_per_step": item.seconds / max(1, main.num_steps),
+                "num_bytes": item.num_bytes,
+                "flags": item.flags,
+                "in_step": item.in_step,
+            }
+            for item in items[:_MAX_SITES]
+        ]
+        for kind, items in sorted(main.sites.items())
+        if items
+    }
+
+
+def _interval(item: Any) -> dict[str, Any]:
+    place: Place | None = item.place
+    return {"start_s": item.start_s, "seconds": item.seconds, "after_step": item.after_step, "place": place}
+
+
+def _process(recording: Recording, main: Steps | None) -> Process | None:
+    if main is None:
+        return recording.ranks[0] if recording.ranks else None
+    return next((process for process in recording.ranks if process.pid == main.pid), None)
+
+
+def _offset_s(recording: Recording, main: Steps | None) -> float:
+    """When the leading process started, in seconds since the command did."""
+    process = _process(recording, main)
+    return max(0.0, (process.start_ns - recording.start_ns) / 1e9) if process else 0.0
+
+
+def _warnings(recording: Recording) -> list[str]:
+    """What hotloop could not see, in words, each once."""
+    words = list(recording.warnings)
+    for process in (item for rank in recording.ranks for item in (rank, *rank.workers)):
+        words += [str(note.get("text", "")) for note in process.notes.get("warning", [])]
+        words += [_disabled(note) for note in process.notes.get("disabled", [])]
+    if not recording.complete:
+        words.append("The run or its launcher was killed: the last second may be missing.")
+    return [word for word in dict.fromkeys(words) if word]
+
+
+def _disabled(note: Mapping[str, Any]) -> str:
+    return f"The observer {note.get('observer', '?')} failed and was switched off: {note.get('error', 'unknown error')}."

@@ -1,0 +1,107 @@
+"""The top of the page: the verdict, the run in figures, and what could not be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hotloop import units
+from hotloop.report.absence import reasons
+from hotloop.report.markup import Markup, details, tag
+
+Report = Mapping[str, Any]
+
+_CLASS_WORDS = {
+    "input": "input-bound", "transfer": "transfer-bound", "host": "host-bound", "device": "compute-bound",
+    "collective": "communication-bound", "evaluation": "evaluation-bound", "checkpoint": "checkpoint-bound",
+    "logging": "logging-bound", "startup": "start-up-bound", "none": "no steps seen",
+}  # fmt: skip
+
+
+def render(report: Report) -> Markup:
+    """Verdict, command, figures, warnings."""
+    return tag(
+        "section",
+        tag("p", tag("span", _CLASS_WORDS.get(report["bottleneck"], report["bottleneck"]), class_="class"), _exit(report), class_="eyebrow"),
+        tag("h1", report["verdict"]),
+        tag("p", tag("code", " ".join(map(str, report["command"]))), class_="command"),
+        _figures(report),
+        _reasons(report),
+        _warnings(report),
+        class_="summary",
+        id="summary",
+        aria_label="Verdict",
+    )
+
+
+def _exit(report: Report) -> Markup | None:
+    if report["exit_code"] is None:
+        return tag("span", "no exit code: still running, or killed", class_="bad")
+    if report["exit_code"]:
+        return tag("span", f"exit code {report['exit_code']}", class_="bad")
+    return None
+
+
+def _figures(report: Report) -> Markup:
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="sub") if note else None) for name, value, note in _all(report)), class_="figures")
+
+
+def _all(report: Report) -> list[tuple[str, str, str]]:
+    if not report["num_steps"]:
+        return [("wall time", units.duration(report["wall_s"]), ""), ("training processes", str(report["num_processes"]), "")]
+    step = report["step_s"]
+    return [
+        ("step", units.duration(step["mean"]), f"median {units.duration(step['median'])}, 95 % under {units.duration(step['p95'])}"),
+        _throughput(report["throughput"]),
+        ("steps", f"{report['num_steps']:,}", _counts(report)),
+        ("wall time", units.duration(report["wall_s"]), f"start-up {units.duration(report['startup']['seconds'])}"),
+        *_ranks(report),
+        ("accounted", _percent(report["accounted_ratio"]), _overhead(report)),
+    ]
+
+
+def _throughput(throughput: Mapping[str, Any]) -> tuple[str, str, str]:
+    centre, unit, ci95 = throughput["samples_per_s"], "samples/s", throughput["samples_ci95"]
+    if centre is None:
+        centre, unit, ci95 = throughput["steps_per_s"], "steps/s", throughput["ci95"]
+    interval = f"95 % between {units.rate(ci95[0])} and {units.rate(ci95[1])}" if ci95 else "too few steps for an interval"
+    return unit, units.rate(centre), interval
+
+
+def _counts(report: Report) -> str:
+    parts = []
+    if report["num_epochs"]:
+        parts.append(f"{report['num_epochs']:,} epochs")
+    if report["num_updates"] != report["num_steps"]:
+        parts.append(f"{report['num_updates']:,} updates")
+    return ", ".join(parts) or "one update each"
+
+
+def _ranks(report: Report) -> list[tuple[str, str, str]]:
+    if len(report["ranks"]) < 2:
+        return []
+    slow = report["slowest_rank"]
+    return [("ranks", str(len(report["ranks"])), "even" if slow is None else f"rank {slow} holds up the others")]
+
+
+def _percent(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio * 100:.1f} %"
+
+
+def _overhead(report: Report) -> str:
+    cost = report["overhead_s_per_step"]
+    return "" if cost is None else f"observing cost about {units.duration(cost)}/step"
+
+
+def _reasons(report: Report) -> Markup | None:
+    found = reasons(report)
+    return tag("ul", *(tag("li", reason) for reason in found), class_="reasons") if found else None
+
+
+def _warnings(report: Report) -> Markup | None:
+    warnings = report["warnings"]
+    if not warnings:
+        return None
+    items = tag("ul", *(tag("li", warning) for warning in warnings))
+    count = "one thing" if len(warnings) == 1 else f"{len(warnings)} things"
+    return tag("div", details(f"hotloop could not see {count}", items, open_=len(warnings) <= 3), class_="warnings")

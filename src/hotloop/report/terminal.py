@@ -1,0 +1,270 @@
+"""The report in a terminal: what a tired person understands in ten seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hotloop import units
+from hotloop.report import words
+from hotloop.report.absence import reasons
+from hotloop.report.palette import PHASE_MARKS, SEVERITY_MARKS
+
+#: A piece of a line: its text and its style (a rich style, "" for none).
+Segment = tuple[str, str]
+Line = list[Segment]
+Report = Mapping[str, Any]
+
+_MAX_FINDINGS: Final = 5
+_MAX_SETTINGS: Final = 6
+_MAX_WARNINGS: Final = 4
+
+
+def render(report: Report, *, width: int = 80, color: bool = False) -> str:
+    """The report as lines of at most ``width`` columns; without ``color`` it holds no escape sequence."""
+    page: list[Line] = []
+    blocks = (_head, _bar, _findings, _settings, _not_seen, _where)
+    for block in blocks:
+        lines = block(report, width)
+        if lines and page:
+            page.append([])
+        page += lines
+    return _colored(page, width) if color else "".join(_joined(line) + "\n" for line in page)
+
+
+def _head(report: Report, width: int) -> list[Line]:
+    command = words.clean(" ".join(map(str, report["command"])))
+    exit_code = report["exit_code"]
+    end = {None: "no exit code", 0: ""}.get(exit_code, f"exit code {exit_code}")
+    first: Line = [("hotloop  ", "bold"), (words.cut(command, width - 9 - (len(end) + 2 if end else 0)), "dim")]
+    if end:
+        first = _justified(first, [(end, "red")], width)
+    return [first, [], *([(line, "bold")] for line in words.wrap(report["verdict"], width))]
+
+
+def _bar(report: Report, width: int) -> list[Line]:
+    if not report["num_steps"]:
+        return _reasons(report, width)
+    shares = _shares(report)
+    lines = [*_wrapped(_numbers(report), width)]
+    lines.append([(PHASE_MARKS[name][0] * count, PHASE_MARKS[name][2]) for name, count in _counts(shares, width)])
+    lines += _legend(report, shares, width)
+    return lines + _startup(report, width)
+
+
+def _reasons(report: Report, width: int) -> list[Line]:
+    lines: list[Line] = []
+    for reason in reasons(report):
+        lines += _hanging([("- ", "dim")], reason, "", width)
+    return lines
+
+
+def _numbers(report: Report) -> list[str]:
+    throughput, step = report["throughput"], report["step_s"]
+    parts = [f"{report['num_steps']:,} steps", f"{units.duration(step['mean'])}/step"]
+    if throughput["samples_per_s"]:
+        parts.append(f"{units.rate(throughput['samples_per_s'])} samples/s{_spread(throughput)}")
+    elif throughput["steps_per_s"]:
+        parts.append(f"{units.rate(throughput['steps_per_s'])} steps/s{_spread(throughput)}")
+    parts.append(f"{units.duration(report['wall_s'])} in all")
+    if len(report["ranks"]) > 1:
+        slow = report["slowest_rank"]
+        parts.append(f"{len(report['ranks'])} ranks, " + ("even" if slow is None else f"rank {slow} is slowest"))
+    return parts
+
+
+def _spread(throughput: Mapping[str, Any]) -> str:
+    ci95, centre = throughput["ci95"], throughput["steps_per_s"]
+    return f" ± {units.share((ci95[1] - ci95[0]) / 2 / centre)}" if ci95 and centre else ""
+
+
+def _shares(report: Report) -> list[tuple[str, float]]:
+    """Shares of the bar in the order of the phases: of the training span, of all where start-up is the story."""
+    key = "share" if report["bottleneck"] == "startup" else "span_share"
+    shares = [(phase["name"], float(phase[key])) for phase in report["phases"] if phase["name"] != "unaccounted"]
+    shares = [(name, share) for name, share in shares if share > 0]
+    missing = 1.0 - sum(share for _, share in shares)
+    return [*shares, ("unaccounted", missing)] if missing >= 0.005 else shares
+
+
+def _counts(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[str, int]]:
+    """Columns of a bar for each share by largest remainder; one column at least for what is worth a per cent."""
+    total = sum(share for _, share in shares)
+    if total <= 0:
+        return []
+    exact = [share / total * width for _, share in shares]
+    counts = [max(int(value), int(share / total >= 0.01)) for value, (_, share) in zip(exact, shares, strict=True)]
+    while sum(counts) != width:
+        step = 1 if sum(counts) < width else -1
+        i = max(range(len(counts)), key=lambda i: (step * (exact[i] - counts[i]), exact[i]))
+        counts[i] += step
+    return [(name, count) for (name, _), count in zip(shares, counts, strict=True) if count]
+
+
+def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> list[Line]:
+    seconds = {phase["name"]: phase["s_per_step"] for phase in report["phases"]}
+    seconds["startup"] = report["startup"]["seconds"] / max(1, report["num_steps"])
+    seconds["unaccounted"] = dict(shares).get("unaccounted", 0.0) * report["span_s"] / max(1, report["num_steps"])
+    entries = [
+        _legend_entry(name, seconds.get(name, 0.0), share)
+        for name, share in sorted(shares, key=lambda item: -item[1])
+        if share >= 0.005
+    ]
+    columns = max(1, (width + 4) // (_ENTRY_CELLS + 4))
+    rows = -(-len(entries) // columns)
+    lines = []
+    for row in range(rows):
+        line: Line = []
+        for entry in entries[row::rows]:
+            line += ([("    ", "")] if line else []) + entry
+        lines.append(line)
+    return lines
+
+
+_ENTRY_CELLS: Final = 34
+
+
+def _legend_entry(name: str, seconds: float, share: float) -> Line:
+    mark, _, colour = PHASE_MARKS[name]
+    return [
+        (f"{mark} ", f"bold {colour}"),
+        (f"{words.PHASE_WORDS[name]:<12}", ""),
+        (f"{units.duration(seconds):>14}", ""),
+        (f"{units.share(share):>6}", "bold" if share >= 0.1 else ""),
+    ]
+
+
+def _startup(report: Report, width: int) -> list[Line]:
+    startup = report["startup"]
+    if startup["seconds"] <= 0:
+        return []
+    parts = [f"{part['name']} {units.duration(part['seconds'])}" for part in startup["parts"][:5]]
+    text = f"start-up {units.duration(startup['seconds'])} before the first step"
+    return [[(line, "dim")] for line in words.wrap(text + (": " + ", ".join(parts) if parts else ""), width)]
+
+
+def _findings(report: Report, width: int) -> list[Line]:
+    above = [finding for finding in report["findings"] if finding["severity"] != "info"]
+    info = [finding["id"] for finding in report["findings"] if finding["severity"] == "info"]
+    lines: list[Line] = []
+    for number, finding in enumerate(above[:_MAX_FINDINGS], start=1):
+        lines += ([[]] if lines else []) + _finding(report, finding, number, width)
+    if rest := above[_MAX_FINDINGS:]:
+        lines += [[], *_labelled(f"{len(rest)} more", _named(rest), width)]
+    if not above and report["num_steps"] and "worth fixing" not in str(report["verdict"]).lower():
+        lines.append([("No cause worth fixing was found.", "")])
+    if info:
+        lines += [*([[]] if lines else []), *_labelled("noted", ", ".join(dict.fromkeys(info)), width)]
+    return lines
+
+
+def _named(findings: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{finding['id']} {units.share(finding['share'])}" for finding in findings)
+
+
+def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int) -> list[Line]:
+    colour = SEVERITY_MARKS.get(finding["severity"], SEVERITY_MARKS["low"])[1]
+    head: Line = [(f"{number}  ", f"bold {colour}"), (words.clean(finding["id"]), "bold")]
+    if finding["rank"] is not None and len(report["ranks"]) > 1:
+        head.append((f"  rank {finding['rank']}", "dim"))
+    lines = [_justified(head, [(_cost(finding), f"bold {colour}")], width)]
+    if where := finding["where"]:
+        function = f" in {words.clean(where['function'])}" if where.get("function") else ""
+        function = words.cut(function, width // 3)
+        at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))
+        lines.append([("   ", ""), (at, "cyan"), (function, "dim")])
+    lines += _hanging([("   ", "")], finding["message"], "", width)
+    return lines + _hanging([("   > ", f"bold {colour}")], finding["advice"], "", width)
+
+
+def _cost(finding: Mapping[str, Any]) -> str:
+    if finding["cost_s_per_step"] <= 0:
+        return str(finding["severity"])
+    return f"{units.duration(finding['cost_s_per_step'])}/step  {units.share(finding['share'])}  {finding['severity']}"
+
+
+def _settings(report: Report, width: int) -> list[Line]:
+    differing = [setting for setting in report["settings"] if setting["differs"]]
+    lines: list[Line] = []
+    for setting in differing[:_MAX_SETTINGS]:
+        where = words.path(str(setting["where"]), report.get("cwd"), limit=width // 2) if setting["where"] else ""
+        text = f"{setting['name']} is {words.value(setting['in_effect'])}, configured {words.value(setting['configured'])}"
+        lines += _hanging([("   ", "")], text + (f" ({where})" if where else ""), "", width)
+    if len(differing) > _MAX_SETTINGS:
+        lines.append([(f"   and {len(differing) - _MAX_SETTINGS} more", "dim")])
+    return [[("in effect, against the configuration", "bold")], *lines] if lines else []
+
+
+def _not_seen(report: Report, width: int) -> list[Line]:
+    lines: list[Line] = []
+    for text in report["warnings"][:_MAX_WARNINGS]:
+        lines += _hanging([("!  ", "yellow")], text, "", width)
+    if len(report["warnings"]) > _MAX_WARNINGS:
+        lines.append([(f"!  and {len(report['warnings']) - _MAX_WARNINGS} more", "yellow")])
+    return lines
+
+
+def _where(report: Report, width: int) -> list[Line]:
+    folder = report.get("run_folder")
+    if not folder:
+        return []
+    file = _from_here(f"{folder}/report.html")
+    return _hanging([("report: ", "dim")], file, "", width)
+
+
+def _from_here(file: str) -> str:
+    try:
+        return words.path(file, str(Path.cwd()))
+    except OSError:  # the working directory is gone
+        return words.clean(file)
+
+
+def _labelled(label: str, text: str, width: int) -> list[Line]:
+    return _hanging([(f"{label}: ", "dim")], text, "dim", width)
+
+
+def _wrapped(parts: Sequence[str], width: int) -> list[Line]:
+    """Parts joined by dots, broken between parts."""
+    lines = [""]
+    for part in parts:
+        joined = f"{lines[-1]} · {part}" if lines[-1] else part
+        if words.cells(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines.append(part)
+    return [[(line, "")] for line in lines]
+
+
+def _hanging(head: Line, text: str, style: str, width: int) -> list[Line]:
+    """Text behind ``head``, following lines indented under it."""
+    indent = words.cells(_joined(head, strip=False))
+    wrapped = words.wrap(text, max(20, width - indent))
+    return [[*(head if i == 0 else [(" " * indent, "")]), (line, style)] for i, line in enumerate(wrapped)]
+
+
+def _justified(left: Line, right: Line, width: int) -> Line:
+    gap = width - words.cells(_joined(left, strip=False)) - words.cells(_joined(right))
+    return [*left, (" " * max(1, gap), ""), *right]
+
+
+def _joined(line: Line, *, strip: bool = True) -> str:
+    text = "".join(text for text, _ in line)
+    return text.rstrip() if strip else text
+
+
+def _colored(page: Sequence[Line], width: int) -> str:
+    import io
+
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, color_system="256", width=max(width, 400), legacy_windows=False)
+    for line in page:
+        text = Text(no_wrap=True, end="\n")
+        for piece, style in line:
+            text.append(piece, style=style or None)
+        text.rstrip()
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    return stream.getvalue()

@@ -1,0 +1,124 @@
+"""Words and text that every renderer shares: names of phases, places, cells of a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+#: Phases as people read them.
+PHASE_WORDS: Final = {
+    "startup": "start-up",
+    "data_wait": "data wait",
+    "transfer": "transfer",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "sync": "sync",
+    "collective": "collective",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoint",
+    "logging": "logging",
+    "epoch_gap": "epoch gap",
+    "other": "other",
+    "unaccounted": "unaccounted",
+}
+
+
+def clean(text: object) -> str:
+    """Text without control characters: a file name must not move the cursor or hide what follows."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def place(where: Mapping[str, Any] | None, cwd: str | None = None, *, limit: int | None = None) -> str:
+    """``file:line``, relative where the file lies under ``cwd``, shortened in front to ``limit`` cells."""
+    if not where:
+        return ""
+    return path(str(where.get("file", "")), cwd, suffix=f":{where.get('line', 0)}", limit=limit)
+
+
+def path(file: str, cwd: str | None = None, *, suffix: str = "", limit: int | None = None) -> str:
+    """A path as short as it stays clear; its end is what tells files apart, so that is kept."""
+    name = clean(file)
+    if cwd and cwd != "/" and PurePosixPath(file).is_relative_to(cwd):
+        name = clean(PurePosixPath(file).relative_to(cwd))
+    text = name + suffix
+    if limit is None or cells(text) <= limit:
+        return text
+    parts = name.split("/")
+    while len(parts) > 1:
+        parts.pop(0)
+        shorter = "…/" + "/".join(parts) + suffix
+        if cells(shorter) <= limit:
+            return shorter
+    return cut(parts[-1], limit - cells(suffix), front=True) + suffix
+
+
+def cut(text: str, limit: int, *, front: bool = False) -> str:
+    """Text of at most ``limit`` cells, with an ellipsis where something is missing."""
+    if cells(text) <= limit:
+        return text
+    kept, used = [], 1
+    for character in reversed(text) if front else text:
+        used += _cells(character)
+        if used > limit:
+            break
+        kept.append(character)
+    return "…" + "".join(reversed(kept)) if front else "".join(kept) + "…"
+
+
+def cells(text: str) -> int:
+    """Columns a text takes in a terminal; East Asian wide characters take two, combining ones none."""
+    return len(text) if text.isascii() else sum(_cells(character) for character in text)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Text broken into lines of at most ``width`` cells, between words where it can be."""
+    lines: list[str] = []
+    current = ""
+    for word in clean(text).split():
+        if current and cells(current) + 1 + cells(word) <= width:
+            current = f"{current} {word}"
+            continue
+        if current:
+            lines.append(current)
+        while cells(word) > width:
+            head = _head(word, width)
+            lines.append(head)
+            word = word[len(head) :]
+        current = word
+    return [*lines, current] if current else lines
+
+
+def value(item: Any) -> str:
+    """A setting's value in one short text."""
+    if item is None:
+        return "–"
+    if isinstance(item, bool):
+        return "True" if item else "False"
+    if isinstance(item, float):
+        return f"{item:.6g}"
+    if isinstance(item, list):
+        return "[" + ", ".join(value(entry) for entry in item) + "]"
+    if isinstance(item, dict):
+        return "{" + ", ".join(f"{key}: {value(entry)}" for key, entry in item.items()) + "}"
+    return clean(item)
+
+
+def _head(word: str, width: int) -> str:
+    """As many characters as fit; breaks a long path behind a slash where one is near the end."""
+    used, end = 0, 0
+    for end, character in enumerate(word):
+        used += _cells(character)
+        if used > width:
+            break
+    end = max(1, end)
+    slash = word.rfind("/", end // 2, end)
+    return word[: slash + 1] if slash > 0 else word[:end]
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
