@@ -1,0 +1,226 @@
+"""The user's command as a child process that cannot tell the difference: its streams, signals and exit code are its own.
+
+Signals. A Ctrl-C at the terminal reaches the command directly (it is in the same process group); hotloop only goes
+on waiting. SIGTERM, SIGHUP and SIGQUIT, and a SIGINT sent to hotloop alone, are passed on. A second SIGTERM, at least
+``PATIENCE_S`` after the first, makes hotloop stop waiting and write what it has. The exit code is the command's; a
+command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill itself with the same signal: it
+has a report to write).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, perf_counter_ns, time
+from typing import Final
+
+from hotloop.errors import UsageError
+from hotloop.launch.isolation import isolation_warnings
+
+#: Two SIGTERM closer together than this are one: supervisors signal a process and its group.
+PATIENCE_S: Final = 1.0
+
+_WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+#: siginfo.si_code of a signal that a process sent; the terminal's own come from the kernel.
+_SENT_BY_PROCESS: Final = frozenset({0, -1, -6})
+#: Set for every run; what an outer hotloop set does not leak into an inner one.
+_OURS: Final = frozenset({"HOTLOOP_RAW", "HOTLOOP_SRC", "HOTLOOP_STEPS", "HOTLOOP_PROFILE"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How the command ended. Times are of ``hotloop.clock`` except ``start_unix_s``."""
+
+    exit_code: int
+    pid: int
+    start_ns: int
+    end_ns: int
+    start_unix_s: float
+    signal: int | None = None  # that killed the command
+    abandoned: bool = False  # hotloop was told twice to end and left the command running
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from start to end."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+def run_command(
+    command: Sequence[str],
+    *,
+    raw_dir: Path,
+    src_dir: Path,
+    env_extra: Mapping[str, str] | None = None,
+    steps: int | None = None,
+    profile: bool = False,
+    on_tick: Callable[[int], None] | None = None,
+    tick_s: float = 0.5,
+    stdout: int | None = None,
+) -> Outcome:
+    """Run ``command`` under observation and wait for it.
+
+    ``raw_dir`` receives the raw files; ``src_dir`` is the folder that holds the ``hotloop`` package. ``on_tick`` gets
+    the command's pid every ``tick_s`` seconds and once after it ended; if it raises it is not called again and the
+    outcome has a warning. ``stdout`` is a descriptor for the command's output instead of hotloop's own. To be called from
+    the main thread. Raises UsageError when the command cannot be started.
+    """
+    if not command:
+        raise UsageError("no command given", hint="hotloop run -- python train.py")
+    environment = observed_environment(
+        os.environ, raw_dir=raw_dir, src_dir=src_dir, steps=steps, profile=profile
+    ) | dict(env_extra or {})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_WATCHED, signal.SIGCHLD})
+    try:
+        start_unix_s, start_ns = time(), perf_counter_ns()
+        pid = _spawn(command, environment, before, stdout)
+        wait = _Wait(pid=pid, ticker=_Ticker(on_tick, pid), tick_s=tick_s)
+        wait.until_over()
+    finally:
+        # What is still pending was meant for the command, which has ended.
+        while signal.sigtimedwait(_WATCHED, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    killed_by = -wait.code if wait.code < 0 else None
+    return Outcome(
+        exit_code=128 - wait.code if wait.code < 0 else wait.code,
+        pid=pid,
+        start_ns=start_ns,
+        end_ns=wait.end_ns,
+        start_unix_s=start_unix_s,
+        signal=killed_by,
+        abandoned=wait.abandoned,
+        warnings=(*isolation_warnings(command), *wait.ticker.warnings),
+    )
+
+
+def observed_environment(
+    base: Mapping[str, str], *, raw_dir: Path, src_dir: Path, steps: int | None = None, profile: bool = False
+) -> dict[str, str]:
+    """The environment under which every Python process of a command is observed."""
+    inject = str(src_dir / "hotloop" / "bootstrap" / "inject")
+    old = [entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != inject]
+    environment = {name: value for name, value in base.items() if name not in _OURS}
+    environment["PYTHONPATH"] = os.pathsep.join([inject, *old])
+    environment["HOTLOOP_RAW"] = str(raw_dir.absolute())
+    environment["HOTLOOP_SRC"] = str(src_dir.absolute())
+    if steps is not None:
+        environment["HOTLOOP_STEPS"] = str(steps)
+    if profile:
+        environment["HOTLOOP_PROFILE"] = "1"
+    return environment
+
+
+def _spawn(
+    command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int], stdout: int | None
+) -> int:
+    """Start the command without a shell, with the signal state hotloop itself was started with."""
+    try:
+        return _posix_spawn(command, environment, mask, stdout)
+    except FileNotFoundError as error:
+        raise UsageError(f"command not found: {command[0]}", hint=_hint_not_found(command[0])) from error
+    except PermissionError as error:
+        raise UsageError(f"not executable: {command[0]}", hint=_hint_not_executable(command[0])) from error
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise UsageError(f"cannot run {command[0]}: {error.strerror}") from error
+    # A script without a #! line: shells run it themselves.
+    return _posix_spawn(["/bin/sh", *command], environment, mask, stdout)
+
+
+def _posix_spawn(
+    command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int], stdout: int | None
+) -> int:
+    redirect = [] if stdout is None else [(os.POSIX_SPAWN_DUP2, stdout, 1)]
+    # Python ignores these two; a command started by a shell does not.
+    restored = [signal.SIGPIPE, signal.SIGXFSZ]
+    return os.posix_spawnp(
+        command[0], list(command), dict(environment), file_actions=redirect, setsigmask=mask, setsigdef=restored
+    )
+
+
+def _hint_not_found(name: str) -> str:
+    path = Path(name)
+    if path.suffix == ".py" or path.is_file():
+        return f"put the interpreter first: hotloop run -- python {name}"
+    return "check the spelling and PATH; the command follows the two dashes: hotloop run -- python train.py"
+
+
+def _hint_not_executable(name: str) -> str:
+    path = Path(name)
+    if path.is_dir():
+        return f"{name} is a folder; name a program"
+    if path.suffix == ".py":
+        return f"put the interpreter first: hotloop run -- python {name}"
+    return f"chmod +x {name}"
+
+
+@dataclass(kw_only=True)
+class _Wait:
+    """Waiting for the command: ticks, signals, its end."""
+
+    pid: int
+    ticker: _Ticker
+    tick_s: float
+    code: int = 0
+    end_ns: int = 0
+    abandoned: bool = False
+    _terminated_at: float | None = None
+
+    def until_over(self) -> None:
+        next_tick = monotonic() + self.tick_s
+        while not self._ended():
+            info = signal.sigtimedwait({*_WATCHED, signal.SIGCHLD}, max(0.0, next_tick - monotonic()))
+            if info is not None and info.si_signo != signal.SIGCHLD:
+                self._pass_on(info)
+                if self.abandoned:
+                    self.code, self.end_ns = -info.si_signo, perf_counter_ns()
+                    break
+            if monotonic() >= next_tick:
+                self.ticker.tick()
+                next_tick = monotonic() + self.tick_s
+        self.ticker.tick()
+
+    def _ended(self) -> bool:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0:
+            return False
+        self.code, self.end_ns = os.waitstatus_to_exitcode(status), perf_counter_ns()
+        return True
+
+    def _pass_on(self, info: signal.struct_siginfo) -> None:
+        number = info.si_signo
+        if number == signal.SIGINT and info.si_code not in _SENT_BY_PROCESS:
+            return
+        os.kill(self.pid, number)
+        if number == signal.SIGTERM:
+            now = monotonic()
+            if self._terminated_at is None:
+                self._terminated_at = now
+            elif now - self._terminated_at >= PATIENCE_S:
+                self.abandoned = True
+
+
+@dataclass
+class _Ticker:
+    """Calls ``on_tick`` until it fails: watching may break, the command goes on."""
+
+    on_tick: Callable[[int], None] | None
+    pid: int
+    warnings: list[str] = field(default_factory=list)
+
+    def tick(self) -> None:
+        if self.on_tick is None:
+            return
+        try:
+            self.on_tick(self.pid)
+        except Exception as error:
+            self.on_tick = None
+            self.warnings.append(f"hotloop stopped watching the system: {type(error).__name__}: {error}")
