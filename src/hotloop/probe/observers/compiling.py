@@ -1,0 +1,104 @@
+"""torch.compile: when it compiled, and what it counted. Never imports dynamo: it waits for the script to do so."""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.clock import now_ns
+from hotloop.record.rows import COMPILE
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+#: Reasons carry the whole user stack; this much tells them apart.
+MAX_REASON: Final = 300
+MAX_REASONS: Final = 50
+
+
+class Compiling:
+    """Start and end of compilations in the recorded thread."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._start = 0
+        self.count = 0
+
+    def began(self, *_: Any) -> None:
+        """The outermost compilation starts."""
+        self._start = now_ns()
+
+    def ended(self, *_: Any) -> None:
+        """It is through."""
+        start, self._start = self._start, 0
+        if start and get_ident() == self._probe.owner:
+            self.count += 1
+            self._probe.emit(COMPILE, start, now_ns() - start)
+
+
+def install(probe: Probe) -> None:
+    """Register with dynamo's own callbacks once it is imported, and write its counters at exit."""
+    compiling = Compiling(probe)
+
+    def on_callbacks(module: Any) -> None:
+        handler = module.callback_handler
+        began, ended = (probe.hooks.guard("compiling", f) for f in (compiling.began, compiling.ended))
+        handler.register_start_callback(began)
+        handler.register_end_callback(ended)
+        probe.hooks.at_undo(lambda: _remove(handler, began, ended))
+
+    probe.hooks.on_import("torch._dynamo.callback", on_callbacks, "compiling")
+    probe.on_exit("compiling", lambda: _say(probe, compiling.count))
+
+
+def summary(counters: Any) -> dict[str, Any]:
+    """The fields of the ``compile`` note, out of ``torch._dynamo.utils.counters``."""
+    breaks = {str(key)[:MAX_REASON]: int(count) for key, count in dict(counters.get("graph_break", {})).items()}
+    stats, frames = counters.get("stats", {}), counters.get("frames", {})
+    most = sorted(breaks.items(), key=lambda item: -item[1])[:MAX_REASONS]
+    return {
+        "frames": int(frames.get("total", 0)),
+        "frames_ok": int(frames.get("ok", 0)),
+        "graphs": int(stats.get("unique_graphs", 0)),
+        "graph_breaks": dict(most),
+        "unimplemented": sum(int(count) for count in dict(counters.get("unimplemented", {})).values()),
+    }
+
+
+def recompiles() -> int:
+    """How often dynamo compiled a code object again: cache entries beyond the first, over all code it knows."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    metrics = getattr(utils, "get_compilation_metrics", None)
+    if metrics is None:
+        return 0
+    seen: set[tuple[Any, ...]] = set()
+    again = 0
+    for metric in metrics():
+        frame = (getattr(metric, "co_filename", None), getattr(metric, "co_firstlineno", None), getattr(metric, "co_name", None))
+        if frame[0] is None or getattr(metric, "is_forward", True) is False:
+            continue
+        compile_id = str(getattr(metric, "compile_id", ""))
+        if "_" in compile_id:  # a restart within one compilation
+            continue
+        again += frame in seen
+        seen.add(frame)
+    return again
+
+
+def _say(probe: Probe, count: int) -> None:
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None or probe.role != "main":
+        return
+    found = summary(utils.counters)
+    if found["frames"] or count:
+        probe.note("compile", recompiles=recompiles(), compiles=count, **found)
+
+
+def _remove(handler: Any, began: Callable[..., Any], ended: Callable[..., Any]) -> None:
+    for remove, function in ((handler.remove_start_callback, began), (handler.remove_end_callback, ended)):
+        try:
+            remove(function)
+        except ValueError:
+            pass  # the script cleared the callbacks

@@ -1,0 +1,111 @@
+"""The settings in effect: versions and every flag of torch that changes speed, at the first step and at exit.
+
+Only reads, and only what reading does not initialize: no CUDA context is made, no random number drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+#: name in the note -> path below ``torch``; called where it is a function. Missing in some versions: left out.
+FLAGS: Final = {
+    "matmul_allow_tf32": "backends.cuda.matmul.allow_tf32",
+    "cudnn_allow_tf32": "backends.cudnn.allow_tf32",
+    "cudnn_enabled": "backends.cudnn.enabled",
+    "cudnn_benchmark": "backends.cudnn.benchmark",
+    "cudnn_deterministic": "backends.cudnn.deterministic",
+    "matmul_fp16_reduced": "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "matmul_bf16_reduced": "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "sdp_flash": "backends.cuda.flash_sdp_enabled",
+    "sdp_mem_efficient": "backends.cuda.mem_efficient_sdp_enabled",
+    "sdp_math": "backends.cuda.math_sdp_enabled",
+    "sdp_cudnn": "backends.cuda.cudnn_sdp_enabled",
+    "float32_matmul_precision": "get_float32_matmul_precision",
+    "deterministic_algorithms": "are_deterministic_algorithms_enabled",
+    "deterministic_warn_only": "is_deterministic_algorithms_warn_only_enabled",
+    "grad_anomaly": "is_anomaly_enabled",
+    "default_dtype": "get_default_dtype",
+    "threads": "get_num_threads",
+    "interop_threads": "get_num_interop_threads",
+    "mkldnn": "backends.mkldnn.is_available",
+}
+
+#: Libraries whose version explains a run, told where the script imported them.
+LIBRARIES: Final = (
+    "numpy", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "transformers", "timm",
+    "deepspeed", "mmengine", "mmcv", "sklearn", "cv2", "PIL", "h5py", "webdataset", "datasets", "triton",
+)  # fmt: skip
+
+
+def install(probe: Probe) -> None:
+    """Write the ``torch`` note at the first update and, where anything changed, at exit."""
+    said: list[dict[str, Any]] = []
+
+    def first() -> None:
+        if not said:
+            said.append(say("first_step"))
+
+    def say(when: str) -> dict[str, Any]:
+        found = flags(probe.torch)
+        probe.note("torch", when=when, **versions(probe.torch), **found)
+        return found
+
+    def last() -> None:
+        if probe.role == "main" and (probe.training_started or said):
+            say("exit")
+
+    probe.on_update("settings", first)
+    probe.on_exit("settings", last)
+    probe.on_fork("settings", said.clear)
+
+
+def flags(torch: Any) -> dict[str, Any]:
+    """Every flag of ``FLAGS`` that this torch has."""
+    found = {}
+    for name, path in FLAGS.items():
+        try:
+            value = torch
+            for part in path.split("."):
+                value = getattr(value, part)
+            value = value() if callable(value) else value
+        except (AttributeError, RuntimeError, AssertionError):
+            continue  # not in this version, or the old and the new TF32 switch were mixed
+        found[name] = value if isinstance(value, (bool, int, float)) else str(value).replace("torch.", "")
+    return found
+
+
+def versions(torch: Any) -> dict[str, Any]:
+    """Versions, and the device if one is in use already."""
+    cuda = torch.cuda
+    in_use = cuda.is_initialized()
+    found = {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+        "cudnn": torch.backends.cudnn.version() if in_use else None,
+        "device_count": cuda.device_count() if in_use else 0,
+        "device_name": cuda.get_device_name() if in_use else None,
+        "capability": list(cuda.get_device_capability()) if in_use else None,
+        "accelerator": accelerator(torch),
+        "hash_seed": sys.flags.hash_randomization,
+    }
+    libraries = {name: _version(name) for name in LIBRARIES if name in sys.modules}
+    return {**found, "libraries": {name: version for name, version in libraries.items() if version}}
+
+
+def accelerator(torch: Any) -> str | None:
+    """The kind of accelerator this process has begun to use: ``cuda``, ``xpu``, ``mps``, or None."""
+    for name in ("cuda", "xpu"):
+        module = getattr(torch, name, None)
+        if module is not None and getattr(module, "is_initialized", bool)():
+            return name
+    return None
+
+
+def _version(name: str) -> str | None:
+    value = getattr(sys.modules[name], "__version__", None)
+    return value if isinstance(value, str) else None
