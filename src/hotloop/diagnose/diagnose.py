@@ -15,18 +15,24 @@ from hotloop.findings import Finding
 _log = logging.getLogger("hotloop.diagnose")
 
 
-def diagnose(evidence: Evidence, warn: Callable[[str], None] | None = None) -> tuple[Finding, ...]:
+def diagnose(
+    evidence: Evidence,
+    warn: Callable[[str], None] | None = None,
+    entries: Sequence[RuleEntry] | None = None,
+) -> tuple[Finding, ...]:
     """Every finding of the run, sorted by cost; of equal costs the simpler change comes first.
 
     A rule that fails is told to ``warn`` in words (default: the log) and does not stop the others.
+    ``entries`` are the rules to run, default all.
     """
+    entries = rules() if entries is None else entries
     found: list[Finding] = []
-    for rule in rules():
+    for rule in entries:
         found.extend(_run(rule, evidence, warn or _log.warning))
     limits = evidence.limits
     costed = [graded(finding, evidence.steps.step_s, limits) for finding in found]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
-    return tuple(by_cost(kept, {rule.id: rule.effort for rule in rules()}, limits.tie_ratio))
+    return tuple(by_cost(kept, {rule.id: rule.effort for rule in entries}, limits.tie_ratio))
 
 
 def by_cost(findings: Iterable[Finding], effort: dict[str, int], tie_ratio: float) -> list[Finding]:

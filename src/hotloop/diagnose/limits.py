@@ -45,6 +45,8 @@ class Limits:
     amp_saves_ratio: float = 0.23
     tf32_saves_ratio: float = 0.13
     small_saves_ratio: float = 0.05
+    #: What checkpointing costs of device time: a forward pass again, 20-30 % where everything is recomputed.
+    recompute_costs_ratio: float = 0.15
     #: Models under this many parameters are launch-bound before precision matters.
     large_model_params: int = 5_000_000
     #: Compilations in this many steady steps are a pattern, not a warm-up.
@@ -73,7 +75,7 @@ class Limits:
 
     # -- machinery -----------------------------------------------------------------------------------------
     #: A costed finding below this share of the span is not mentioned at all (timer noise of a shared machine).
-    mention_ratio: float = 0.01
+    mention_ratio: float = 0.02
     #: Costs this close are not told apart (lag-1 noise of a shared machine is about a tenth, FIELDNOTES 3.1).
     tie_ratio: float = 0.10
 

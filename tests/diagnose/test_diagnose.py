@@ -1,0 +1,226 @@
+"""The machinery: order, severity, overlaps, broken rules, bottleneck and verdict; and what every rule must keep."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import evidence, input_run, line, on_accelerator, steps
+
+from hotloop.diagnose import bottleneck, diagnose, verdict
+from hotloop.diagnose.diagnose import by_cost
+from hotloop.diagnose.discovery import ARGUMENT, EDIT, OPPORTUNITY, RuleEntry, rules
+from hotloop.diagnose.limits import Limits
+from hotloop.diagnose.overlaps import OVERLAPS, resolved
+from hotloop.diagnose.severity import graded, is_noise
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import DeviceUse
+from hotloop.phases import CLASSES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def finding(id: str = "input/slow-sample", cost: float = 0.0, **fields: object) -> Finding:
+    return Finding(id=id, message="It is slow.", advice="Make it fast.", evidence=("n",), cost_s_per_step=cost, **fields)
+
+
+# -- every rule ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+def test_a_rule_lies_where_its_id_says(rule: RuleEntry) -> None:
+    module = importlib.import_module(f"hotloop.diagnose.rules.{rule.id.replace('-', '_').replace('/', '.')}")
+    assert module.ID == rule.id
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+def test_a_rule_has_its_page(rule: RuleEntry) -> None:
+    page = ROOT / "docs" / "rules" / f"{rule.id}.md"
+    assert page.is_file(), f"{page} is missing"
+    text = page.read_text()
+    assert rule.id in text.splitlines()[0], "the page's title names the finding"
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+def test_a_rule_is_silent_on_nothing(rule: RuleEntry) -> None:
+    assert list(rule(evidence(steps({}, num_steps=0)))) == []
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_a_rule_is_silent_on_a_healthy_run(rule: RuleEntry, device: str) -> None:
+    run = steps({"data_wait": 0.0002, "forward": 0.02, "backward": 0.04, "optimizer": 0.005})
+    if device == "accelerator":
+        run = on_accelerator(run, device=DeviceUse(busy_ratio=0.97, idle_s_by_phase={"data_wait": 0.01}))
+    found = [graded(item, run.step_s, Limits()) for item in rule(evidence(run))]
+    assert [item for item in found if item.severity != "info"] == []
+
+
+def test_ids_are_told_once() -> None:
+    ids = [rule.id for rule in rules()]
+    assert len(ids) == len(set(ids))
+
+
+def test_overlaps_speak_of_rules_that_exist() -> None:
+    ids = {rule.id for rule in rules()}
+    assert {name for overlap in OVERLAPS for name in (overlap.loser, overlap.winner)} <= ids
+
+
+# -- order --------------------------------------------------------------------------------------------------
+
+
+def test_findings_are_sorted_by_cost() -> None:
+    ordered = by_cost([finding("a/b", 0.1), finding("c/d", 0.3), finding("e/f", 0.2)], {}, 0.1)
+    assert [item.cost_s_per_step for item in ordered] == [0.3, 0.2, 0.1]
+
+
+def test_the_simpler_change_comes_first_where_costs_tie() -> None:
+    effort = {"slow/rewrite": OPPORTUNITY, "one/argument": ARGUMENT, "one/edit": EDIT}
+    ordered = by_cost(
+        [finding("slow/rewrite", 0.100), finding("one/edit", 0.099), finding("one/argument", 0.095)], effort, 0.1
+    )
+    assert [item.id for item in ordered] == ["one/argument", "one/edit", "slow/rewrite"]
+    costs = [item.cost_s_per_step for item in ordered]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_a_tie_does_not_chain() -> None:
+    """0.92 ties with 1.0, 0.85 with 0.92 but not with 1.0: it must stay behind both."""
+    effort = {"x/argument": ARGUMENT}
+    ordered = by_cost([finding("x/a", 1.0), finding("x/b", 0.92), finding("x/argument", 0.85)], effort, 0.1)
+    assert [item.id for item in ordered] == ["x/a", "x/b", "x/argument"]
+
+
+# -- severity -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"),
+    [(0.31, "high"), (0.30, "high"), (0.29, "medium"), (0.10, "medium"), (0.09, "low"), (0.05, "low"), (0.04, "info")],
+)
+def test_severity_follows_the_share(share: float, severity: str) -> None:
+    graded_one = graded(finding(cost=share), 1.0, Limits())
+    assert graded_one.severity == severity
+    assert graded_one.share == pytest.approx(share)
+
+
+def test_a_cost_is_never_more_than_the_step() -> None:
+    assert graded(finding(cost=3.0), 1.0, Limits()).cost_s_per_step == 1.0
+
+
+def test_a_finding_without_a_cost_keeps_its_severity() -> None:
+    assert graded(finding("numerics/non-finite-loss", severity="high"), 1.0, Limits()).severity == "high"
+    fixed = finding("numerics/x", 0.001, severity="high", data={"severity_fixed": True})
+    assert graded(fixed, 1.0, Limits()).severity == "high"
+
+
+def test_noise_is_not_mentioned() -> None:
+    assert is_noise(graded(finding(cost=0.005), 1.0, Limits()), Limits())
+    assert not is_noise(graded(finding(cost=0.03), 1.0, Limits()), Limits())
+
+
+# -- overlaps and broken rules ------------------------------------------------------------------------------
+
+
+def test_one_line_is_said_once() -> None:
+    here, there = Place(file="a.py", line=3), Place(file="a.py", line=9)
+    slow, conversion = finding(where=here), finding("input/per-sample-conversion", where=here)
+    assert resolved([slow, conversion]) == [conversion]
+    elsewhere = replace(slow, where=there)
+    assert resolved([elsewhere, conversion]) == [elsewhere, conversion]
+
+
+def test_a_broken_rule_is_told_and_does_not_stop_the_others() -> None:
+    def broken(_: object) -> list[Finding]:
+        raise ZeroDivisionError("nothing per nothing")
+
+    def working(_: object) -> list[Finding]:
+        return [finding("x/works", 0.5)]
+
+    pair = (RuleEntry(id="x/broken", check=broken), RuleEntry(id="x/works", check=working))
+    told: list[str] = []
+    found = diagnose(evidence(steps({"forward": 1.0})), told.append, pair)
+    assert [item.id for item in found] == ["x/works"]
+    assert len(told) == 1
+    assert "x/broken" in told[0]
+    assert "nothing per nothing" in told[0]
+
+
+# -- bottleneck and verdict -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "startup"])
+def test_the_bottleneck_is_the_class_with_the_largest_cost(name: str) -> None:
+    phases = {"forward": 0.02, "backward": 0.02, CLASSES[name][0]: 0.1}
+    assert bottleneck(steps(phases)) == name
+
+
+def test_epoch_gaps_are_input() -> None:
+    assert bottleneck(steps({"data_wait": 0.3, "epoch_gap": 0.3, "forward": 0.5})) == "input"
+
+
+def test_no_step_has_no_bottleneck() -> None:
+    nothing = steps({}, num_steps=0)
+    assert bottleneck(nothing) == "none"
+    assert "No training step" in verdict(nothing, ())
+
+
+def test_startup_counts_only_in_a_run_longer_than_a_minute() -> None:
+    run = steps({"forward": 0.1})
+    short = replace(run, wall_s=50.0, totals={**run.totals, "startup": 40.0})
+    long = replace(run, wall_s=90.0, totals={**run.totals, "startup": 80.0})
+    assert bottleneck(short) == "device"
+    assert bottleneck(long) == "startup"
+
+
+def test_waiting_hidden_behind_the_device_is_the_devices() -> None:
+    run = steps({"data_wait": 0.6, "forward": 0.2, "backward": 0.2})
+    busy = on_accelerator(run, device=DeviceUse(busy_ratio=0.98, idle_s_by_phase={"data_wait": 1.0}))
+    assert bottleneck(busy) == "device"
+    idle = on_accelerator(run, device=DeviceUse(busy_ratio=0.4, idle_s_by_phase={"data_wait": 59.0}))
+    assert bottleneck(idle) == "input"
+
+
+def test_launching_is_still_the_device() -> None:
+    run = steps({"data_wait": 0.1, "forward": 0.5, "backward": 0.4})
+    bound = on_accelerator(run, device=DeviceUse(busy_ratio=0.1, idle_s_by_phase={"forward": 45.0, "backward": 35.0}))
+    assert bottleneck(bound) == "device"
+
+
+def test_a_wait_for_the_device_without_a_device_clock_is_the_devices() -> None:
+    run = on_accelerator(steps({"data_wait": 0.2, "forward": 0.1, "backward": 0.1, "sync": 0.6}))
+    assert bottleneck(run) == "device"
+
+
+def test_a_healthy_run_hears_that_nothing_is_worth_fixing() -> None:
+    run = steps({"data_wait": 0.001, "forward": 0.4, "backward": 0.5, "optimizer": 0.1})
+    assert diagnose(evidence(run)) == ()
+    assert verdict(run, ()).startswith("Nothing worth fixing: compute-bound")
+
+
+def test_the_verdict_names_the_first_cause() -> None:
+    run = input_run(make_s=0.05, busy_s=0.01, lines=[line(12, 4.0, source="x = scaler.transform(raw)")])
+    found = diagnose(evidence(run))
+    said = verdict(run, found)
+    assert said.startswith("Input-bound")
+    assert f"{found[0].where}" in said or "num_workers=0" in said
+
+
+def test_a_wrong_result_is_said_before_a_slow_one() -> None:
+    slow = finding(cost=0.5, severity="high")
+    wrong = replace(finding("numerics/non-finite-loss", severity="high"), message="The loss is NaN from step 3.")
+    assert "NaN" in verdict(steps({"forward": 1.0}), (slow, wrong))
+
+
+def test_the_interval_of_a_cost_holds_it() -> None:
+    generator = np.random.default_rng(0)
+    waits = 0.05 + 0.005 * generator.standard_normal(100)
+    run = steps({"data_wait": waits, "forward": 0.01}, loaders=input_run(make_s=0.05, busy_s=0.01).loaders)
+    for found in diagnose(evidence(run, cores=8)):
+        if found.cost_ci95 is not None:
+            low, high = found.cost_ci95
+            assert low <= found.cost_s_per_step <= high
+            assert high - low < 0.2 * found.cost_s_per_step

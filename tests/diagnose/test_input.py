@@ -1,0 +1,442 @@
+"""The input family against runs whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import DATASET, TRAIN, evidence, input_run, line, loader, on_accelerator, steps
+
+from hotloop.diagnose import diagnose
+from hotloop.diagnose.costs import feed
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import DeviceUse, Steps
+
+
+def found(run: Steps, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(evidence(run, **world))}
+
+
+def first(run: Steps, **world: Any) -> str:
+    findings = diagnose(evidence(run, **world))
+    return findings[0].id if findings else ""
+
+
+# -- the model ------------------------------------------------------------------------------------------------
+
+
+def model(run: Steps, **world: Any) -> Any:
+    result = feed(evidence(run, **world))
+    assert result is not None
+    return result
+
+
+def test_sleeping_work_is_hidden_by_workers_and_computing_work_is_not() -> None:
+    """FIELDNOTES 3: what only sleeps on a busy machine is not CPU saturation."""
+    sleeping = model(input_run(make_s=0.064, busy_s=0.010, make_on_cpu_ratio=0.02), cores=2)
+    computing = model(input_run(make_s=0.064, busy_s=0.010, make_on_cpu_ratio=1.0), cores=2)
+    assert sleeping.at(8) == pytest.approx(0.0102, rel=0.05)
+    assert computing.at(8) == pytest.approx((0.064 + 0.010) / 2, rel=0.05)
+
+
+def test_fewest_workers_that_do_are_chosen() -> None:
+    assert model(input_run(make_s=0.064, busy_s=0.040, make_on_cpu_ratio=0.0)).best_workers(32) == 2
+
+
+def test_a_saving_is_never_more_than_the_wait() -> None:
+    fed = model(input_run(make_s=0.05, busy_s=0.01))
+    assert fed.saved_by_make(1.0) <= fed.wait_s
+    assert fed.saved_by_workers(100) <= fed.wait_s
+
+
+def test_torch_threads_leave_less_room_for_workers() -> None:
+    run = {"facts": {"torch": {"threads": 2}}}
+    one = model(input_run(make_s=0.02, busy_s=0.04)).saved_by_workers(2)
+    two = model(input_run(make_s=0.02, busy_s=0.04, run=run)).saved_by_workers(2)
+    assert two < one
+
+
+# -- single-process, too-few-workers, slow-sample -------------------------------------------------------------
+
+
+def test_waiting_in_the_training_process_asks_for_workers() -> None:
+    run = input_run(
+        make_s=0.064,
+        busy_s=0.020,
+        make_on_cpu_ratio=0.02,
+        lines=[line(7, 6.0, on_cpu_ratio=0.01, nature="waiting", source="time.sleep(0.004)")],
+    )
+    findings = found(run)
+    assert first(run) == "input/single-process"
+    single = findings["input/single-process"]
+    assert single.cost_s_per_step == pytest.approx(0.064, rel=0.1)
+    assert single.data["num_workers"] >= 4
+    assert single.where == Place(file=TRAIN, line=30, function="main")
+    assert findings["input/slow-sample"].cost_s_per_step <= single.cost_s_per_step
+    assert "input/slow-storage" not in findings, "a sleep is not storage"
+
+
+def test_computing_on_full_cores_names_the_line_first() -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, lines=[line(41, 7.5, source="y = slow(x)"), line(42, 0.5)])
+    findings = found(run, cores=2)
+    assert first(run) == "input/slow-sample"
+    assert findings["input/slow-sample"].where.line == 41
+    assert findings["input/slow-sample"].cost_s_per_step == pytest.approx(0.075, rel=0.05)
+    # (0.08 + 0.02) / 2 cores: workers bring half of the step at most.
+    assert findings["input/single-process"].cost_s_per_step <= 0.051
+
+
+def test_many_cores_make_workers_the_first_thing_to_do() -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, lines=[line(41, 7.8, source="y = slow(x)")])
+    assert first(run, cores=16) == "input/single-process"
+
+
+def test_a_small_wait_is_not_worth_a_word() -> None:
+    run = input_run(make_s=0.001, busy_s=0.100, lines=[line(41, 1.0)])
+    assert all(item.severity == "info" for item in diagnose(evidence(run)))
+
+
+def test_workers_are_not_advised_where_shipping_costs_more_than_making() -> None:
+    run = input_run(make_s=0.002, busy_s=0.004, batch_bytes=60e6)
+    assert "input/single-process" not in found(run, cores=8)
+
+
+def test_busy_workers_that_wait_ask_for_more() -> None:
+    run = input_run(make_s=0.064, busy_s=0.010, workers=2, make_on_cpu_ratio=0.02, lines=[line(7, 5.0, on_cpu_ratio=0.01)])
+    few = found(run)["input/too-few-workers"]
+    assert first(run) == "input/too-few-workers"
+    assert few.data["num_workers"] >= 6
+    assert few.cost_s_per_step == pytest.approx(0.022, rel=0.1)
+
+
+def test_full_cores_are_not_told_to_add_workers() -> None:
+    """Two workers that compute on two cores: the line is the cause, more workers are not the cure."""
+    run = input_run(make_s=0.064, busy_s=0.010, workers=2, wait_s=0.027, lines=[line(7, 5.0, source="decode(x)")])
+    findings = found(run, cores=2)
+    assert "input/too-few-workers" not in findings
+    assert first(run, cores=2) == "input/slow-sample"
+
+
+def test_idle_workers_are_not_told_to_get_help() -> None:
+    run = input_run(make_s=0.010, busy_s=0.050, workers=4, wait_s=0.010, make_on_cpu_ratio=0.1)
+    assert "input/too-few-workers" not in found(run)
+
+
+def test_a_busy_device_hides_the_wait() -> None:
+    run = on_accelerator(
+        input_run(make_s=0.064, busy_s=0.01, lines=[line(7, 5.0)]),
+        device=DeviceUse(busy_ratio=0.99, idle_s_by_phase={"data_wait": 0.02}),
+    )
+    assert found(run, cores=8) == {}
+
+
+# -- a loop that makes its own batches ------------------------------------------------------------------------
+
+
+def get_batch(lines: list[Any], wait_s: float = 0.06, busy_s: float = 0.02) -> Steps:
+    return steps({"data_wait": wait_s, "forward": busy_s}, lines=tuple(lines))
+
+
+def test_get_batch_with_one_hot_line_names_it() -> None:
+    run = get_batch(
+        [
+            line(18, 5.0, file=TRAIN, function="get_batch", role="input", source="x = torch.stack([...])"),
+            line(20, 1.0, file=TRAIN, function="get_batch", role="input", source="return x, y"),
+        ]
+    )
+    findings = found(run)
+    assert set(findings) == {"input/slow-sample"}
+    assert findings["input/slow-sample"].where == Place(file=TRAIN, line=18, function="get_batch")
+    assert findings["input/slow-sample"].cost_s_per_step == pytest.approx(0.06 * 5 / 6, rel=0.01)
+
+
+def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
+    statement = Place(file=TRAIN, line=50, function="main")
+    lines = [
+        line(10 + i, 1.0, file=TRAIN, function=f"part_{i}", role="input", statement=statement, source=f"work({i})")
+        for i in range(6)
+    ]
+    findings = found(get_batch(lines))
+    assert set(findings) == {"input/single-process"}
+    assert findings["input/single-process"].where == statement
+
+
+# -- conversions, storage, collate ------------------------------------------------------------------------------
+
+SCALER = {"source": "x = self.scaler.transform(raw[None])", "library": "sklearn.preprocessing._data"}
+
+
+def test_a_scaler_per_sample_is_named_once() -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, **SCALER), line(56, 1.5, source="torch.FloatTensor(x)")])
+    findings = found(run)
+    conversion = findings["input/per-sample-conversion"]
+    assert first(run) == "input/per-sample-conversion"
+    assert conversion.where.line == 55
+    assert "scaler.transform" in conversion.message
+    assert "input/slow-sample" not in findings, "the same line is said once"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["x = torch.FloatTensor(self.rows[i].tolist())", "x = torch.tensor([float(v) for v in row])", "a = np.array(img).astype('f4')"],
+)
+def test_conversions_are_known_by_their_text(source: str) -> None:
+    assert "input/per-sample-conversion" in found(input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source)]))
+
+
+@pytest.mark.parametrize(
+    ("source", "library"),
+    [("x = self.augment(x)", ""), ("x = torch.tensor(signal.resample(raw, n))", "scipy.signal._signaltools"), ("x = decode(b)", "PIL.Image")],
+)
+def test_other_work_is_no_conversion(source: str, library: str) -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source, library=library)])
+    findings = found(run)
+    assert "input/per-sample-conversion" not in findings
+    assert findings["input/slow-sample"].where.line == 55
+
+
+READ = {"source": "raw = self.file['x'][i]", "library": "h5py._hl.dataset", "on_cpu_ratio": 0.1, "nature": "waiting"}
+
+
+def test_waiting_reads_are_storage() -> None:
+    run = input_run(
+        make_s=0.08, busy_s=0.02, workers=2, wait_s=0.02, make_on_cpu_ratio=0.15,
+        lines=[line(60, 8.0, **READ)], worker_stats={"read_bytes": 4e9, "rchar_bytes": 4e9, "io_wait_s": 6.0},
+    )  # fmt: skip
+    findings = found(run)
+    assert first(run) == "input/slow-storage"
+    assert "input/slow-sample" not in findings
+    assert "input/too-few-workers" not in findings, "a disk does not get faster by asking it twice"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"on_cpu_ratio": 0.95, "nature": "native"},  # decoding from the page cache
+        {"source": "raw = requests.get(url).content", "library": "urllib3.connectionpool"},
+        {"source": "time.sleep(0.01)", "library": ""},
+    ],
+)
+def test_other_waiting_is_not_storage(change: dict[str, Any]) -> None:
+    run = input_run(
+        make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.15,
+        lines=[line(60, 8.0, **{**READ, **change})], worker_stats={"read_bytes": 4e9, "rchar_bytes": 4e9},
+    )  # fmt: skip
+    assert "input/slow-storage" not in found(run)
+
+
+def test_reads_without_bytes_are_not_storage() -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.15, lines=[line(60, 8.0, **READ)], worker_stats={})
+    assert "input/slow-storage" not in found(run)
+
+
+def test_collate_is_told_from_samples() -> None:
+    run = input_run(
+        make_s=0.08, busy_s=0.02, collate_s=0.06, settings={"collate_fn": "data.pad_all"},
+        lines=[line(80, 6.0, function="pad_all", source="out[i, :n] = x"), line(20, 1.5, source="x = self.rows[i]")],
+    )  # fmt: skip
+    findings = found(run)
+    assert first(run) == "input/slow-collate"
+    assert findings["input/slow-collate"].where.line == 80
+    assert findings["input/slow-collate"].cost_s_per_step == pytest.approx(0.06, rel=0.05)
+    assert "input/slow-sample" not in findings
+
+
+# -- epochs and workers -------------------------------------------------------------------------------------------
+
+
+def short_epochs(*, persistent: bool, make_s: float = 0.02, busy_s: float = 0.02) -> Steps:
+    """20 epochs of 10 batches whose workers take 50 ms to start and 40 ms to stop, the first batch 60 ms longer."""
+    epochs, num = 20, 200
+    waits = np.full(num, 0.0005)
+    waits[::10] = 0.060 + make_s
+    gap = np.zeros(num)
+    gap[::10] = 0.09
+    use = loader(
+        workers=2, make_s=make_s, wait_s=waits, num_batches=num, num_iterators=epochs, batches_per_epoch=10.0,
+        settings={"persistent_workers": persistent}, iter_s=np.full(epochs, 0.05), shutdown_s=np.full(epochs, 0.04),
+        first_batch_s=np.full(epochs, 0.060 + make_s), deliver_s=0.0004,
+    )  # fmt: skip
+    return steps({"data_wait": waits, "epoch_gap": gap, "forward": busy_s}, num_steps=num, loaders=(use,), num_epochs=epochs)
+
+
+def test_respawned_workers_are_told_to_stay_and_never_to_grow() -> None:
+    run = short_epochs(persistent=False)
+    findings = found(run)
+    respawned = findings["input/respawned-workers"]
+    assert first(run) == "input/respawned-workers"
+    assert respawned.cost_s_per_step == pytest.approx((0.09 + 0.06) / 10, rel=0.1)
+    assert "persistent_workers=True" in respawned.advice
+    assert not {"input/too-few-workers", "input/cold-start"} & set(findings)
+
+
+def test_respawned_workers_for_cheap_batches_are_told_to_go() -> None:
+    respawned = found(short_epochs(persistent=False, make_s=0.0002, busy_s=0.002))["input/respawned-workers"]
+    assert "num_workers=0" in respawned.advice or "persistent_workers" in respawned.advice
+    assert "More workers" in respawned.advice or "more workers" in respawned.advice
+
+
+def test_persistent_workers_are_left_alone() -> None:
+    assert "input/respawned-workers" not in found(short_epochs(persistent=True))
+
+
+def test_one_epoch_respawns_nothing() -> None:
+    run = input_run(make_s=0.02, busy_s=0.02, workers=2, iter_s=np.array([0.5]), first_batch_s=np.array([0.1]))
+    assert "input/respawned-workers" not in found(run)
+
+
+def test_workers_that_cost_more_than_they_bring() -> None:
+    run = input_run(make_s=0.0004, busy_s=0.001, workers=2, wait_s=0.004, deliver_s=0.0035, batch_bytes=9.6e6)
+    findings = found(run)
+    transport = findings["input/worker-transport"]
+    assert first(run) == "input/worker-transport"
+    assert "num_workers=0" in transport.advice
+    assert transport.cost_s_per_step == pytest.approx(0.0036, rel=0.1)
+    assert "input/too-few-workers" not in findings
+
+
+def test_shipping_large_batches_costs_even_where_workers_pay() -> None:
+    run = input_run(make_s=0.2, busy_s=0.06, workers=4, wait_s=0.03, deliver_s=0.03, make_on_cpu_ratio=0.3, batch_bytes=80e6)
+    transport = found(run, cores=8)["input/worker-transport"]
+    assert transport.cost_s_per_step == pytest.approx(0.03, rel=0.05)
+    assert "uint8" in transport.advice
+
+
+def test_too_many_workers_that_start_every_epoch() -> None:
+    epochs, num = 5, 100
+    gap = np.zeros(num)
+    gap[::20] = 1.0
+    use = loader(
+        workers=16, make_s=0.02, wait_s=0.0, num_batches=num, num_iterators=epochs, batches_per_epoch=20.0,
+        settings={"persistent_workers": True}, iter_s=np.full(epochs, 1.0), first_batch_s=np.full(epochs, 0.02), deliver_s=0.0004,
+    )  # fmt: skip
+    run = steps({"epoch_gap": gap, "forward": 0.05}, num_steps=num, loaders=(use,))
+    many = found(run)["input/too-many-workers"]
+    assert many.data["num_workers"] <= 2
+    assert many.cost_s_per_step == pytest.approx(0.05 * 15 / 16, rel=0.1)
+
+
+def test_idle_workers_that_cost_nothing_are_no_finding() -> None:
+    run = input_run(make_s=0.01, busy_s=0.05, workers=16, wait_s=0.0)
+    assert "input/too-many-workers" not in found(run)
+
+
+# -- uneven batches ---------------------------------------------------------------------------------------------------
+
+
+def uneven_run(make: np.ndarray[Any, Any], *, busy_s: float, workers: int = 2, **fields: Any) -> Steps:
+    from hotloop.diagnose.queueing import replay
+
+    waits = replay(make, np.full(len(make), busy_s), workers=workers, prefetch=fields.pop("prefetch", 2))
+    waits = np.concatenate([np.zeros(len(make) - len(waits)), waits])
+    use = loader(workers=workers, make_s=make, wait_s=waits, num_batches=len(make), deliver_s=0.0001, **fields)
+    return steps({"data_wait": waits, "forward": busy_s}, num_steps=len(make), loaders=(use,))
+
+
+def test_stragglers_are_named() -> None:
+    make = np.full(400, 0.02)
+    slowest = np.full(400, 0.002)
+    make[::20] += 0.6
+    slowest[::20] = 0.6
+    run = uneven_run(make, busy_s=0.012, slowest_sample_s=slowest, sample_s=0.001)
+    straggling = found(run)["input/straggling-samples"]
+    assert first(run) == "input/straggling-samples"
+    assert straggling.data["slow_batches_ratio"] == pytest.approx(0.05)
+    assert straggling.share > 0.5
+
+
+def test_even_samples_do_not_straggle() -> None:
+    generator = np.random.default_rng(1)
+    make = 0.02 + 0.002 * generator.random(400)
+    run = uneven_run(make, busy_s=0.004, slowest_sample_s=make / 8, sample_s=0.001)
+    assert "input/straggling-samples" not in found(run)
+
+
+def test_a_deeper_queue_bridges_a_burst() -> None:
+    """Every 12th batch takes 5 times as long: on average there is time enough."""
+    make = np.full(400, 0.010)
+    make[::12] = 0.060
+    run = uneven_run(make, busy_s=0.016, workers=1, prefetch=1, settings={"prefetch_factor": 1}, make_on_cpu_ratio=0.1)
+    shallow = found(run, cores=4).get("input/shallow-prefetch")
+    assert shallow is not None
+    assert shallow.data["prefetch_factor"] >= 4
+
+
+def test_a_deep_queue_is_not_told_to_be_deeper() -> None:
+    make = np.full(400, 0.010)
+    make[::12] = 0.060
+    run = uneven_run(make, busy_s=0.016, workers=1, prefetch=8, settings={"prefetch_factor": 8})
+    assert "input/shallow-prefetch" not in found(run)
+
+
+# -- opportunities --------------------------------------------------------------------------------------------------------
+
+PLAIN = "class Windows:\n    def __getitem__(self, i):\n        return decode(self.files[i])\n"
+RANDOM = PLAIN + "    def flip(self, x):\n        return x if torch.rand(()) < 0.5 else x.flip(0)\n"
+
+
+def twice(text: str) -> Evidence:
+    run = input_run(
+        make_s=0.08, busy_s=0.02, num_iterators=4, batches_per_epoch=25.0,
+        lines=[line(3, 8.0, source="return decode(self.files[i])")],
+    )  # fmt: skip
+    return evidence(run, sources={DATASET: text})
+
+
+def test_repeated_work_is_an_opportunity_behind_the_line() -> None:
+    ids = [item.id for item in diagnose(twice(PLAIN))]
+    assert "input/repeated-work" in ids
+    assert ids.index("input/slow-sample") < ids.index("input/repeated-work")
+
+
+@pytest.mark.parametrize("text", [RANDOM, ""])
+def test_random_or_unknown_work_is_not_called_repeated(text: str) -> None:
+    assert "input/repeated-work" not in [item.id for item in diagnose(twice(text))]
+
+
+FIELDS = ({"path": "image", "dtype": "uint8", "bytes": 1000}, {"path": "depth", "dtype": "float32", "bytes": 3000})
+
+
+def test_unread_fields_cost_what_their_lines_cost() -> None:
+    run = input_run(
+        make_s=0.08, busy_s=0.02, unused_fields=("depth",), batch_fields=FIELDS, batch_bytes=4000.0,
+        lines=[line(9, 5.0, source="depth = load_depth(i)"), line(12, 3.0, source="image = load(i)")],
+    )  # fmt: skip
+    unused = found(run)["input/unused-fields"]
+    assert unused.data["byte_share"] == pytest.approx(0.75)
+    assert unused.cost_s_per_step == pytest.approx(0.05, rel=0.05)
+    assert "depth" in unused.message
+
+
+def test_unread_fields_of_unknown_cost_are_information() -> None:
+    run = input_run(make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=FIELDS)
+    assert found(run)["input/unused-fields"].severity == "info"
+
+
+CACHED = "from functools import lru_cache\n\nclass Windows:\n    @lru_cache(maxsize={size})\n    def load(self, i):\n        return decode(i)\n"
+
+
+@pytest.mark.parametrize(("size", "speaks"), [("320", True), ("None", False), ("100000", False)])
+def test_a_cache_smaller_than_the_epoch_is_named(size: str, speaks: bool) -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, num_iterators=4, batches_per_epoch=25.0, lines=[line(6, 8.0, source="return decode(i)")])
+    ids = [item.id for item in diagnose(evidence(run, sources={DATASET: CACHED.format(size=size)}))]
+    assert ("input/cache-thrash" in ids) is speaks
+
+
+def test_a_cold_first_batch_of_every_epoch() -> None:
+    waits = np.full(100, 0.001)
+    waits[::25] = 2.0
+    use = loader(make_s=0.001, wait_s=waits, num_iterators=4, batches_per_epoch=25.0, first_batch_s=np.full(4, 2.0))
+    run = steps({"data_wait": waits, "forward": 0.05}, loaders=(use,))
+    cold = found(run)["input/cold-start"]
+    assert cold.cost_s_per_step == pytest.approx(0.08, rel=0.05)
+    assert not cold.data["once"]
+
+
+def test_a_first_batch_that_fades_in_the_run_is_left_alone() -> None:
+    waits = np.full(100, 0.001)
+    waits[0] = 0.4
+    use = loader(make_s=0.001, wait_s=waits, first_batch_s=np.array([0.4]))
+    assert "input/cold-start" not in found(steps({"data_wait": waits, "forward": 0.05}, loaders=(use,)))
