@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import is_on
 from hotloop.measure.steps import Setting
 from hotloop.record.recording import Note
 
@@ -71,3 +72,17 @@ def _notes(evidence: Evidence) -> Iterator[Note]:
     for process in evidence.recording.ranks:
         if process.pid == evidence.steps.pid:
             yield from process.notes.get("config", ())
+
+
+def wanted(evidence: Evidence, name: str) -> Setting | None:
+    """The setting of that name if somebody wrote down that it should be on."""
+    setting = next((s for s in evidence.steps.settings if s.name == name), None)
+    if setting is None or not is_on(setting.configured):
+        return None
+    notes = [note for note in _notes(evidence) if note.get("meaning") == name]
+    if any(
+        note.get("source") == "argparse" and note.get("given") and not is_on(note.get("value"))
+        for note in notes
+    ):
+        return None  # switched off on the command line
+    return setting if not notes or any(_speaks(note) and is_on(note.get("value")) for note in notes) else None

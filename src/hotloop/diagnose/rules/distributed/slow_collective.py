@@ -42,8 +42,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 def _describe(site: SiteCost, steps: Steps) -> str:
     calls = max(1, site.count)
+    place = spot(site.place) or "unknown place"
     return (
-        f"{spot(site.place) or 'unknown place'}: {site.operation}, {site.count / steps.num_steps:.2g} per step, "
+        f"{place}: {site.operation}, {site.count / steps.num_steps:.2g} per step, "
         f"{size(site.num_bytes / calls)} and {duration(site.seconds / calls)} each"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause, measurable, spot
+from hotloop.diagnose.device_state import busy_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import line_text
 from hotloop.findings import Finding
@@ -75,14 +76,5 @@ def _idle_s(evidence: Evidence, steps: Steps) -> float | None:
     """Seconds over the span the device had nothing to do that launching ahead would have filled."""
     if steps.device is not None:
         return sum(s for phase, s in steps.device.idle_s_by_phase.items() if phase not in _OTHERS_IDLE)
-    busy = _busy_by_driver(evidence)
+    busy = busy_ratio(evidence)
     return None if busy is None else (1 - busy) * steps.span_s
-
-
-def _busy_by_driver(evidence: Evidence) -> float | None:
-    """The driver's utilization as a mean over the run's second half, None where it was not sampled."""
-    for name, column in evidence.recording.system.items():
-        if "gpu" in name and "util" in name and "mem" not in name and len(column) >= 4:
-            tail = [float(v) for v in column[len(column) // 2 :] if v == v]
-            return sum(tail) / len(tail) / 100 if tail else None
-    return None

@@ -1,0 +1,50 @@
+"""One submodule takes a large share of forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding
+from hotloop.measure.steps import ModuleCost, Steps
+from hotloop.units import share
+
+ID = "device/hot-module"
+
+#: In a model of fewer parts some part always takes a third.
+_FEWEST_MODULES = 4
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """The smallest submodule that still takes a third of the model's time: where to look, not a fault."""
+    steps, limits = evidence.steps, evidence.limits
+    inner = [module for module in steps.modules if module.depth > 0]
+    model = steps.share("forward") + steps.share("backward")
+    if not measurable(evidence) or len(inner) < _FEWEST_MODULES or model < 0.5:
+        return
+    hot = [module for module in inner if _share(steps, module) >= limits.hot_module_ratio]
+    if not hot:
+        return
+    top = max(hot, key=lambda module: (module.depth, _share(steps, module)))
+    ranked = sorted(inner, key=lambda module: -_share(steps, module))
+    yield cause(
+        evidence,
+        ID,
+        message=f"{top.name} ({top.cls}) takes {share(_share(steps, top))} of forward and backward.",
+        advice="Start there when the model itself is to become faster.",
+        numbers=[
+            f"{module.name} ({module.cls}): forward {share(module.forward_share)}, "
+            f"backward {share(module.backward_share)}"
+            for module in ranked[:5]
+        ],
+        severity="info",
+        data={"module": top.name, "share": _share(steps, top)},
+    )
+
+
+def _share(steps: Steps, module: ModuleCost) -> float:
+    forward, backward = steps.per_step("forward"), steps.per_step("backward")
+    if module.backward_share <= 0 or forward + backward <= 0:
+        return module.forward_share
+    return (forward * module.forward_share + backward * module.backward_share) / (forward + backward)

@@ -1,0 +1,51 @@
+"""The device is occupied all the time and does little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.device_state import device_bound
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding
+from hotloop.units import share
+
+ID = "device/low-intensity"
+
+#: A device that computes draws well over half of its power limit; one that moves small tensors does not.
+_POWER_RATIO = 0.35
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """A busy device far below its power limit: small or memory-bound kernels, not arithmetic."""
+    drawn = _power_ratio(evidence)
+    if not measurable(evidence) or not device_bound(evidence) or drawn is None or drawn >= _POWER_RATIO:
+        return
+    yield cause(
+        evidence,
+        ID,
+        message=f"The device is busy but draws only {share(drawn)} of its power limit.",
+        advice="Larger batches, fused kernels (torch.compile) or several runs on one device use it better.",
+        numbers=[f"power {share(drawn)} of the limit in the run's second half"],
+        severity="info",
+    )
+
+
+def _power_ratio(evidence: Evidence) -> float | None:
+    system = evidence.recording.system
+    power = _tail(next((system[n] for n in system if _is_power(n) and "limit" not in n), None))
+    limit = _tail(next((system[n] for n in system if _is_power(n) and "limit" in n), None))
+    return power / limit if power is not None and limit else None
+
+
+def _is_power(name: str) -> bool:
+    return name.startswith("gpu") and "power" in name
+
+
+def _tail(column: object) -> float | None:
+    values = np.asarray(column if column is not None else [], dtype=float)
+    tail = values[len(values) // 2 :]
+    tail = tail[np.isfinite(tail)]
+    return float(tail.mean()) if len(tail) >= 2 else None
