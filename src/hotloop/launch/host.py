@@ -1,0 +1,150 @@
+"""The machine's own counters as samples. Every source that a system lacks leaves its columns out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from hotloop.launch.machine import memory_used_in_cgroup
+
+_VMSTAT: Final = {
+    "pgmajfault": "major_faults",
+    "workingset_refault_file": "refaults",
+    "workingset_refault": "refaults",  # before Linux 5.9
+}
+_PRESSURE: Final = ("cpu", "io", "memory")
+
+
+class Host:
+    """Turns counters into rates; the first sample has no rates."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, float] = {}
+        self._before_ns = 0
+        self._busy: dict[str, float] = {}
+        self._cgroup = memory_used_in_cgroup()
+
+    def sample(self, now_ns: int) -> dict[str, float]:
+        """The machine's columns of ``launch.system``, but for time and GPUs."""
+        seconds = (now_ns - self._before_ns) / 1e9
+        found = {**_memory(), **self._cgroup_memory()}
+        counters = _counters()
+        if self._before_ns and seconds > 0:
+            found |= self._rates(counters, seconds)
+            found |= self._cpu(counters)
+            found |= self._disk_busy(seconds)
+        else:
+            self._disk_busy(1.0)
+        self._before, self._before_ns = counters, now_ns
+        return found
+
+    def _rates(self, counters: dict[str, float], seconds: float) -> dict[str, float]:
+        found = {}
+        for name, value in counters.items():
+            if name.startswith("cpu."):
+                continue
+            change = max(0.0, value - self._before.get(name, value))
+            column, _, unit = name.partition(":")
+            found[column if unit == "ratio" else f"{column}_per_s"] = change / seconds
+        return found
+
+    def _cpu(self, counters: dict[str, float]) -> dict[str, float]:
+        change = {
+            name: max(0.0, value - self._before.get(name, value))
+            for name, value in counters.items()
+            if name.startswith("cpu.")
+        }
+        total = change.get("cpu.total", 0.0)
+        if total <= 0:
+            return {}
+        return {
+            "cpu_ratio": change["cpu.busy"] / total,
+            "iowait_ratio": change["cpu.iowait"] / total,
+            "steal_ratio": change["cpu.steal"] / total,
+        }
+
+    def _disk_busy(self, seconds: float) -> dict[str, float]:
+        try:
+            disks = psutil.disk_io_counters(perdisk=True) or {}
+        except (OSError, RuntimeError, ValueError):
+            return {}
+        busy = {name: getattr(disk, "busy_time", 0) / 1e3 for name, disk in disks.items()}
+        changes = [value - self._busy[name] for name, value in busy.items() if name in self._busy]
+        self._busy = busy
+        return {"disk_busy_ratio": min(1.0, max(0.0, *changes) / seconds)} if changes else {}
+
+    def _cgroup_memory(self) -> dict[str, float]:
+        if self._cgroup is None:
+            return {}
+        try:
+            return {"cgroup_memory_bytes": float(self._cgroup.read_text(encoding="ascii"))}
+        except (OSError, ValueError):
+            return {}
+
+
+def _memory() -> dict[str, float]:
+    memory = psutil.virtual_memory()
+    return {
+        "memory_available_bytes": memory.available,
+        "memory_used_bytes": memory.total - memory.available,
+        "page_cache_bytes": getattr(memory, "cached", 0),
+        "shm_bytes": getattr(memory, "shared", 0),
+        "swap_used_bytes": _swap_used(),
+        "load1": os.getloadavg()[0],
+    }
+
+
+def _swap_used() -> float:
+    try:
+        return float(psutil.swap_memory().used)
+    except (OSError, RuntimeError):
+        return 0.0
+
+
+def _counters() -> dict[str, float]:
+    cpu = psutil.cpu_times()
+    # guest time is inside user time
+    total = sum(cpu) - getattr(cpu, "guest", 0.0) - getattr(cpu, "guest_nice", 0.0)
+    iowait, steal = getattr(cpu, "iowait", 0.0), getattr(cpu, "steal", 0.0)
+    found = {
+        "cpu.total": total,
+        "cpu.iowait": iowait,
+        "cpu.steal": steal,
+        "cpu.busy": total - cpu.idle - iowait - steal,
+        "context_switches": float(psutil.cpu_stats().ctx_switches),
+    }
+    disk = psutil.disk_io_counters()
+    if disk is not None:
+        found |= {"disk_read_bytes": disk.read_bytes, "disk_write_bytes": disk.write_bytes}
+    net = psutil.net_io_counters()
+    if net is not None:
+        found |= {"net_recv_bytes": net.bytes_recv, "net_sent_bytes": net.bytes_sent}
+    return {**found, **_vmstat(), **_pressure()}
+
+
+def _vmstat() -> dict[str, float]:
+    found: dict[str, float] = {}
+    for line in _lines(Path("/proc/vmstat")):
+        name, _, value = line.partition(" ")
+        if name in _VMSTAT:
+            found[_VMSTAT[name]] = float(value)
+    return found
+
+
+def _pressure() -> dict[str, float]:
+    found: dict[str, float] = {}
+    for what in _PRESSURE:
+        for line in _lines(Path(f"/proc/pressure/{what}")):
+            if line.startswith("some "):
+                found[f"{what}_pressure_ratio:ratio"] = float(line.rpartition("total=")[2]) / 1e6
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []

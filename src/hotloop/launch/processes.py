@@ -1,0 +1,169 @@
+"""The command's processes as samples, read from ``/proc`` (psutil where there is none)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Final
+
+import psutil
+
+#: Proportional memory is asked for this often: the kernel walks all pages and holds the process up meanwhile.
+_PSS_EVERY_NS: Final = 5_000_000_000
+#: ... from this age on, when its start is over,
+_PSS_FROM_NS: Final = 2_000_000_000
+#: ... and less often where walking takes long: at most this share of the time.
+_PSS_COST_RATIO: Final = 0.0005
+
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+@dataclass
+class _Known:
+    """What a process's next sample needs of its last."""
+
+    started: float
+    cpu_s: float = -1.0
+    at_ns: int = 0
+    pss_due_ns: int = 0
+
+
+class Processes:
+    """Follows the tree under a pid; a process once seen is followed even after its parent died."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+
+    def sample(self, root_pid: int, extra_pids: Iterable[int], now_ns: int) -> list[dict[str, float]]:
+        """One row of ``launch.system``'s process columns for every living process, without time."""
+        rows = []
+        pids = _tree({root_pid, *extra_pids, *self._known})
+        for pid in sorted(pids):
+            row = self._row(pid, now_ns)
+            if row is not None:
+                rows.append(row)
+        for pid in self._known.keys() - pids:
+            del self._known[pid]
+        return rows
+
+    def _row(self, pid: int, now_ns: int) -> dict[str, float] | None:
+        read = _read_proc(pid) if sys.platform == "linux" else _read_psutil(pid)
+        if read is None:
+            self._known.pop(pid, None)
+            return None
+        started, cpu_s, row = read
+        known = self._known.get(pid)
+        if known is None or known.started != started:  # a new process, or the pid came again
+            known = self._known[pid] = _Known(started=started, pss_due_ns=now_ns + _PSS_FROM_NS)
+        row = {"pid": float(pid), **row}
+        if known.cpu_s >= 0 and now_ns > known.at_ns:
+            row["cpu_ratio"] = max(0.0, cpu_s - known.cpu_s) / ((now_ns - known.at_ns) / 1e9)
+        known.cpu_s, known.at_ns = cpu_s, now_ns
+        if now_ns >= known.pss_due_ns and sys.platform == "linux":
+            row |= _proportional(pid)
+            cost = perf_counter_ns() - now_ns
+            known.pss_due_ns = now_ns + max(_PSS_EVERY_NS, int(cost / _PSS_COST_RATIO))
+        return row
+
+
+def _tree(pids: set[int]) -> set[int]:
+    """These processes and all below them."""
+    found: set[int] = set()
+    waiting = list(pids)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            children = _children(pid)
+            if children is not None:
+                found.add(pid)
+                waiting += children
+    return found
+
+
+def _children(pid: int) -> list[int] | None:
+    """Pids of a process's children, None when it is gone."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return None if sys.platform == "linux" else _children_psutil(pid)
+    found: list[int] = []
+    for task in tasks:
+        try:
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii").split())
+        except FileNotFoundError:
+            continue  # the thread ended
+        except OSError:
+            return _children_psutil(pid)
+    return found
+
+
+def _children_psutil(pid: int) -> list[int] | None:
+    try:
+        return [child.pid for child in psutil.Process(pid).children()]
+    except psutil.Error:
+        return None
+
+
+def _read_proc(pid: int) -> tuple[float, float, dict[str, float]] | None:
+    """Start time, CPU seconds and the columns of one process; None when it is gone or a zombie."""
+    try:
+        stat = _text(pid, "stat").rpartition(")")[2].split()
+        statm = _text(pid, "statm").split()
+    except OSError:
+        return None
+    if len(stat) < 40 or stat[0] in "ZX" or len(statm) < 3:
+        return None
+    row = {
+        "rss_bytes": float(int(statm[1]) * _PAGE),
+        "shared_bytes": float(int(statm[2]) * _PAGE),
+        "num_threads": float(stat[17]),
+        "major_faults": float(stat[9]),
+        "io_wait_s": int(stat[39]) * _TICK_S,
+        **_io(pid),
+    }
+    return float(stat[19]), (int(stat[11]) + int(stat[12])) * _TICK_S, row
+
+
+def _io(pid: int) -> dict[str, float]:
+    names = {"rchar": "rchar_bytes", "read_bytes": "read_bytes", "write_bytes": "write_bytes"}
+    try:
+        lines = _text(pid, "io").splitlines()
+    except OSError:  # another user's process
+        return {}
+    pairs = (line.partition(": ") for line in lines)
+    return {names[name]: float(value) for name, _, value in pairs if name in names}
+
+
+def _proportional(pid: int) -> dict[str, float]:
+    try:
+        lines = _text(pid, "smaps_rollup").splitlines()[1:]
+    except OSError:
+        return {}
+    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
+    if "Pss" not in sizes:
+        return {}
+    private = sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0) + sizes.get("Private_Hugetlb", 0)
+    return {"pss_bytes": float(sizes["Pss"]), "uss_bytes": float(private)}
+
+
+def _read_psutil(pid: int) -> tuple[float, float, dict[str, float]] | None:
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            cpu = process.cpu_times()
+            row = {
+                "rss_bytes": float(process.memory_info().rss),
+                "num_threads": float(process.num_threads()),
+            }
+            return process.create_time(), cpu.user + cpu.system, row
+    except psutil.Error:
+        return None
+
+
+def _text(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text(encoding="ascii", errors="replace")

@@ -1,0 +1,95 @@
+"""What kind of storage a path is on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+_NETWORK: Final = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "afs", "9p", "sshfs",
+        "fuse.sshfs", "fuse.gcsfuse", "fuse.s3fs", "fuse.rclone", "fuse.glusterfs", "fuse.juicefs", "virtiofs",
+        "wekafs", "daos", "orangefs",
+    }
+)  # fmt: skip
+_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+
+
+def storage(path: Path) -> dict[str, Any]:
+    """Kind ("nvme", "ssd", "rotational", "virtual", "network", "tmpfs", "unknown"), filesystem, device and free space.
+
+    "virtual" is a disk of a virtual machine: what is behind it cannot be told from inside. Raises OSError.
+    """
+    path = path.resolve()
+    mount, device, filesystem = mount_of(path, Path("/proc/self/mounts").read_text(errors="replace"))
+    return {
+        "path": str(path),
+        "mount": mount,
+        "kind": _kind(path, device, filesystem),
+        "filesystem": filesystem,
+        "device": device,
+        "free_bytes": shutil.disk_usage(path).free,
+    }
+
+
+def mount_of(path: Path, mounts: str) -> tuple[str, str, str]:
+    """The mount point, device and filesystem of a path, from the text of ``/proc/mounts``: the deepest, latest one."""
+    best = ("", "", "")
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
+        if path.is_relative_to(mount) and len(mount) >= len(best[0]):
+            best = (mount, fields[0], fields[2])
+    return best
+
+
+def _kind(path: Path, device: str, filesystem: str) -> str:
+    if filesystem in _NETWORK:
+        return "network"
+    if filesystem in _MEMORY:
+        return "tmpfs"
+    disk = _disk(path, device)
+    if disk is None:
+        return "unknown"
+    if disk.name.startswith("nvme"):
+        return "nvme"
+    if disk.name.startswith(("vd", "xvd")):
+        return "virtual"
+    rotational = _flag(disk / "queue" / "rotational")
+    return {True: "rotational", False: "ssd"}.get(rotational, "unknown") if rotational is not None else "unknown"
+
+
+def _disk(path: Path, device: str) -> Path | None:
+    """The disk in ``/sys/block`` under a path, the first one below device-mapper and partitions."""
+    number = os.stat(path).st_dev
+    node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if not node.exists():
+        # overlayfs and btrfs have a device number of their own
+        node = Path("/sys/class/block") / Path(device).name
+    if not device.startswith("/") and not node.exists():
+        return None
+    try:
+        disk = node.resolve(strict=True)
+    except OSError:
+        return None
+    for _ in range(8):
+        below = sorted((disk / "slaves").iterdir()) if (disk / "slaves").is_dir() else []
+        if below:
+            disk = below[0].resolve()
+        elif (disk / "partition").exists():
+            disk = disk.parent
+        else:
+            break
+    return disk
+
+
+def _flag(path: Path) -> bool | None:
+    try:
+        return path.read_text(encoding="ascii").strip() == "1"
+    except OSError:
+        return None

@@ -1,0 +1,81 @@
+"""Samples of the machine and of every process of the command, taken by the launching parent.
+
+Machine columns (``recording.system``), rates over the time since the sample before (so the first sample has none):
+
+* ``t_s``: seconds since the command started.
+* ``cpu_ratio``, ``iowait_ratio``, ``steal_ratio``: share of all CPUs, 0 to 1 (iowait is idle time). ``load1``: load average.
+* ``memory_available_bytes``, ``memory_used_bytes``, ``page_cache_bytes``, ``shm_bytes`` (shared memory in use),
+  ``swap_used_bytes``, ``cgroup_memory_bytes`` (in use, page cache included; only under a cgroup limit).
+* ``context_switches_per_s``, ``major_faults_per_s``, ``refaults_per_s`` (pages read again soon after they were evicted).
+* ``disk_read_bytes_per_s``, ``disk_write_bytes_per_s``, ``disk_busy_ratio`` (busiest disk), ``net_recv_bytes_per_s``,
+  ``net_sent_bytes_per_s``.
+* ``cpu_pressure_ratio``, ``io_pressure_ratio``, ``memory_pressure_ratio``: share of time in which some task waited for it.
+* ``gpuN_util_ratio``, ``gpuN_memory_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_power_w``, ``gpuN_power_limit_w``,
+  ``gpuN_sm_clock_mhz``, ``gpuN_memory_clock_mhz``, ``gpuN_temperature_c``, ``gpuN_throttle_reasons`` (NVML bit mask),
+  ``gpuN_pcie_rx_bytes_per_s`` (to the GPU), ``gpuN_pcie_tx_bytes_per_s``.
+* ``sample_s``: what taking the sample cost.
+
+Process columns (``recording.process_system[pid]``): ``t_s``; ``cpu_ratio`` (1.0 is one core); ``rss_bytes``,
+``shared_bytes`` (the part of rss shared or backed by files), ``num_threads``; cumulative ``read_bytes`` and ``write_bytes``
+(storage), ``rchar_bytes`` (all reads, page cache included), ``major_faults``, ``io_wait_s``; at a lower rate, nan between:
+``pss_bytes`` (shared pages divided by their users), ``uss_bytes`` (private).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Final
+
+from hotloop.launch.gpu import Gpus
+from hotloop.launch.host import Host
+from hotloop.launch.processes import Processes
+
+#: After this many samples the interval doubles, and again after as many: a day of training stays small.
+THIN_AFTER: Final = 2000
+
+
+@dataclass(kw_only=True)
+class Sampler:
+    """Call ``sample`` as often as you like; it takes one when the interval has passed. ``take`` hands over what it has."""
+
+    interval_s: float = 0.5
+    machine: list[Mapping[str, float]] = field(default_factory=list)
+    processes: list[Mapping[str, float]] = field(default_factory=list)
+    _gpus: Gpus = field(default_factory=Gpus)
+    _host: Host = field(default_factory=Host)
+    _family: Processes = field(default_factory=Processes)
+    _last_ns: int = 0
+    _count: int = 0
+
+    def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> bool:
+        """Sample the machine and the process tree under ``root_pid``; False when the interval has not passed yet.
+
+        ``extra_pids`` are processes of the run that may have left the tree.
+        """
+        now = perf_counter_ns()
+        # A tick that comes a little early is still this interval's tick.
+        if self._last_ns and now - self._last_ns < 0.8e9 * self._interval():
+            return False
+        self._last_ns = now
+        self._count += 1
+        found = {"t_ns": now, **self._host.sample(now), **self._gpus.sample()}
+        self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
+        found["sample_s"] = (perf_counter_ns() - now) / 1e9
+        self.machine.append(found)
+        del self.machine[:-THIN_AFTER], self.processes[: -64 * THIN_AFTER]
+        return True
+
+    def take(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:
+        """The samples of the machine and of the processes since the last call, for ``Store.add_samples``."""
+        taken = self.machine, self.processes
+        self.machine, self.processes = [], []
+        return taken
+
+    def _interval(self) -> float:
+        interval, upto = self.interval_s, THIN_AFTER
+        while self._count > upto:
+            interval *= 2
+            upto += THIN_AFTER
+        return interval
