@@ -127,7 +127,7 @@ def publish(examination: Examination, folder: Path) -> dict[str, Any]:
     write_text_atomic(folder / "report.html", html.render(report))
     store = Store(folder)
     for steps in examination.ranks:
-        store.write_steps(steps.rank, step_columns(steps))
+        store.write_steps(steps.rank, step_columns(steps), pid=steps.pid)
     return report
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter_ns, time
-from typing import Final
+from typing import IO, Final
 
 from hotloop.errors import UsageError
 from hotloop.launch.isolation import isolation_warnings
@@ -61,13 +61,13 @@ def run_command(
     profile: bool = False,
     on_tick: Callable[[int], None] | None = None,
     tick_s: float = 0.5,
-    stdout: int | None = None,
+    stdout: IO[str] | int | None = None,
 ) -> Outcome:
     """Run ``command`` under observation and wait for it.
 
     ``raw_dir`` receives the raw files; ``src_dir`` is the folder that holds the ``hotloop`` package. ``on_tick`` gets
     the command's pid every ``tick_s`` seconds and once after it ended; if it raises it is not called again and the
-    outcome has a warning. ``stdout`` is a descriptor for the command's output instead of hotloop's own. To be called from
+    outcome has a warning. ``stdout`` is a file or descriptor for the command's output instead of hotloop's own. To be called from
     the main thread. Raises UsageError when the command cannot be started.
     """
     if not command:
@@ -80,7 +80,7 @@ def run_command(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_WATCHED, signal.SIGCHLD})
     try:
         start_unix_s, start_ns = time(), perf_counter_ns()
-        pid = _spawn(command, environment, before, stdout)
+        pid = _spawn(command, environment, before, stdout if stdout is None else _descriptor(stdout))
         wait = _Wait(pid=pid, ticker=_Ticker(on_tick, pid), tick_s=tick_s)
         wait.until_over()
     finally:
@@ -144,6 +144,10 @@ def _posix_spawn(
     return os.posix_spawnp(
         command[0], list(command), dict(environment), file_actions=redirect, setsigmask=mask, setsigdef=restored
     )
+
+
+def _descriptor(stream: IO[str] | int) -> int:
+    return stream if isinstance(stream, int) else stream.fileno()
 
 
 def _hint_not_found(name: str) -> str:

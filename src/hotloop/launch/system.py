@@ -38,7 +38,7 @@ THIN_AFTER: Final = 2000
 
 @dataclass(kw_only=True)
 class Sampler:
-    """Call ``sample`` as often as you like; it takes one when the interval has passed. ``take`` hands over what it has."""
+    """Call ``sample`` as often as you like; it takes one when the interval has passed. ``drain`` hands over."""
 
     interval_s: float = 0.5
     machine: list[Mapping[str, float]] = field(default_factory=list)
@@ -67,8 +67,8 @@ class Sampler:
         del self.machine[:-THIN_AFTER], self.processes[: -64 * THIN_AFTER]
         return True
 
-    def take(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:
-        """The samples of the machine and of the processes since the last call, for ``Store.add_samples``."""
+    def drain(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:
+        """Samples of the machine and of the processes since the last call, for ``Store.take_in``."""
         taken = self.machine, self.processes
         self.machine, self.processes = [], []
         return taken

@@ -81,6 +81,13 @@ class Bucket:
             ((process, note.get("t"), note["note"], json.dumps(note)) for note in notes),
         )
 
+    def holds(self, rank: int, pid: int | None = None) -> bool:
+        """Whether a training process of this rank (and pid) is in here."""
+        found = self._db.execute(
+            "SELECT 1 FROM processes WHERE role='main' AND rank=? AND pid=coalesce(?, pid)", (rank, pid)
+        )
+        return found.fetchone() is not None
+
     def write_steps(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace the steps table, see ``Store.write_steps``."""
         names, lists = [], []

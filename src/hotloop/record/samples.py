@@ -9,6 +9,8 @@ from pathlib import Path
 from hotloop.record import schema
 
 Sample = Mapping[str, float]
+#: Samples of the machine and of processes: mappings with ``t_ns`` and, for processes, ``pid``.
+Samples = tuple[Sequence[Sample], Sequence[Sample]]
 
 
 class SystemFile:

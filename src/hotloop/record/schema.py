@@ -88,7 +88,7 @@ def pack(rows: npt.NDArray[Any]) -> bytes:
 def unpack(blob: bytes) -> npt.NDArray[Any]:
     """The rows of a blob; raises zlib.error or ValueError on a damaged one."""
     planes = np.frombuffer(zlib.decompress(blob), np.uint8).reshape(ROW.size, -1)
-    rows = np.ascontiguousarray(planes.T).view(ROW_DTYPE).reshape(-1)
+    rows = np.array(planes.T, order="C").view(ROW_DTYPE).reshape(-1)
     rows["start"] = np.cumsum(rows["start"], dtype=np.uint64)
     return rows
 

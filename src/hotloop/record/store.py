@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns, time
@@ -25,7 +25,7 @@ from hotloop.record.living import is_alive, parent_of, punch
 from hotloop.record.owners import Facts, Seat, assign
 from hotloop.record.recording import Note
 from hotloop.record.rows import ROW
-from hotloop.record.samples import SystemFile
+from hotloop.record.samples import Samples, SystemFile
 
 #: Rows wait in memory until this many make a chunk worth compressing, or this long.
 _ENOUGH_ROWS: Final = 2048
@@ -49,6 +49,8 @@ class Ending(Protocol):
     def end_ns(self) -> int: ...  # noqa: D102
     @property
     def start_unix_s(self) -> float: ...  # noqa: D102
+    @property
+    def warnings(self) -> Sequence[str]: ...  # noqa: D102
 
 
 @dataclass(kw_only=True)
@@ -123,7 +125,7 @@ class Store:
             self.raw_dir.mkdir(parents=True, exist_ok=True)
             if not self._lock.take():
                 raise UsageError(f"{self.folder} is in use by another run", hint="give another folder with --out")
-            if raw.find(self.raw_dir) or self._sqlite_files():
+            if raw.find(self.raw_dir) or self._sqlite_files() or (self.folder / runfile.NAME).exists():
                 raise UsageError(f"{self.folder} already holds a recording", hint="give another folder with --out")
             runfile.write(self.folder, self._run)
         except OSError as error:
@@ -132,23 +134,16 @@ class Store:
                 hint="give a writable folder with --out",
             ) from error
 
-    def take_in(self) -> None:
-        """Move what the raw files hold so far into SQLite; called once or twice a second."""
+    def take_in(self, samples: Samples | None = None) -> None:
+        """Move what the raw files hold so far, and ``samples`` of the system, into SQLite; once or twice a second."""
         try:
             self._take_in(last=False)
+            if samples is not None:
+                self._system.add(*samples)
         except (OSError, sqlite3.Error) as error:
-            self._warn(f"storing: {error}")
+            self._warn(f"not all could be stored: {error}")
 
-    def add_samples(
-        self, machine: Sequence[Mapping[str, float]], processes: Sequence[Mapping[str, float]]
-    ) -> None:
-        """Store samples of ``launch.system``: mappings with ``t_ns`` and, for processes, ``pid``."""
-        try:
-            self._system.add(machine, processes)
-        except sqlite3.Error as error:
-            self._warn(f"storing system samples: {error}")
-
-    def finish(self, outcome: Ending, *, warnings: Iterable[str] = ()) -> None:
+    def finish(self, outcome: Ending) -> None:
         """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
         self._close(outcome.pid, outcome.end_ns)
         self._run.update(
@@ -160,11 +155,11 @@ class Store:
         )
         if self._bad_notes:
             self.warnings.append(f"{self._bad_notes} notes of the run could not be read and are left out")
-        self._run["warnings"] = [*self._run["warnings"], *warnings, *self.warnings]
+        self._run["warnings"] = [*outcome.warnings, *self.warnings]
         try:
             runfile.write(self.folder, self._run)
         except OSError as error:
-            self._warn(f"storing how the run ended: {error}")
+            self._warn(f"how the run ended could not be stored: {error}")
 
     def recover(self) -> bool:
         """Take in what a killed launcher left; False when it still lives. Raises OSError, sqlite3.Error."""
@@ -178,21 +173,20 @@ class Store:
     def write_steps(
         self, rank: int, columns: Mapping[str, npt.NDArray[Any]], *, pid: int | None = None
     ) -> None:
-        """Write the measured steps of a rank as a plain table ``steps``, one row per step; after ``finish``.
+        """Write the measured steps of a rank as a plain table ``steps``, one row per step.
 
         Floats in seconds (a name that ends in ``_s``, or a phase) are stored as whole nanoseconds, ``NAME_ns``.
         Where several processes share a rank, ``pid`` says which. Raises sqlite3.Error, or KeyError for an
         unknown rank.
         """
-        for member in self._members.values():
-            seat = member.seat
-            if seat and seat.role == "main" and seat.rank == rank and pid in (None, member.facts.pid):
-                bucket = Bucket(self._path(member))
-                try:
+        for path in self._sqlite_files():
+            bucket = Bucket(path)
+            try:
+                if bucket.holds(rank, pid):
                     bucket.write_steps(columns)
-                finally:
-                    bucket.close()
-                return
+                    return
+            finally:
+                bucket.close()
         raise KeyError(rank)
 
     # -- raw files ----------------------------------------------------------------------------------------
@@ -305,10 +299,6 @@ class Store:
             self._buckets[name] = Bucket(self.folder / f"{name}.sqlite")
         return self._buckets[name]
 
-    def _path(self, member: _Member) -> Path:
-        assert member.bucket is not None
-        return member.bucket.path
-
     def _sqlite_files(self) -> list[Path]:
         return sorted([*self.folder.glob("rank-*.sqlite"), *self.folder.glob("other-*.sqlite")])
 
@@ -354,7 +344,7 @@ class Store:
             try:
                 step()
             except (OSError, sqlite3.Error) as error:
-                self._warn(f"storing: {error}")
+                self._warn(f"not all could be stored: {error}")
 
     def _last_words(self) -> None:
         self._take_in(last=True)
