@@ -88,12 +88,37 @@ class Hooks:
         self._patched.append((owner, name, own, wrapper))
         return True
 
-    def around(self, owner: Any, name: str, observer: str, begin: Begin, end: End) -> bool:
-        """Observe the calls of ``owner.name`` made by the recorded thread (see ``wrapping``)."""
+    def around(
+        self,
+        owner: Any,
+        name: str,
+        observer: str,
+        begin: Begin,
+        end: End,
+        *,
+        also: tuple[Any, ...] = (),
+        any_thread: bool = False,
+    ) -> bool:
+        """Observe the calls of ``owner.name`` made by the recorded thread, or by any (see ``wrapping``).
+
+        ``also`` are other owners that hold the identical object under the same name: they get the same wrapper.
+        """
         switch = self.switch(observer)
-        return self.patch(
-            owner, name, lambda original: make_around(original, self.owner, switch, begin, end, self.failed)
-        )
+        made: dict[int, Any] = {}
+
+        def make_wrapper(original: Any) -> Any:
+            if id(original) not in made:
+                made[id(original)] = make_around(
+                    original, self.owner, switch, begin, end, self.failed, any_thread=any_thread
+                )
+            return made[id(original)]
+
+        original = vars(owner).get(name, _MISSING)
+        patched = self.patch(owner, name, make_wrapper)
+        for other in also:
+            if patched and vars(other).get(name, None) is original:
+                self.patch(other, name, make_wrapper)
+        return patched
 
     def on_import(self, module: str, callback: Callable[[Any], None], observer: str = "") -> None:
         """Call ``callback(module)``, guarded, right after the module's import, or now."""

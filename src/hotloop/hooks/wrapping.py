@@ -13,7 +13,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hotloop.hooks.registry import Switch
@@ -21,12 +21,20 @@ if TYPE_CHECKING:
 #: ``begin(args, kwargs, frame)``: before the call; ``frame`` is the caller's. What it returns is handed to ``end``;
 #: None leaves this call unobserved.
 Begin = Callable[[tuple[Any, ...], dict[str, Any], FrameType], Any]
-#: ``end(token, start, stop, result)``: after the call (nanoseconds); ``result`` is None where it raised.
+#: ``end(token, start, stop, result)``: after the call (nanoseconds); ``result`` is RAISED where it raised.
 End = Callable[[Any, int, int, Any], None]
+
+
+class _Raised:
+    """The type of RAISED."""
+
+
+#: Handed to ``end`` instead of a result.
+RAISED: Final = _Raised()
 
 _AROUND = """
 def {name}(*args, **kwargs):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
+    if is_compiling() or {elsewhere}switch.off:
         return original(*args, **kwargs)
     try:
         token = begin(args, kwargs, getframe(1))
@@ -35,7 +43,7 @@ def {name}(*args, **kwargs):
         failed(switch, error)
     if token is None:
         return original(*args, **kwargs)
-    result = None
+    result = raised
     start = now()
     try:
         result = original(*args, **kwargs)
@@ -56,10 +64,20 @@ def make_around(
     begin: Begin,
     end: End,
     failed: Callable[[Switch, BaseException], None],
+    *,
+    any_thread: bool = False,
 ) -> Any:
-    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``."""
+    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``, or by any thread."""
     return compile_beside(
-        original, _AROUND, owner=owner, switch=switch, begin=begin, end=end, failed=failed, now=perf_counter_ns
+        original,
+        _AROUND.replace("{elsewhere}", "" if any_thread else "get_ident() != owner[0] or "),
+        owner=owner,
+        switch=switch,
+        begin=begin,
+        end=end,
+        failed=failed,
+        raised=RAISED,
+        now=perf_counter_ns,
     )
 
 

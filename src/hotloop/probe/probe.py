@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 from hotloop.clock import now_ns
 from hotloop.hooks.registry import Hooks
 from hotloop.probe import process
+from hotloop.probe.counting import StepCount
 from hotloop.probe.places import Places, UserCode
 from hotloop.record.writer import Writer
 
@@ -47,19 +49,26 @@ class Probe:
         self.main_thread = get_ident()
         self.hooks.owner[0] = self.main_thread
         self.window: Window | None = None
-        self.steps = 0
+        self.count = StepCount()
         self.updates = 0
-        self.backwards = 0
+        self.inside = [0]  # 1: in an outermost forward, 2: in a backward
         self.training_started = False  # a first backward was seen
         self.finished = False
+        self._scaled: Any = None  # weak: what GradScaler.scale returned last
+        self._loss: Any = None  # weak: the accelerator tensor backward began with last
         self.facts: dict[str, Any] = {}  # small observations that notes at exit carry
+        self.modules: Any = None  # the observer of modules, for the ids of modules
         self._next_tick = 0
         self._on_update: list[Callable[[], None]] = []
         self._on_second: list[Callable[[], None]] = []
         self._on_exit: list[Callable[[], None]] = []
         self._on_fork: list[Callable[[], None]] = []
         self._sources: set[str] = set()
-        eager = not process.is_multiprocessing_child()
+        # A child of multiprocessing sleeps until it makes batches or trains: most of them do neither.
+        self.asleep = process.is_multiprocessing_child()
+        if self.asleep:
+            self.owner = 0
+        eager = not self.asleep
         self.writer = Writer(raw_dir, os.getpid(), start_ns, eager=eager, on_open=self._opened)
         self.emit = self.writer.row
         self.note = self.writer.note
@@ -67,6 +76,11 @@ class Probe:
         self.places = Places(self.is_user, self.note)
         self.site = self.places.site
         self.stack = self.places.stack
+
+    @property
+    def steps(self) -> int:
+        """Steps as far as they can be counted while they happen (measuring is done offline)."""
+        return self.count.steps
 
     @property
     def owner(self) -> int:
@@ -99,9 +113,10 @@ class Probe:
         """Call in a forked child, right after the fork. Keep it small: most children do nothing of interest."""
         self._on_fork.append(self.hooks.guard(observer, function))
 
-    def updated(self) -> None:
+    def updated(self, optimizer: int) -> None:
         """An outermost optimizer step ended (called by the observer of optimizers)."""
         self.updates += 1
+        self.count.updated(optimizer)
         for function in self._on_update:
             function()
         self.tick()
@@ -114,13 +129,53 @@ class Probe:
             for function in self._on_second:
                 function()
 
+    # -- training -------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """A child of multiprocessing turns out to train: record its main thread."""
+        if self.asleep and get_ident() == self.main_thread:
+            self.asleep = False
+            self.owner = self.main_thread
+
+    def claim(self) -> bool:
+        """Record the calling thread from now on, because it goes backward and the recorded one never did."""
+        if self.training_started or self.role == "worker" or self.finished:
+            return False
+        self.asleep = False
+        self.owner = get_ident()
+        return True
+
+    def went_backward(self) -> None:
+        """An outermost backward ended (called by the observer of autograd)."""
+        self.training_started = True
+        self.count.went_backward()
+        if not self.updates:
+            self.tick()
+
+    def note_scaled(self, scaled: Any) -> None:
+        """A gradient scaler made this loss: its value is not the loss."""
+        self._scaled = weakref.ref(scaled) if isinstance(scaled, self.torch.Tensor) else None
+
+    def is_scaled(self, loss: Any) -> bool:
+        """Whether a gradient scaler made this tensor last."""
+        return self._scaled is not None and self._scaled() is loss
+
+    def note_loss(self, loss: Any) -> None:
+        """Backward began with this accelerator tensor; its value is seen only if the script reads it."""
+        self._loss = weakref.ref(loss)
+
+    def is_loss(self, tensor: Any) -> bool:
+        """Whether backward began with this tensor last."""
+        return self._loss is not None and self._loss() is tensor and not self.is_scaled(tensor)
+
     # -- processes ----------------------------------------------------------------------------------------
 
     def become_worker(self, **fields: Any) -> None:
         """This process is a DataLoader worker; ``fields`` (worker, loader ...) join its process note."""
         self.role = "worker"
         self.worker = fields
-        self.owner = get_ident()
+        self.owner = 0  # only its batches are of interest
+        self.asleep = False
 
     def after_fork(self) -> None:
         """In a forked child: another process, with files of its own as soon as it does something of interest."""
@@ -130,11 +185,16 @@ class Probe:
         self.writer.restart(os.getpid(), self.start_ns, eager=False)
         self.places.restart()
         self._sources.clear()
-        self.owner = self.main_thread = get_ident()
+        self.main_thread = get_ident()
+        self.owner = 0
+        self.asleep = True
         self.role = "main"
         self.window = None
-        self.steps = self.updates = self.backwards = 0
+        self.count.restart()
+        self.updates = 0
+        self.inside[0] = 0
         self.training_started = self.finished = False
+        self._scaled = self._loss = None
         self.facts.clear()
         for function in self._on_fork:
             function()
@@ -144,7 +204,7 @@ class Probe:
         if self.finished:
             return
         self.finished = True
-        if not self.writer.opened:
+        if not self.writer.opened:  # a child that did nothing of interest
             self.writer.close()
             return
         for function in self._on_exit:

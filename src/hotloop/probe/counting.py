@@ -1,0 +1,60 @@
+"""Counting steps while they happen, and ending the run after a number of them (``--steps``)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+#: The first updates are warm-up: caches fill, allocators grow, kernels are chosen.
+WARM_UP: Final = 5
+
+
+class StepCount:
+    """A step is one batch of a loader that training follows; without a loader, one round of the optimizers;
+    without an optimizer, one backward.
+    """
+
+    def __init__(self) -> None:
+        limit = os.environ.get("HOTLOOP_STEPS", "")
+        self.limit = int(limit) + WARM_UP if limit.isdigit() and int(limit) > 0 else 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from 0."""
+        self.batches = 0
+        self.rounds = 0
+        self.backwards = 0
+        self._fetched = False
+        self._stepped: set[int] = set()
+
+    def fetched(self) -> None:
+        """A batch was handed out."""
+        self._fetched = True
+
+    def went_backward(self) -> None:
+        """An outermost backward ended."""
+        self.backwards += 1
+        if self._fetched:
+            self._fetched = False
+            self.batches += 1
+
+    def updated(self, optimizer: int) -> None:
+        """An outermost optimizer step ended."""
+        if optimizer in self._stepped:
+            self._stepped.clear()
+        if not self._stepped:
+            self.rounds += 1
+        self._stepped.add(optimizer)
+
+    @property
+    def steps(self) -> int:
+        """Steps so far."""
+        return self.batches or self.rounds or self.backwards
+
+    def stop_if_done(self) -> None:
+        """End the run in an orderly way once the wanted number of steps is done.
+
+        Raised between two steps, in the training thread: the script's ``finally`` blocks and exit functions run.
+        """
+        if self.limit and self.steps >= self.limit:
+            raise SystemExit(0)

@@ -1,0 +1,100 @@
+"""What a DataLoader was built with, and what its dataset is."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from hotloop.probe.identity import code_place, name_of
+
+_PLAIN: Final = (
+    "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last", "timeout",
+    "in_order",
+)  # fmt: skip
+_MAX_ATTRIBUTES: Final = 64
+_MAX_ITEMS: Final = 256
+
+
+def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
+    """The settings in effect and the dataset's facts, as the ``loader`` note carries them."""
+    facts: dict[str, Any] = {"class": name_of(type(loader))}
+    facts.update((name, getattr(loader, name, None)) for name in _PLAIN)
+    sampler = getattr(loader, "sampler", None)
+    context = getattr(loader, "multiprocessing_context", None)
+    start_method = getattr(context, "get_start_method", None)
+    facts.update(
+        shuffle=type(sampler).__name__ == "RandomSampler",
+        sampler=name_of(type(sampler)) if sampler is not None else None,
+        batch_sampler=_name_of_instance(getattr(loader, "batch_sampler", None)),
+        collate_fn=name_of(getattr(loader, "collate_fn", None)),
+        worker_init_fn=name_of(getattr(loader, "worker_init_fn", None)),
+        multiprocessing_context=start_method(allow_none=True) if start_method is not None else None,
+        generator=getattr(loader, "generator", None) is not None,
+        iterable=isinstance(loader.dataset, module.IterableDataset),
+        dataset=dataset_facts(loader.dataset, sampler, iterable=isinstance(loader.dataset, module.IterableDataset)),
+    )
+    return facts
+
+
+def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, Any]:
+    """Class, place of ``__getitem__`` (or ``__iter__``), length and rough size of the arrays a dataset holds."""
+    inner = dataset
+    for _ in range(8):  # Subset, ConcatDataset and their like: the user's own dataset lies below
+        below = getattr(inner, "dataset", None) if type(inner).__module__.startswith("torch.") else None
+        if below is None:
+            break
+        inner = below
+    method = "__iter__" if iterable else "__getitem__"
+    file, line = code_place(getattr(type(inner), method, None))
+    return {
+        "class": type(dataset).__name__,
+        "module": type(dataset).__module__,
+        "inner_class": type(inner).__name__,
+        "len": None if iterable else _length(dataset, sampler),
+        "file": file,
+        "line": line,
+        "getitems": callable(getattr(dataset, "__getitems__", None)),
+        "bytes": memory_held(inner),
+    }
+
+
+def memory_held(obj: Any) -> int:
+    """Rough bytes of the tensors, arrays and lists that are attributes of an object. Reads nothing but sizes."""
+    attributes = getattr(obj, "__dict__", None)
+    if not isinstance(attributes, dict):
+        return 0
+    return sum(_size(value, 2) for value in list(attributes.values())[:_MAX_ATTRIBUTES])
+
+
+def _size(value: Any, depth: int) -> int:
+    kind = type(value)
+    if kind.__name__ == "Tensor" and kind.__module__ == "torch":
+        return int(value.numel() * value.element_size()) if value.layout == _strided() else 0
+    if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+        return int(value.nbytes)
+    if kind in (str, bytes, bytearray, int, float):
+        return sys.getsizeof(value)
+    if kind in (list, tuple, dict) and depth and value:
+        items = list(value.values()) if kind is dict else value
+        step = max(1, len(items) // _MAX_ITEMS)
+        sample = items[::step]
+        return sys.getsizeof(value) + sum(_size(item, depth - 1) for item in sample) * len(items) // len(sample)
+    return 0
+
+
+def _strided() -> Any:
+    return getattr(sys.modules.get("torch"), "strided", None)
+
+
+def _length(dataset: Any, sampler: Any) -> int | None:
+    """``len(dataset)`` where torch's own sampler asks for it anyway; a user's ``__len__`` is not called for us."""
+    if not type(sampler).__module__.startswith("torch."):
+        return None
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _name_of_instance(obj: Any) -> str | None:
+    return name_of(type(obj)) if obj is not None else None

@@ -1,0 +1,231 @@
+"""DataLoaders: how they were built, their iterators, and every ``next()``."""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.hooks.wrapping import RAISED
+from hotloop.probe import batches
+from hotloop.probe.identity import Known
+from hotloop.probe.observers.loader_facts import loader_facts
+from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+NAME: Final = "observers.loaders"
+#: A ``batch`` note is written for the first batch of each loader and for every 100th.
+_NOTE_EVERY: Final = 100
+
+
+class Iterator:
+    """What is known of a running iterator. ``id`` changes at every ``iter()``: persistent workers reuse the object."""
+
+    __slots__ = ("full", "id", "last", "loader", "num_batches", "workers", "yielded")
+
+    def __init__(self, loader: int) -> None:
+        self.loader = loader
+        self.id = 0
+        self.workers = False
+        self.full = 0  # samples in a full batch, 0 unknown
+        self.last = 0  # samples in the last batch, 0 unknown
+        self.num_batches = 0  # 0 unknown
+        self.yielded = 0  # since iter()
+
+
+class Loaders:
+    """Observes DataLoader construction, iteration, fetching and shutdown."""
+
+    def __init__(self, probe: Probe, module: Any) -> None:
+        self._probe = probe
+        self._module = module
+        self.restart()
+
+    def restart(self) -> None:
+        """In a forked child: ids begin at 1 again, and what it does not use it does not note."""
+        self._loaders: Known[int] = Known()
+        self._iterators: Known[Iterator] = Known()
+        self._num_loaders = 0
+        self._num_iterators = 0
+        self._fetched: dict[int, int] = {}  # batches per loader
+
+    # -- construction ----------------------------------------------------------------------------------------
+
+    def begin_init(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Where a loader is built: the frame that made it, not the ``__init__`` of its own subclass."""
+        if self._probe.role == "worker":
+            return None
+        return args[0], args[1:], kwargs, self._constructed_at(frame, args[0])
+
+    def end_init(self, token: Any, start: int, stop: int, result: Any) -> None:
+        """Note a loader that came to be."""
+        if result is not RAISED:
+            self._note_loader(*token)
+
+    def _constructed_at(self, frame: FrameType | None, loader: Any) -> int:
+        while frame is not None and frame.f_code.co_name == "__init__":
+            first = frame.f_code.co_varnames[:1]
+            if not first or frame.f_locals.get(first[0]) is not loader:
+                break
+            frame = frame.f_back
+        return self._probe.site(frame)
+
+    def _note_loader(self, loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: int) -> int:
+        self._num_loaders += 1
+        self._loaders.put(loader, self._num_loaders)
+        names = self._module.DataLoader.__init__.__wrapped__.__code__.co_varnames[1:]
+        given = [*names[: len(args)], *kwargs]
+        self._probe.note(
+            "loader", id=self._num_loaders, where=site, given=given, **loader_facts(loader, self._module)
+        )
+        return self._num_loaders
+
+    # -- iteration -------------------------------------------------------------------------------------------
+
+    def made(self, token: Any, start: int, stop: int, result: Any) -> None:
+        """An iterator object came to be: remember whose it is."""
+        iterator, loader = token
+        if result is not RAISED and self._iterators.get(iterator) is None:
+            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0)
+            self._iterators.put(iterator, Iterator(number))
+
+    def begin_made(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """The iterator and the loader it is made for."""
+        return args[0], args[1] if len(args) > 1 else kwargs.get("loader")
+
+    def begin_iter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """``iter(loader)``, in any thread: the facts count even where the time does not."""
+        probe = self._probe
+        probe.wake()
+        return args[0], probe.site(frame)
+
+    def end_iter(self, token: Any, start: int, stop: int, result: Any) -> None:
+        """Give the iteration its id, note its workers, and write the row."""
+        loader, site = token
+        state = self._iterators.get(result)
+        if state is None:
+            return
+        self._num_iterators += 1
+        again = bool(state.id)
+        state.id = self._num_iterators
+        state.yielded = 0
+        state.workers = bool(getattr(result, "_workers", None))
+        state.full, state.last, state.num_batches = batch_sizes(loader, result)
+        probe = self._probe
+        pinning = getattr(result, "_pin_memory_thread", None)
+        probe.note(
+            "iterator",
+            id=state.id,
+            loader=state.loader,
+            workers=[worker.pid for worker in getattr(result, "_workers", ())],
+            pinning=pinning is not None and pinning.is_alive(),
+            site=site,
+            reset=again,
+            num_batches=state.num_batches,
+        )
+        if get_ident() == probe.owner:
+            probe.emit(ITER, start, stop - start, state.loader, site, state.id)
+
+    # -- fetching --------------------------------------------------------------------------------------------
+
+    def begin_next(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """How many batches lie ready, before one is asked for. The run ends here when its steps are done."""
+        probe = self._probe
+        if probe.count.limit:
+            probe.count.stop_if_done()
+        iterator = args[0]
+        state = self._iterators.get(iterator)
+        if state is None:
+            return None
+        ready = U16_MAX
+        if state.workers:
+            arrived = len(iterator._task_info) - iterator._tasks_outstanding
+            ready = min(arrived + iterator._data_queue.qsize(), U16_MAX - 1)
+        return state, probe.site(frame), ready
+
+    def end_next(self, token: Any, start: int, stop: int, result: Any) -> None:
+        """Write the row; now and then also what the batch holds."""
+        state, site, ready = token
+        probe = self._probe
+        flags = FETCH_WORKERS if state.workers else 0
+        if result is RAISED:
+            if isinstance(sys.exc_info()[1], StopIteration):
+                flags |= FETCH_END
+            probe.emit(FETCH, start, stop - start, 0, site, state.id, ready, flags)
+            return
+        state.yielded += 1
+        num_samples = state.full
+        if not num_samples or state.yielded == state.num_batches:
+            num_samples = state.last or samples_seen(result, state.full)
+        probe.emit(FETCH, start, stop - start, num_samples, site, state.id, ready, flags)
+        probe.count.fetched()
+        fetched = self._fetched.get(state.loader, 0)
+        self._fetched[state.loader] = fetched + 1
+        if fetched % _NOTE_EVERY == 0:
+            fields = batches.fields(result)
+            total = sum(field["bytes"] for field in fields)
+            probe.note("batch", iterator=state.id, loader=state.loader, fields=fields[:64], bytes=total)
+
+    # -- shutdown --------------------------------------------------------------------------------------------
+
+    def begin_shutdown(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Only the first shutdown of an iterator does anything."""
+        iterator = args[0]
+        if getattr(iterator, "_shutdown", True):
+            return None
+        state = self._iterators.get(iterator)
+        return (state.id if state is not None else 0), self._probe.site(frame)
+
+    def end_shutdown(self, token: Any, start: int, stop: int, result: Any) -> None:
+        """Write the row."""
+        self._probe.emit(SHUTDOWN, start, stop - start, 0, token[1], token[0])
+
+
+def batch_sizes(loader: Any, iterator: Any) -> tuple[int, int, int]:
+    """Samples in a full batch and in the last, and the number of batches, where torch's own samplers say so."""
+    size = getattr(loader, "batch_size", None)
+    sampler = getattr(loader, "batch_sampler", None)
+    if not isinstance(size, int) or type(sampler).__module__ != "torch.utils.data.sampler":
+        return 0, 0, 0
+    try:
+        total = len(sampler.sampler)
+    except (TypeError, NotImplementedError, AttributeError):
+        return 0, 0, 0  # endless: each batch is looked at
+    count = total // size if loader.drop_last else -(-total // size)
+    return size, size if loader.drop_last else total - size * (count - 1), count
+
+
+def samples_seen(batch: Any, limit: int) -> int:
+    """Samples in a batch by its shape: the first dimension its tensors agree on, 0 where they do not."""
+    lengths = set()
+    for index, (_, value) in enumerate(batches.leaves(batch)):
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple) and shape:
+            lengths.add(int(shape[0]))
+        if index >= 8 or len(lengths) > 1:
+            break
+    if len(lengths) != 1:
+        return limit
+    found = lengths.pop()
+    return found if not limit or found <= limit else limit
+
+
+def install(probe: Probe) -> None:
+    """Observe this process's DataLoaders."""
+    probe.hooks.on_import("torch.utils.data.dataloader", lambda module: _install(probe, module), NAME)
+
+
+def _install(probe: Probe, module: Any) -> None:
+    hooks = probe.hooks
+    loaders = Loaders(probe, module)
+    base, many = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
+    loader = module.DataLoader
+    hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True)
+    hooks.around(base, "__init__", NAME, loaders.begin_made, loaders.made, any_thread=True)
+    hooks.around(loader, "__iter__", NAME, loaders.begin_iter, loaders.end_iter, any_thread=True)
+    hooks.around(base, "__next__", NAME, loaders.begin_next, loaders.end_next)
+    hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
+    probe.on_fork(NAME, loaders.restart)

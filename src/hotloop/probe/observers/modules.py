@@ -1,0 +1,278 @@
+"""Forward passes: the outermost call of a module, what the module is, and ``train()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.identity import Known, code_place
+from hotloop.record.rows import (
+    FORWARD,
+    FORWARD_AUTOCAST,
+    FORWARD_COMPILED,
+    FORWARD_GRAD,
+    FORWARD_PARAMS,
+    FORWARD_TRAINING,
+    MODE,
+)
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+NAME: Final = "observers.modules"
+IN_FORWARD: Final = 1
+#: Modules made over and over (a criterion built in the loop) share one id after this many of a kind.
+_MAX_ALIKE: Final = 32
+
+_WRAPPERS: Final = {
+    "DistributedDataParallel": ("DDP", "module"),
+    "FullyShardedDataParallel": ("FSDP", "module"),
+    "DataParallel": ("DataParallel", "module"),
+    "OptimizedModule": ("", "_orig_mod"),
+}
+
+# Inner calls take the shortest way. The compile check comes first everywhere: dynamo would guard on what we read.
+_CALL: Final = """
+def {name}(self, *args, **kwargs):
+    if is_compiling():
+        return original(self, *args, **kwargs)
+    where = inside[0]
+    if where:
+        if where == 1 and probe.window is not None and get_ident() == owner[0]:
+            return probe.window.call(self, original, args, kwargs)
+        return original(self, *args, **kwargs)
+    if get_ident() != owner[0] or switch.off:
+        return original(self, *args, **kwargs)
+    token = begin(self, getframe(1))
+    start = now()
+    try:
+        inside[0] = 1
+        return original(self, *args, **kwargs)
+    finally:
+        stop = now()
+        inside[0] = 0
+        end(self, token, start, stop)
+"""
+
+
+class Entry:
+    """What is known of a module: its id, the module below its wrappers, and the flags that do not change."""
+
+    __slots__ = ("flags", "id", "noted", "wrapper")
+
+    def __init__(self, number: int, flags: int, wrapper: str) -> None:
+        self.id = number
+        self.flags = flags
+        self.wrapper = wrapper
+        self.noted = False
+
+
+class Modules:
+    """Observes ``Module.__call__`` and ``Module.train``."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._known: Known[Entry] = Known()
+        self._alike: dict[tuple[str, int], list[int]] = {}
+        self._count = 0
+        self._in_train = False
+        torch = probe.torch
+        self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
+        any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None)
+        self._autocast: Callable[[], bool] = any_autocast or torch.is_autocast_enabled
+        self._ddp: Known[None] = Known()
+
+    def restart(self) -> None:
+        """In a forked child: every module is new, its notes go to another file."""
+        self._known = Known()
+        self._alike.clear()
+        self._count = 0
+        self._in_train = False
+
+    # -- __call__ ------------------------------------------------------------------------------------------
+
+    def begin(self, module: Any, frame: FrameType) -> tuple[Entry, int, int]:
+        """Flags and site as they are when the call begins."""
+        probe = self._probe
+        if probe.count.limit and not probe.count.batches:
+            probe.count.stop_if_done()
+        entry = self.entry(module)
+        flags = entry.flags
+        if self._grad_enabled():
+            flags |= FORWARD_GRAD
+        if module.training:
+            flags |= FORWARD_TRAINING
+        if self._autocast():
+            flags |= FORWARD_AUTOCAST
+        if module._compiled_call_impl is not None:
+            flags |= FORWARD_COMPILED
+        return entry, flags, probe.site(frame)
+
+    def end(self, module: Any, token: tuple[Entry, int, int] | None, start: int, stop: int) -> None:
+        """Write the row; after the first call (parameters may be lazy) also what the module is."""
+        if token is None:
+            return
+        entry, flags, site = token
+        if not entry.noted:
+            self._note(module, entry)
+        self._probe.emit(FORWARD, start, stop - start, 0, site, entry.id, 0, flags)
+
+    def entry(self, module: Any) -> Entry:
+        """What is known of a module; its wrappers (DDP, compile) share its entry's id."""
+        return self._known.get(module) or self._new_entry(module)
+
+    def _new_entry(self, module: Any) -> Entry:
+        inner, wrapper, compiled = unwrapped(module)
+        below = self._known.get(inner)
+        if below is None:
+            num_params = sum(1 for _ in inner.parameters())
+            below = Entry(self._number(inner, num_params), FORWARD_PARAMS if num_params else 0, wrapper)
+            self._known.put(inner, below)
+        if inner is module:
+            return below
+        entry = Entry(below.id, below.flags | (FORWARD_COMPILED if compiled else 0), wrapper)
+        self._known.put(module, entry)
+        return entry
+
+    def _number(self, module: Any, num_params: int) -> int:
+        cls = type(module)
+        alike = self._alike.setdefault((f"{cls.__module__}.{cls.__qualname__}", num_params), [])
+        if len(alike) >= _MAX_ALIKE:
+            return alike[-1]
+        self._count += 1
+        alike.append(self._count)
+        return self._count
+
+    # -- train() -------------------------------------------------------------------------------------------
+
+    def begin_train(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Only the call on the module itself: ``train`` goes down to every child."""
+        if self._in_train or self._probe.inside[0] or not self._probe.writer.opened:
+            return None
+        self._in_train = True
+        return args[0], self._probe.site(frame)
+
+    def end_train(self, token: Any, start: int, stop: int, result: Any) -> None:
+        """Mark the change of mode."""
+        self._in_train = False
+        module, site = token
+        flags = FORWARD_TRAINING if module.training else 0
+        self._probe.emit(MODE, start, 0, 0, site, self.entry(module).id, 0, flags)
+
+    # -- notes ---------------------------------------------------------------------------------------------
+
+    def _note(self, module: Any, entry: Entry) -> None:
+        entry.noted = True
+        inner, wrapper, compiled = unwrapped(module)
+        if wrapper == "DDP":
+            self._ddp.put(_find(module, "DistributedDataParallel"), None)
+        self._probe.note("module", id=entry.id, **self._facts(inner, wrapper, compiled))
+
+    def _facts(self, inner: Any, wrapper: str, compiled: bool) -> dict[str, Any]:
+        file, line = code_place(getattr(type(inner), "forward", None))
+        params = list(inner.parameters())
+        dtypes: dict[str, int] = {}
+        for param in params:
+            name = str(param.dtype).replace("torch.", "")
+            dtypes[name] = dtypes.get(name, 0) + _numel(param)
+        convs = [m for m in inner.modules() if type(m).__name__.removeprefix("Lazy")[:4] == "Conv"]
+        ndims = sorted({w.dim() - 2 for m in convs if (w := getattr(m, "weight", None)) is not None and w.dim() > 2})
+        return {
+            "class": type(inner).__name__,
+            "place": {"file": file, "line": line},
+            "num_params": sum(dtypes.values()),
+            "num_trainable": sum(_numel(p) for p in params if p.requires_grad),
+            "param_bytes": sum(_numel(p) * p.element_size() for p in params),
+            "param_dtypes": dtypes,
+            "devices": sorted({str(p.device) for p in params}),
+            "training": inner.training,
+            "compiled": compiled or inner._compiled_call_impl is not None,
+            "wrapper": wrapper,
+            "channels_last": self._channels_last(params),
+            "has_conv": bool(convs),
+            "conv_ndim": ndims[-1] if ndims else 0,
+            "checkpointing": bool(self._probe.facts.get("checkpointing")),
+            "children": [
+                [name, type(child).__name__, sum(_numel(p) for p in child.parameters())]
+                for name, child in list(inner.named_children())[:64]
+            ],
+        }
+
+    def _channels_last(self, params: list[Any]) -> bool:
+        last = self._probe.torch.channels_last
+        filters = [p for p in params if p.dim() == 4 and p.shape[1] > 1 and p.shape[2] * p.shape[3] > 1]
+        return bool(filters) and all(p.is_contiguous(memory_format=last) for p in filters)
+
+    def at_exit(self) -> None:
+        """What only shows later: checkpointing begun after the first call, and DDP's own measurements."""
+        if self._probe.facts.get("checkpointing"):
+            for module, entry in self._known.values():
+                if entry.noted and entry.flags & FORWARD_PARAMS:
+                    self._probe.note("module", id=entry.id, **self._facts(*unwrapped(module)))
+        for module, _ in self._ddp.values():
+            data = module._get_ddp_logging_data()
+            self._probe.note(
+                "ddp",
+                avg_backward_comm_s=data.get("avg_backward_comm_time", 0) / 1e9,
+                avg_backward_compute_s=data.get("avg_backward_compute_time", 0) / 1e9,
+                overlap_s=data.get("avg_backward_compute_comm_overlap_time", 0) / 1e9,
+                bucket_sizes=data.get("bucket_sizes", ""),
+                iterations=data.get("iteration", 0),
+                backend=data.get("backend_name", ""),
+                find_unused_parameters=data.get("find_unused_parameters", 0),
+            )
+
+
+def unwrapped(module: Any) -> tuple[Any, str, bool]:
+    """The module below DDP, FSDP, DataParallel and compile wrappers, the name of the wrapper, whether compiled."""
+    wrapper, compiled = "", False
+    while True:
+        cls = type(module)
+        known = _WRAPPERS.get(cls.__name__)
+        if known is None or not cls.__module__.startswith("torch."):
+            return module, wrapper, compiled
+        wrapper = known[0] or wrapper
+        compiled = compiled or not known[0]
+        module = getattr(module, known[1])
+
+
+def _find(module: Any, cls: str) -> Any:
+    while type(module).__name__ != cls:
+        module = getattr(module, _WRAPPERS[type(module).__name__][1])
+    return module
+
+
+def _numel(param: Any) -> int:
+    try:
+        return int(param.numel())
+    except (RuntimeError, ValueError):  # an uninitialized lazy parameter has no size yet
+        return 0
+
+
+def install(probe: Probe) -> None:
+    """Observe this process's modules."""
+    hooks = probe.hooks
+    cls = probe.torch.nn.Module
+    modules = Modules(probe)
+    probe.modules = modules
+    hooks.patch(
+        cls,
+        "__call__",
+        lambda original: compile_beside(
+            original,
+            _CALL,
+            inside=probe.inside,
+            probe=probe,
+            owner=hooks.owner,
+            switch=hooks.switch(NAME),
+            begin=hooks.guard(NAME, modules.begin),
+            end=hooks.guard(NAME, modules.end),
+            now=perf_counter_ns,
+        ),
+    )
+    hooks.around(cls, "train", NAME, modules.begin_train, modules.end_train)
+    probe.on_fork(NAME, modules.restart)
+    probe.on_exit(NAME, modules.at_exit)
