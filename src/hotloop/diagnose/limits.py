@@ -104,3 +104,19 @@ class Limits:
     #: A first batch is cold when it takes this many steps and this long beyond the making of one.
     cold_start_factor: float = 5.0
     cold_start_s: float = 0.3
+    # -- trend -----------------------------------------------------------------------------------------------
+    #: Growth from the first to the last quarter of the run; below it a shared machine drifts by itself.
+    decay_ratio: float = 0.10
+    #: Mann-Kendall over 24 blocks: 4 standard deviations, as neighbouring blocks are not independent.
+    trend_z: float = 4.0
+    #: Shorter runs show the machine's moods, not a trend.
+    trend_span_s: float = 5.0
+    #: Fewer steps hold no rare ones.
+    outlier_min_steps: int = 50
+    #: A step this many medians long stands out, if no more than this share of the steps does.
+    outlier_factor: float = 4.0
+    outlier_steps_ratio: float = 0.05
+    #: Extra seconds of the first steps that are worth a word.
+    warmup_s: float = 1.0
+    #: In a run longer than this nothing fades any more.
+    long_run_s: float = 60.0

@@ -1,0 +1,88 @@
+"""Step times as a series: what a step takes itself, how it drifts, which steps stand out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.measure.steps import LineCost, Steps
+from hotloop.phases import COLUMN, PHASES
+
+Floats = npt.NDArray[np.float64]
+
+#: What happens between steps and has findings of its own.
+BETWEEN = ("startup", "evaluation", "checkpoint", "epoch_gap")
+INSIDE = tuple(phase for phase in PHASES if phase not in BETWEEN)
+
+
+def inside(steps: Steps) -> Floats:
+    """[n] seconds of each step without evaluation, checkpoints and epoch gaps."""
+    return np.asarray(steps.phases[:, [COLUMN[phase] for phase in INSIDE]].sum(axis=1), float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """A steady change of a series. ``growth`` is the last quarter over the first, less one; ``z`` Mann-Kendall's."""
+
+    growth: float
+    first: float
+    last: float
+    mean: float
+    slope: float  # Theil-Sen, per value
+    z: float
+    monotone: bool  # each quarter's median no smaller than the one before
+
+
+def drift(values: Floats, blocks: int = 24) -> Drift | None:
+    """The drift of a series over its blocks' medians, None with fewer than two values per block."""
+    if len(values) < 2 * blocks:
+        return None
+    parts = np.array_split(values, blocks)
+    medians = np.array([np.median(part) for part in parts])
+    quarters = np.array([np.median(part) for part in np.array_split(values, 4)])
+    if quarters[0] <= 0:
+        return None
+    return Drift(
+        growth=float(quarters[-1] / quarters[0] - 1.0),
+        first=float(quarters[0]),
+        last=float(quarters[-1]),
+        mean=float(values.mean()),
+        slope=theil_sen(np.arange(blocks, dtype=float) * len(values) / blocks, medians),
+        z=mann_kendall_z(medians),
+        monotone=bool((np.diff(quarters) >= 0).all()),
+    )
+
+
+def theil_sen(x: Floats, y: Floats) -> float:
+    """The median of the slopes of all pairs of points: one outlier does not move it."""
+    i, j = np.triu_indices(len(x), 1)
+    run = x[j] - x[i]
+    known = run > 0
+    return float(np.median((y[j] - y[i])[known] / run[known])) if known.any() else 0.0
+
+
+def mann_kendall_z(values: Floats) -> float:
+    """The Mann-Kendall trend statistic in standard deviations (no ties assumed)."""
+    n = len(values)
+    i, j = np.triu_indices(n, 1)
+    score = float(np.sign(values[j] - values[i]).sum())
+    return score / float(np.sqrt(n * (n - 1) * (2 * n + 5) / 18)) if n > 2 else 0.0
+
+
+def grown_phase(steps: Steps, picked: npt.NDArray[np.bool_]) -> tuple[str, float]:
+    """The phase that grew most from the first to the last quarter of these steps, and by how many seconds."""
+    growths = {}
+    for phase in INSIDE:
+        quarters = np.array_split(steps.phase(phase)[picked], 4)
+        growths[phase] = float(quarters[-1].mean() - quarters[0].mean())
+    name = max(growths, key=lambda phase: growths[phase])
+    return name, growths[name]
+
+
+def hottest_line(steps: Steps, phase: str) -> LineCost | None:
+    """The costliest sampled user line of a phase."""
+    return max(
+        (line for line in steps.lines if line.phase == phase), key=lambda line: line.seconds, default=None
+    )
