@@ -10,9 +10,9 @@ from typing import Any
 
 Callback = Callable[[ModuleType], None]
 
-#: Frames of this file name are removed from the tracebacks of failing imports by the interpreter itself, when
-#: the function is called like this one.
-_IMPORT_FILE = "<frozen importlib._bootstrap>"
+#: The interpreter removes frames of this file from the tracebacks of failing imports, when the function is called
+#: like this one, and ``warnings.warn`` does not count them as levels.
+IMPORT_FILE = "<frozen importlib._bootstrap>"
 _IMPORT_NAME = "_call_with_frames_removed"
 
 
@@ -80,5 +80,5 @@ class AfterImport:
 
 def _hidden(function: Any) -> Any:
     """The same function under a name that the interpreter leaves out of import tracebacks."""
-    code: CodeType = function.__code__.replace(co_filename=_IMPORT_FILE, co_name=_IMPORT_NAME)
+    code: CodeType = function.__code__.replace(co_filename=IMPORT_FILE, co_name=_IMPORT_NAME)
     return FunctionType(code, function.__globals__, _IMPORT_NAME, None, function.__closure__)

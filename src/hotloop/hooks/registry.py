@@ -98,6 +98,7 @@ class Hooks:
         *,
         also: tuple[Any, ...] = (),
         any_thread: bool = False,
+        unseen: bool = False,
     ) -> bool:
         """Observe the calls of ``owner.name`` made by the recorded thread, or by any (see ``wrapping``).
 
@@ -109,7 +110,14 @@ class Hooks:
         def make_wrapper(original: Any) -> Any:
             if id(original) not in made:
                 made[id(original)] = make_around(
-                    original, self.owner, switch, begin, end, self.failed, any_thread=any_thread
+                    original,
+                    self.owner,
+                    switch,
+                    begin,
+                    end,
+                    self.failed,
+                    any_thread=any_thread,
+                    unseen=unseen,
                 )
             return made[id(original)]
 

@@ -15,6 +15,8 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.hooks.imports import IMPORT_FILE
+
 if TYPE_CHECKING:
     from hotloop.hooks.registry import Switch
 
@@ -66,8 +68,12 @@ def make_around(
     failed: Callable[[Switch, BaseException], None],
     *,
     any_thread: bool = False,
+    unseen: bool = False,
 ) -> Any:
-    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``, or by any thread."""
+    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``, or by any thread.
+
+    ``unseen`` keeps it out of the levels that ``warnings.warn`` counts; for functions that are never compiled.
+    """
     return compile_beside(
         original,
         _AROUND.replace("{elsewhere}", "" if any_thread else "get_ident() != owner[0] or "),
@@ -78,10 +84,11 @@ def make_around(
         failed=failed,
         raised=RAISED,
         now=perf_counter_ns,
+        **({"filename": IMPORT_FILE} if unseen else {}),
     )
 
 
-def compile_beside(original: Any, source: str, **names: Any) -> Any:
+def compile_beside(original: Any, source: str, filename: str = "", **names: Any) -> Any:
     """The function in ``source`` (its name written ``{name}``), compiled under the file name of ``original``.
 
     Its globals are ``names`` besides ``original``, ``is_compiling``, ``get_ident`` and ``getframe``. It carries the
@@ -91,7 +98,7 @@ def compile_beside(original: Any, source: str, **names: Any) -> Any:
     name = plain if plain.isidentifier() else "wrapper"
     # C functions have no code: torch's own tensor methods live beside torch/_tensor.py.
     code = getattr(original, "__code__", None)
-    filename = code.co_filename if code is not None else _tensor_file()
+    filename = filename or (code.co_filename if code is not None else _tensor_file())
     namespace: dict[str, Any] = {
         "__name__": getattr(original, "__module__", None) or "torch",
         "original": original,

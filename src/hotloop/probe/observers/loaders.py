@@ -85,16 +85,15 @@ class Loaders:
 
     # -- iteration -------------------------------------------------------------------------------------------
 
-    def made(self, token: Any, start: int, stop: int, result: Any) -> None:
-        """An iterator object came to be: remember whose it is."""
-        iterator, loader = token
-        if result is not RAISED and self._iterators.get(iterator) is None:
-            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0)
-            self._iterators.put(iterator, Iterator(number))
-
     def begin_made(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """The iterator and the loader it is made for."""
-        return args[0], args[1] if len(args) > 1 else kwargs.get("loader")
+        """A loader makes an iterator object."""
+        return args[0]
+
+    def end_made(self, loader: Any, start: int, stop: int, result: Any) -> None:
+        """Remember whose the iterator object is."""
+        if result is not RAISED and self._iterators.get(result) is None:
+            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0)
+            self._iterators.put(result, Iterator(number))
 
     def begin_iter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """``iter(loader)``, in any thread: the facts count even where the time does not."""
@@ -223,8 +222,8 @@ def _install(probe: Probe, module: Any) -> None:
     loaders = Loaders(probe, module)
     base, many = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
     loader = module.DataLoader
-    hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True)
-    hooks.around(base, "__init__", NAME, loaders.begin_made, loaders.made, any_thread=True)
+    hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True, unseen=True)
+    hooks.around(loader, "_get_iterator", NAME, loaders.begin_made, loaders.end_made, any_thread=True)
     hooks.around(loader, "__iter__", NAME, loaders.begin_iter, loaders.end_iter, any_thread=True)
     hooks.around(base, "__next__", NAME, loaders.begin_next, loaders.end_next)
     hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
