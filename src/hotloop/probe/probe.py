@@ -58,6 +58,7 @@ class Probe:
         self._loss: Any = None  # weak: the accelerator tensor backward began with last
         self.facts: dict[str, Any] = {}  # small observations that notes at exit carry
         self.modules: Any = None  # the observer of modules, for the ids of modules
+        self.loaders: Any = None  # the observer of loaders, for the ids of loaders
         self._next_tick = 0
         self._on_update: list[Callable[[], None]] = []
         self._on_second: list[Callable[[], None]] = []

@@ -37,6 +37,7 @@ class Sampler:
         self._probe = probe
         self._hz = _rate() if hz is None else hz
         self._timer: KernelTimer | None = None
+        self._tried = 0  # the process that started, or tried to
         self._pid = 0
         self._main = 0
         self._last = 0
@@ -49,8 +50,9 @@ class Sampler:
 
     def start(self) -> bool:
         """Start sampling this process; False, with a warning note, where that cannot be done."""
-        if self._hz <= 0 or (self._timer is not None and self._pid == os.getpid()):
+        if self._hz <= 0 or self._tried == os.getpid():
             return self._timer is not None
+        self._tried = os.getpid()
         problem = self._obstacle()
         if problem is None:
             try:
@@ -73,8 +75,12 @@ class Sampler:
         except (ValueError, TypeError):
             pass  # not the main thread, or Python is shutting down: the signal's default is to be ignored
 
-    def reach_waiting_thread(self) -> None:
-        """Where another thread trains, the main thread sits in a wait that the kernel would resume unseen."""
+    def follow(self) -> None:
+        """Training goes on: in a forked child, start; behind a main thread that waits for another, interrupt its wait.
+
+        The kernel would resume such a wait unseen, and no sample would be taken before it ends.
+        """
+        self.start()
         if self._timer is not None and not self._interrupts and self._probe.owner not in (0, self._main):
             self._interrupts = True
             signal.siginterrupt(SIGNAL, True)  # Python repeats its own interrupted calls (PEP 475)
@@ -122,10 +128,11 @@ class Sampler:
             return
         probe = self._probe
         share = U16_MAX
-        if probe.owner == self._main:
+        owner = probe.owner
+        if owner == self._main or probe.role == "worker":  # a worker records its batches only: no owner
             share = 1000 if on_cpu >= weight else on_cpu * 1000 // weight if weight > 0 else 0
         else:
-            frame = sys._current_frames().get(probe.owner)
+            frame = sys._current_frames().get(owner) if owner else None
         if frame is None:
             return
         first, interval = self._first, self._interval
@@ -157,7 +164,7 @@ def start(probe: Probe) -> None:
     if _running is None:
         _running = Sampler(probe)
         probe.on_exit("sampler", _running.stop)
-        probe.on_second("sampler", _running.reach_waiting_thread)
+        probe.on_second("sampler", _running.follow)
     if probe.role != "helper":
         _running.start()
 

@@ -52,6 +52,11 @@ class Loaders:
         self._num_iterators = 0
         self._fetched: dict[int, int] = {}  # batches per loader
 
+    def loader_of(self, iterator: Any) -> int:
+        """The id of the loader an iterator was made by, 0 unknown."""
+        state = self._iterators.get(iterator)
+        return state.loader if state is not None else 0
+
     # -- construction ----------------------------------------------------------------------------------------
 
     def begin_init(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
@@ -219,7 +224,7 @@ def install(probe: Probe) -> None:
 
 def _install(probe: Probe, module: Any) -> None:
     hooks = probe.hooks
-    loaders = Loaders(probe, module)
+    loaders = probe.loaders = Loaders(probe, module)
     base, many = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
     loader = module.DataLoader
     hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True, unseen=True)

@@ -27,6 +27,8 @@ IN_FORWARD: Final = 1
 #: Modules made over and over (a criterion built in the loop) share one id after this many of a kind.
 _MAX_ALIKE: Final = 32
 
+_TRAINS: Final = FORWARD_GRAD | FORWARD_TRAINING | FORWARD_PARAMS
+
 _WRAPPERS: Final = {
     "DistributedDataParallel": ("DDP", "module"),
     "FullyShardedDataParallel": ("FSDP", "module"),
@@ -50,6 +52,8 @@ def {name}(self, *args, **kwargs):
     start = now()
     try:
         inside[0] = 1
+        if probe.window is not None:
+            return probe.window.call(self, original, args, kwargs)
         return original(self, *args, **kwargs)
     finally:
         stop = now()
@@ -79,6 +83,9 @@ class Modules:
         self._alike: dict[tuple[str, int], list[int]] = {}
         self._count = 0
         self._in_train = False
+        self.num_training = 0  # forwards of parameters with gradients
+        self.num_autocast = 0  # of these under autocast
+        self.autocast: dict[str, Any] = {}  # device and dtype, as first seen
         torch = probe.torch
         self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None)
@@ -91,6 +98,7 @@ class Modules:
         self._alike.clear()
         self._count = 0
         self._in_train = False
+        self.num_training = self.num_autocast = 0
 
     # -- __call__ ------------------------------------------------------------------------------------------
 
@@ -107,6 +115,12 @@ class Modules:
             flags |= FORWARD_TRAINING
         if self._autocast():
             flags |= FORWARD_AUTOCAST
+            if not self.num_autocast:
+                self.autocast = autocast_facts(probe.torch)
+        if flags & _TRAINS == _TRAINS:
+            self.num_training += 1
+            if flags & FORWARD_AUTOCAST:
+                self.num_autocast += 1
         if module._compiled_call_impl is not None:
             flags |= FORWARD_COMPILED
         return entry, flags, probe.site(frame)
@@ -237,6 +251,17 @@ def unwrapped(module: Any) -> tuple[Any, str, bool]:
         wrapper = known[0] or wrapper
         compiled = compiled or not known[0]
         module = getattr(module, known[1])
+
+
+def autocast_facts(torch: Any) -> dict[str, Any]:
+    """Which device's autocast is entered, and its dtype."""
+    for device in ("cuda", "cpu", "xpu", "mps"):
+        try:
+            if torch.is_autocast_enabled(device):
+                return {"device": device, "dtype": str(torch.get_autocast_dtype(device)).replace("torch.", "")}
+        except (RuntimeError, TypeError):
+            continue
+    return {"device": "", "dtype": ""}
 
 
 def _find(module: Any, cls: str) -> Any:

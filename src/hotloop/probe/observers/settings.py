@@ -57,10 +57,24 @@ def install(probe: Probe) -> None:
     def last() -> None:
         if probe.role == "main" and (probe.training_started or said):
             say("exit")
+            autocast(probe)
 
     probe.on_update("settings", first)
     probe.on_exit("settings", last)
     probe.on_fork("settings", said.clear)
+
+
+def autocast(probe: Probe) -> None:
+    """Write the share of training forwards that ran under autocast."""
+    modules = probe.modules
+    if modules is not None and modules.num_training:
+        probe.note(
+            "autocast",
+            device=modules.autocast.get("device", ""),
+            dtype=modules.autocast.get("dtype", ""),
+            seen_forwards=modules.num_training,
+            share=modules.num_autocast / modules.num_training,
+        )
 
 
 def flags(torch: Any) -> dict[str, Any]:

@@ -1,0 +1,125 @@
+"""When the device passed the points at which the host's phases begin and end. Never waits for the device.
+
+At each boundary an event goes into the stream; later, whichever events the device has passed are read. The two
+clocks meet in an anchor: device time + anchor = host time. An event cannot complete before it was recorded, nor
+before a look that found it pending, nor after the look that found it done: with enough looks the anchor is
+enclosed tightly, whether the device drains or not. Until it is, nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from hotloop.clock import DeviceEvent
+
+#: Events in flight, and kept for use again. A device further behind than this is busy: its boundaries are dropped.
+POOL: Final = 1024
+#: A boundary this close behind the last one says the same.
+CLOSE_NS: Final = 20_000
+#: The anchor is good enough when it is enclosed this tightly.
+TIGHT_NS: Final = 200_000
+#: Two clocks drift apart: a new base event after this long, and how much the enclosure widens then.
+REBASE_NS: Final = 5_000_000_000
+DRIFT_NS: Final = 50_000
+
+#: ``write(host_ns, lag_ns, kind, end)``
+Write = Callable[[int, int, int, bool], None]
+
+
+class DeviceClock:
+    """Marks boundaries and reads them later.
+
+    ``make`` gives a new event with timing, ``now`` the host's clock in nanoseconds, ``write`` takes a finished boundary,
+    ``may_record`` says whether an event may go into the stream now (not while a graph is captured).
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], DeviceEvent],
+        now: Callable[[], int],
+        write: Write,
+        may_record: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._make = make
+        self._now = now
+        self._write = write
+        self._may_record = may_record
+        self._free: list[DeviceEvent] = []
+        self._made = 0
+        self._pending: deque[tuple[int, int, bool, DeviceEvent]] = deque()
+        self._base: DeviceEvent | None = None
+        self._base_at = 0
+        self._next_base: DeviceEvent | None = None
+        self._low = self._high = 0  # the anchor is between these
+        self._enclosed = False  # both are known
+        self._seen_pending = 0  # when the oldest event was last found pending
+        self._last = 0
+        self.dropped = 0
+
+    def mark(self, kind: int, end: bool) -> None:
+        """A phase begins or ends now."""
+        now = self._now()
+        if not end and now - self._last < CLOSE_NS:
+            return
+        self._last = now
+        self.poll()
+        if not self._may_record():
+            return
+        event = self._event()
+        if event is None:
+            self.dropped += 1
+            return
+        if self._base is None:
+            self._base, self._base_at = event, now
+        elif now - self._base_at > REBASE_NS and self._next_base is None:
+            self._next_base = event
+        event.record()
+        self._pending.append((now, kind, end, event))
+
+    def poll(self) -> None:
+        """Read every event the device has passed."""
+        while self._pending:
+            host, kind, end, event = self._pending[0]
+            if not event.query():
+                self._seen_pending = self._now()
+                return
+            self._pending.popleft()
+            self._passed(host, self._now(), kind, end, event)
+
+    def _event(self) -> DeviceEvent | None:
+        if self._free:
+            return self._free.pop()
+        if self._made >= POOL:
+            return None
+        self._made += 1
+        return self._make()
+
+    def _passed(self, host: int, found: int, kind: int, end: bool, event: DeviceEvent) -> None:
+        base = self._base
+        if base is None:
+            return
+        device = 0 if event is base else round(base.elapsed_time(event) * 1e6)
+        # Pending when last looked at, if it was the oldest then: it completed between that look and this one.
+        low, high = max(host, self._seen_pending) - device, found - device
+        if not self._enclosed:
+            self._low, self._high, self._enclosed = low, high, True
+        else:
+            self._low, self._high = max(self._low, low), min(self._high, high)
+        if self._high < self._low:  # the clocks drifted: begin the enclosure again
+            self._low, self._high = low, high
+        if self._high - self._low <= TIGHT_NS:
+            # Of a drained stream the low side is exact, a look later can only be late.
+            self._write(host, max(0, device + self._low - host), kind, end)
+        if event is self._next_base:
+            self._rebase(event, device, host)
+        elif event is not base:
+            self._free.append(event)
+
+    def _rebase(self, event: DeviceEvent, device: int, host: int) -> None:
+        if self._base is not None:
+            self._free.append(self._base)
+        self._base, self._base_at, self._next_base = event, host, None
+        self._low += device - DRIFT_NS
+        self._high += device + DRIFT_NS

@@ -1,0 +1,146 @@
+"""Fields of a batch that are loaded, shipped and never read, for loaders whose batch is exactly a ``dict``.
+
+Watched are three batches in the steady state and the ones around every 50th, where code that runs «every N steps»
+reads what others do not. Whatever reads a batch as a whole (``items()``, ``**batch``, a copy) counts as reading all of it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.tracked import ALL, TrackedBatch, register_with_pytree
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+NAME: Final = "observers.unread"
+FIRST: Final = 6
+STEADY: Final = 3
+EVERY: Final = 50
+MAX_KEYS: Final = 64
+#: A script that looks at exact types or walks nested structures in C gets plain dictionaries.
+_PARTICULAR: Final = re.compile(
+    r"\btype\s*\([^)]*\)\s*(?:is\b|==|!=|in\b|not\b)|\bpytree\b|\btree_map\b|\boptree\b|\bjit\b|\bvmap\b|torch\.compile"
+)
+
+_NEXT: Final = """
+def {name}(self):
+    batch = original(self)
+    if type(batch) is dict and get_ident() == owner[0] and not switch.off:
+        return watch(self, batch) or batch
+    return batch
+"""
+
+
+class Watched:
+    """What is known of one loader's batches."""
+
+    __slots__ = ("all_read", "batches", "keys", "read", "watched")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.watched = 0
+        self.keys: set[str] = set()
+        self.read: set[str] = set()
+        self.all_read = False
+
+
+class Unread:
+    """Hands out tracked batches at chosen steps and tells at exit what nobody read."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._loaders: dict[int, Watched] = {}
+        self._allowed: bool | None = None
+
+    def restart(self) -> None:
+        """In a forked child: its loaders are others."""
+        self._loaders.clear()
+        self._allowed = None
+
+    def watch(self, iterator: Any, batch: dict[Any, Any]) -> TrackedBatch | None:
+        """The batch, tracked, if this is a step to look at; else None."""
+        probe = self._probe
+        if not probe.training_started:
+            return None
+        loader = probe.loaders.loader_of(iterator) if probe.loaders is not None else 0
+        state = self._loaders.setdefault(loader, Watched())
+        state.batches += 1
+        if not loader or state.all_read or not due(state.batches) or not self._may(batch):
+            return None
+        state.watched += 1
+        state.keys.update(batch)
+
+        def read(key: Any) -> None:
+            if key is ALL:
+                state.all_read = True
+            else:
+                state.read.add(key)
+
+        return TrackedBatch.of(batch, read)
+
+    def say(self) -> None:
+        """Write what was loaded and never read."""
+        for loader, state in self._loaders.items():
+            unread = state.keys - state.read
+            # A loader of which nothing was read was driven for its own sake; that says nothing of its fields.
+            if state.watched >= STEADY and unread and state.read & state.keys and not state.all_read:
+                self._probe.note(
+                    "unread", loader=loader, steps=state.watched, read=sorted(state.read & state.keys), unread=sorted(unread)
+                )
+
+    def _may(self, batch: dict[Any, Any]) -> bool:
+        if compiled():
+            return False
+        if not 1 < len(batch) <= MAX_KEYS or not all(type(key) is str for key in batch):
+            return False
+        if self._allowed is None:
+            self._allowed = not any(self._particular(file) for file in sorted(self._probe.places.files))
+            if self._allowed:
+                register_with_pytree(sys.modules["torch.utils._pytree"])
+        return self._allowed
+
+    def _particular(self, file: str) -> bool:
+        try:
+            with open(file, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
+                return _PARTICULAR.search(stream.read()) is not None
+        except OSError:
+            return True
+
+
+def compiled() -> bool:
+    """Whether torch.compile has compiled anything; that dynamo is imported says nothing, optimizers do that."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))
+
+
+def due(batches: int) -> bool:
+    """Whether the n-th batch of a loader (counted from 1, once training has begun) is watched."""
+    if batches < FIRST:
+        return False
+    if batches < FIRST + STEADY:
+        return True
+    every = EVERY if batches < 1010 else 500
+    return (batches + 1) % every <= 2
+
+
+def install(probe: Probe) -> None:
+    """Watch what DataLoader iterators hand out."""
+    unread = Unread(probe)
+    hooks = probe.hooks
+
+    def on_dataloader(module: Any) -> None:
+        hooks.patch(
+            module._BaseDataLoaderIter,
+            "__next__",
+            lambda original: compile_beside(
+                original, _NEXT, owner=hooks.owner, switch=hooks.switch(NAME), watch=hooks.guard(NAME, unread.watch)
+            ),
+        )
+
+    hooks.on_import("torch.utils.data.dataloader", on_dataloader, NAME)
+    probe.on_exit(NAME, unread.say)
+    probe.on_fork(NAME, unread.restart)
