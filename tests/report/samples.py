@@ -117,7 +117,7 @@ def full_steps(rank: int = 0) -> Steps:
     rng = np.random.default_rng(7)
     return steps(
         rank=rank,
-        step={**STEP, "data_wait": 0.0604 if rank == 1 else 0.056, "collective": 0.0011 if rank == 1 else 0.0055},
+        step={**STEP, "data_wait": 0.0604 if rank == 1 else 0.054, "collective": 0.0011 if rank == 1 else 0.0075},
         lines=(
             LineCost(place=data, phase="data_wait", seconds=58.1, num_samples=5810, role="input", nature="native", library="sklearn.preprocessing._data", statement=train),
             LineCost(place=train, phase="other", seconds=2.2, num_samples=220, nature="python"),
@@ -197,12 +197,16 @@ def recording(num_ranks: int = 1, **more: Any) -> Recording:
     t_s = np.arange(0.0, 130.0, 0.5)
     wave = np.sin(t_s / 5.0)
     system = {
-        "t_s": t_s, "cpu_percent": 55 + 20 * wave, "disk_read_bytes_per_s": 4e7 * (1 + wave), "disk_write_bytes_per_s": 1e6 * (1 + wave),
-        "net_recv_bytes_per_s": 2e5 * (1 - wave), "net_sent_bytes_per_s": 1e5 * (1 - wave), "gpu0_util_percent": 27 + 10 * wave,
-        "gpu0_memory_bytes": 3.2e9 + 0 * t_s, "gpu0_power_w": 140 + 30 * wave,
+        "t_s": t_s, "cpu_ratio": 0.55 + 0.2 * wave, "memory_used_bytes": 2e10 + 1e8 * t_s, "page_cache_bytes": 9e9 + 0 * t_s,
+        "disk_read_bytes_per_s": 4e7 * (1 + wave), "disk_write_bytes_per_s": 1e6 * (1 + wave),
+        "net_recv_bytes_per_s": 2e5 * (1 - wave), "net_sent_bytes_per_s": 1e5 * (1 - wave),
+        "cpu_pressure_ratio": 0.2 + 0.1 * wave, "io_pressure_ratio": 0 * t_s,
+        "gpu0_util_ratio": 0.27 + 0.1 * wave, "gpu0_memory_bytes": 3.2e9 + 0 * t_s, "gpu0_power_w": 40 + 10 * wave,
+        "gpu0_power_limit_w": 72 + 0 * t_s, "gpu1_util_ratio": 0.9 + 0 * t_s,
     }  # fmt: skip
+    system["disk_read_bytes_per_s"][0] = np.nan  # a rate has no first value
     per_process = {
-        item.pid: {"t_s": t_s, "cpu_percent": 80 + 10 * wave, "rss_bytes": 1.6e9 + 4e6 * t_s}
+        item.pid: {"t_s": t_s, "cpu_ratio": 0.8 + 0.1 * wave, "rss_bytes": 1.6e9 + 4e6 * t_s}
         for rank in ranks
         for item in (rank, *rank.workers)
     }
@@ -210,7 +214,7 @@ def recording(num_ranks: int = 1, **more: Any) -> Recording:
         "folder": Path("/home/ana/projects/tcn-state/hotloop-runs/20261120-234500-train"),
         "command": ("torchrun", "--nproc-per-node", "3", "train.py", "--config", "configs/überbau.yaml", "--data", "/mnt/shared/teams/perception/モデル"),
         "exit_code": 0, "wall_s": 128.4, "start_ns": 9_800_000_000, "start_unix_s": 1_795_000_000.0, "ranks": ranks,
-        "machine": {"cores": 8, "cpu_count": 8, "cpu_model": "AMD EPYC 9B14", "ram_bytes": 68719476736, "memory_limit_bytes": None, "hostname": "gpu-07", "python": "3.11.7", "kernel": "6.8.0", "gpus": [{"name": "NVIDIA L4", "memory_bytes": 24e9}]},
+        "machine": {"cores": 8, "cpu_count": 8, "cpu_model": "AMD EPYC 9B14", "ram_bytes": 68719476736, "memory_limit_bytes": None, "hostname": "gpu-07", "python": "3.11.7", "kernel": "6.8.0", "gpus": [{"name": "NVIDIA L4", "memory_bytes": 24e9, "visible": True}, {"name": "NVIDIA L4", "visible": False}]},
         "system": system, "process_system": per_process,
         "warnings": ("Worker 3 of rank 1 was killed before it could write its last rows.",),
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,9 +24,11 @@ def excerpt(around: Mapping[str, Any] | None, line: int) -> Markup:
     if not around:
         return Markup()
     rows = []
-    for number, source in enumerate(around["lines"], start=int(around["first"])):
+    first, lines = int(around["first"]), textwrap.dedent("\n".join(around["lines"])).split("\n")
+    width = len(str(first + len(lines)))
+    for number, source in enumerate(lines, start=first):
         mark = "hit" if number == line else None
-        gutter = tag("span", f"{number:>5} ", class_="ln", aria_hidden="true")
+        gutter = tag("span", f"{number:>{width}} ", class_="ln", aria_hidden="true")
         rows.append(tag("span", gutter, python(source), "\n", class_=f"row {mark}" if mark else "row"))
     return tag("pre", tag("code", *rows), tabindex="0")
 

@@ -1,37 +1,57 @@
-"""Charts of the sampled system: processors, memory, accelerators, disk and network.
+"""Charts of the sampled system: processors, memory, workers, accelerators, disk and network.
 
-Column names are those of ``launch.system``. A column that is not there is a line that is not drawn.
+Columns are those of ``launch.system``. A column that is not there is a line that is not drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from hotloop.measure.steps import Floats
 from hotloop.record.recording import Process, Recording
+from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
 from hotloop.report.series import thinned
 from hotloop.report.values import rounded
 
 Columns = Mapping[str, Any]
+Line = dict[str, Any]
 
 #: Charts of machine-wide columns: id, title, unit, (label, column, factor).
 _MACHINE: Final = (
+    ("machine-memory", "Memory of the machine", "bytes", (
+        ("in use", "memory_used_bytes", 1.0), ("page cache", "page_cache_bytes", 1.0), ("shared memory", "shm_bytes", 1.0),
+        ("swap", "swap_used_bytes", 1.0),
+    )),
     ("disk", "Disk", "bytes/s", (("read", "disk_read_bytes_per_s", 1.0), ("written", "disk_write_bytes_per_s", 1.0))),
     ("network", "Network", "bytes/s", (("received", "net_recv_bytes_per_s", 1.0), ("sent", "net_sent_bytes_per_s", 1.0))),
+    ("pressure", "Waiting for the machine", "%", (
+        ("processors", "cpu_pressure_ratio", 100.0), ("storage", "io_pressure_ratio", 100.0),
+        ("memory", "memory_pressure_ratio", 100.0),
+    )),
+)  # fmt: skip
+
+#: Charts with a line per GPU: id, title, unit, column, factor.
+_GPU: Final = (
+    ("gpu", "GPU busy", "%", "util_ratio", 100.0),
+    ("gpu-memory", "GPU memory", "bytes", "memory_bytes", 1.0),
+    ("gpu-power", "GPU power, of its limit", "%", "power_of_limit_ratio", 100.0),
+    ("gpu-pcie", "Bytes to the GPU", "bytes/s", "pcie_rx_bytes_per_s", 1.0),
 )
 
 
 def charts(recording: Recording) -> list[dict[str, Any]]:
     """Every chart with something to show: ``{"id", "title", "unit", "lines": [{"label", "t_s", "values"}]}``."""
+    system = recording.system
     found = [
+        *(_chart(id_, title, unit, _gpu_lines(recording, column, factor)) for id_, title, unit, column, factor in _GPU),
         _chart("cpu", "Processors", "cores", _cpu(recording)),
-        _chart("memory", "Memory of the processes", "bytes", _memory_lines(recording)),
-        *_gpus(recording.system),
+        _chart("workers", "Workers and their queue", "", _workers(recording)),
+        _chart("memory", "Memory of the run", "bytes", _memory_lines(recording)),
         *(
-            _chart(id_, title, unit, (_line(label, recording.system, column, factor) for label, column, factor in lines))
+            _chart(id_, title, unit, (_moving(_line(label, system, column, factor)) for label, column, factor in lines))
             for id_, title, unit, lines in _MACHINE
         ),
     ]
@@ -42,79 +62,127 @@ def memory(recording: Recording) -> dict[str, Any]:
     """Peaks in bytes: of each role's processes together, of the device, and what the machine has."""
     main, workers = _roles(recording)
     notes = [note for process in recording.ranks for note in process.notes.get("memory", [])]
-    rss = [float(note["host_rss"]) for note in notes if note.get("host_rss")]
+    noted = [float(note["host_rss"]) for note in notes if note.get("host_rss")]
     device = [float(note["device_peak"]) for note in notes if note.get("device_peak")]
-    sampled = _peak(_total(main, "rss_bytes"))
+    sampled = _peak(_resident(main))
     return {
-        "main_peak_bytes": sampled if sampled is not None else max(rss, default=None),
-        "workers_peak_bytes": _peak(_total(workers, "rss_bytes")),
+        "main_peak_bytes": sampled if sampled is not None else max(noted, default=None),
+        "workers_peak_bytes": _peak(_resident(workers)),
         "device_peak_bytes": max(device, default=None),
         "ram_bytes": recording.machine.get("ram_bytes"),
         "limit_bytes": recording.machine.get("memory_limit_bytes"),
     }
 
 
-def _cpu(recording: Recording) -> Iterable[dict[str, Any] | None]:
+def _cpu(recording: Recording) -> Iterable[Line | None]:
     main, workers = _roles(recording)
-    yield _summed("training processes", main, "cpu_percent", 0.01)
-    yield _summed("workers", workers, "cpu_percent", 0.01)
-    yield _line("whole machine", recording.system, "cpu_percent", 0.01 * float(recording.machine.get("cpu_count") or 1))
+    yield _points("training processes", _total(main, "cpu_ratio"))
+    yield _points("workers", _total(workers, "cpu_ratio"))
+    yield _line("whole machine", recording.system, "cpu_ratio", float(recording.machine.get("cpu_count") or 1))
 
 
-def _memory_lines(recording: Recording) -> Iterable[dict[str, Any] | None]:
+def _memory_lines(recording: Recording) -> Iterable[Line | None]:
     main, workers = _roles(recording)
-    yield _summed("training processes", main, "rss_bytes", 1.0)
-    yield _summed("workers", workers, "rss_bytes", 1.0)
+    yield _points("training processes", _resident(main))
+    yield _points("workers", _resident(workers))
 
 
-def _gpus(columns: Columns) -> list[dict[str, Any]]:
-    names = sorted({name.split("_", 1)[0] for name in columns if name.startswith("gpu") and "_" in name})
-    busy = [_line(name.upper(), columns, f"{name}_util_percent", 1.0) for name in names]
-    used = [_line(name.upper(), columns, f"{name}_memory_bytes", 1.0) for name in names]
-    power = [_line(name.upper(), columns, f"{name}_power_w", 1.0) for name in names]
-    return [
-        _chart("gpu", "GPU utilization", "%", busy),
-        _chart("gpu-memory", "GPU memory", "bytes", used),
-        _chart("gpu-power", "GPU power", "W", power),
-    ]
+def _workers(recording: Recording) -> Iterable[Line | None]:
+    if not any(process.workers for process in recording.ranks):
+        return
+    _, workers = _roles(recording)
+    alive = [{"t_s": item["t_s"], "alive": np.ones(len(item["t_s"]))} for item in workers if "t_s" in item]
+    yield _points("worker processes", _total(alive, "alive"))
+    yield _points("batches ready when asked for", _ready(recording))
 
 
-def _chart(id_: str, title: str, unit: str, lines: Iterable[dict[str, Any] | None]) -> dict[str, Any]:
+def _ready(recording: Recording) -> tuple[Floats, Floats] | None:
+    """Batches that lay ready at each fetch of the first rank."""
+    rows = recording.ranks[0].rows
+    flags = rows["flags"]
+    fed = (rows["kind"] == FETCH) & ((flags & FETCH_WORKERS) != 0) & ((flags & FETCH_END) == 0) & (rows["extra"] != U16_MAX)
+    if not fed.any():
+        return None
+    return (rows["start"][fed].astype(float) - recording.start_ns) / 1e9, rows["extra"][fed].astype(float)
+
+
+def _gpu_lines(recording: Recording, column: str, factor: float) -> list[Line | None]:
+    system = recording.system
+    gpus = recording.machine.get("gpus") or []
+    # A machine's other GPUs belong to somebody else.
+    shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)] or range(64)
+    names = [f"gpu{i}" for i in shown]
+    if column == "power_of_limit_ratio":
+        return [_power(system, name) for name in names]
+    return [_line(name.upper(), system, f"{name}_{column}", factor) for name in names]
+
+
+def _power(system: Columns, name: str) -> Line | None:
+    power, limit = system.get(f"{name}_power_w"), system.get(f"{name}_power_limit_w")
+    if power is None or limit is None or "t_s" not in system:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = 100.0 * np.asarray(power, float) / np.asarray(limit, float)
+    return _points(name.upper(), (np.asarray(system["t_s"], float), ratio))
+
+
+def _chart(id_: str, title: str, unit: str, lines: Iterable[Line | None]) -> dict[str, Any]:
     return {"id": id_, "title": title, "unit": unit, "lines": [line for line in lines if line]}
 
 
-def _line(label: str, columns: Columns, column: str, factor: float) -> dict[str, Any] | None:
+def _line(label: str, columns: Columns, column: str, factor: float) -> Line | None:
     if column not in columns or "t_s" not in columns:
         return None
-    return _points(label, np.asarray(columns["t_s"], float), np.asarray(columns[column], float) * factor)
+    return _points(label, (np.asarray(columns["t_s"], float), np.asarray(columns[column], float) * factor))
 
 
-def _summed(label: str, processes: list[Columns], column: str, factor: float) -> dict[str, Any] | None:
-    total = _total(processes, column)
-    return _points(label, total[0], total[1] * factor) if total else None
+def _moving(line: Line | None) -> Line | None:
+    """The line, unless it is zero throughout: a machine without swap needs no line to say so."""
+    return line if line and any(line["values"]) else None
 
 
-def _points(label: str, t_s: Floats, values: Floats) -> dict[str, Any] | None:
-    if not np.isfinite(values).any():
+def _points(label: str, line: tuple[Floats, Floats] | None) -> Line | None:
+    if line is None:
         return None
-    return {"label": label, "t_s": rounded(thinned(t_s), 6), "values": rounded(thinned(values))}
+    times, values = line
+    values = np.where(np.isfinite(values), values, np.nan)
+    if np.isfinite(values).sum() < 2:
+        return None
+    return {"label": label, "t_s": rounded(thinned(times), 6), "values": rounded(thinned(values))}
 
 
-def _total(processes: list[Columns], column: str) -> tuple[Floats, Floats] | None:
-    """A column summed over processes at the times any of them was sampled; a process counts only while it lived."""
-    known = [item for item in processes if column in item and len(item.get("t_s", ()))]
+def _resident(processes: Sequence[Columns]) -> tuple[Floats, Floats] | None:
+    """Memory of processes together: shared pages divided among their users where that was sampled, else resident."""
+    shared_out = _total(processes, "pss_bytes")
+    return shared_out if shared_out is not None else _total(processes, "rss_bytes")
+
+
+def _total(processes: Sequence[Columns], column: str) -> tuple[Floats, Floats] | None:
+    """A column summed over processes at the times any was sampled; a process counts only while it lived.
+
+    None where a process lacks the column: a sum with holes in it would be a lie.
+    """
+    known = []
+    for item in processes:
+        times, values = np.asarray(item.get("t_s", ()), float), np.asarray(item.get(column, ()), float)
+        if not len(times):
+            continue
+        if len(values) != len(times) or not np.isfinite(values).any():
+            return None
+        known.append((times, values))
     if not known:
         return None
-    times = np.unique(np.concatenate([np.asarray(item["t_s"], float) for item in known]))
-    total = np.zeros(len(times))
-    for item in known:
-        at, values = np.asarray(item["t_s"], float), np.nan_to_num(np.asarray(item[column], float))
-        total += np.interp(times, at, values, left=0.0, right=0.0)
-    return times, total
+    at = np.unique(np.concatenate([times for times, _ in known]))
+    total = np.zeros(len(at))
+    for times, values in known:
+        finite = np.isfinite(values)
+        lived = (at >= times[0]) & (at <= times[-1])
+        total += np.where(lived, np.interp(at, times[finite], values[finite]), 0.0)
+    return at, total
 
 
-def _peak(total: tuple[Floats, Floats] | None) -> float | None:
-    return float(total[1].max()) if total else None
+def _peak(line: tuple[Floats, Floats] | None) -> float | None:
+    return float(line[1].max()) if line else None
 
 
 def _roles(recording: Recording) -> tuple[list[Columns], list[Columns]]:

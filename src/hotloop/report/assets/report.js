@@ -27,8 +27,8 @@
     if (s < 1e-3) return `${trimmed(s * 1e6)} us`;
     if (s < 1) return `${trimmed(s * 1e3)} ms`;
     if (s < 120) return `${trimmed(s)} s`;
-    if (s < 7200) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
-    return `${Math.floor(s / 3600)} h ${Math.round((s % 3600) / 60)} min`;
+    if (s < 7200) return s % 60 < 0.5 ? `${Math.round(s / 60)} min` : `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+    return s % 3600 < 30 ? `${Math.round(s / 3600)} h` : `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   };
   const size = (v) => {
     const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -160,7 +160,7 @@
           down = `L${b} ${this.y(low).toFixed(1)}L${a} ${this.y(low).toFixed(1)}` + down;
           base[i] = high;
         }
-        element("path", { d: `M${up.slice(1)}${down}Z`, style: `fill:${color(line)}` }, parent);
+        element("path", { class: "band", d: `M${up.slice(1)}${down}Z`, style: `fill:${color(line)}` }, parent);
       }
     }
 

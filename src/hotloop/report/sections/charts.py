@@ -73,6 +73,6 @@ def _line(label: str, index: int, t_s: Sequence[Any], values: Sequence[Any]) -> 
 
 
 def _spec(id_: str, title: str, unit: str, edges: Sequence[float] | None, lines: list[dict[str, Any]], kind: str = "line") -> Spec:
-    unit_words = {"s": "", "share": "share of each moment", "bytes": "", "bytes/s": "", "%": "per cent"}.get(unit, unit)
+    unit_words = {"s": "", "share": "share of each moment", "bytes": "", "bytes/s": "per second", "%": "per cent"}.get(unit, unit)
     labels = ", ".join(str(line["label"]) for line in lines)
     return {"id": id_, "title": title, "unit": unit, "unit_words": unit_words, "kind": kind, "edges": edges, "lines": lines, "x": "time", "summary": f"{title}: {labels}"}

@@ -35,9 +35,11 @@ def listing(lines: Sequence[Item], report: Report) -> Markup:
 def _row(line: Item, report: Report) -> Markup:
     place = line["place"]
     name = words.place(place, report.get("cwd"))
-    about = [words.PHASE_WORDS.get(line["phase"], line["phase"]), _NATURES.get(line["nature"], line["nature"])]
+    in_loop = "s_per_step" in line  # a worker's line makes batches, and its loader says so
+    about = [words.PHASE_WORDS.get(line["phase"], line["phase"])] if in_loop else []
     if line["role"] not in ("other", "input", line["phase"]):
-        about.insert(1, line["role"])
+        about.append(line["role"])
+    about.append(_NATURES.get(line["nature"], line["nature"]))
     if line["library"]:
         about.append(f"in {line['library']}")
     share = float(line["share"])
@@ -75,9 +77,9 @@ _KINDS = {
 
 def _calls(report: Report) -> Markup:
     rows = []
-    for kind, sites in report["sites"].items():
-        for site in sites:
-            rows.append([_KINDS.get(kind, kind), tag("code", site["operation"]), _site(site, report), f"{site['count']:,}", units.size(site["num_bytes"]) if site["num_bytes"] else "–", units.duration(site["seconds"]), units.duration(site["s_per_step"]), _flags(site)])
+    sites = [(kind, site) for kind, items in report["sites"].items() for site in items]
+    for kind, site in sorted(sites, key=lambda item: -item[1]["seconds"]):
+        rows.append([_KINDS.get(kind, kind), tag("code", site["operation"]), _site(site, report), f"{site['count']:,}", units.size(site["num_bytes"]) if site["num_bytes"] else "–", units.duration(site["seconds"]), units.duration(site["s_per_step"]), _flags(site)])
     head = ["kind", "call", "where", "calls", "bytes", "in all", "per step", ""]
     return section("calls", "Calls that cost", table(head, rows, numeric=(3, 4, 5, 6), caption="Observed calls and their exact time"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,19 +12,14 @@ from hotloop.report.markup import Markup, details, tag
 
 Report = Mapping[str, Any]
 
-_CLASS_WORDS = {
-    "input": "input-bound", "transfer": "transfer-bound", "host": "host-bound", "device": "compute-bound",
-    "collective": "communication-bound", "evaluation": "evaluation-bound", "checkpoint": "checkpoint-bound",
-    "logging": "logging-bound", "startup": "start-up-bound", "none": "no steps seen",
-}  # fmt: skip
-
-
 def render(report: Report) -> Markup:
     """Verdict, command, figures, warnings."""
+    verdict, first = _sentences(report["verdict"])
     return tag(
         "section",
-        tag("p", tag("span", _CLASS_WORDS.get(report["bottleneck"], report["bottleneck"]), class_="class"), _exit(report), class_="eyebrow"),
-        tag("h1", report["verdict"]),
+        _exit(report),
+        tag("h1", verdict),
+        tag("p", first, class_="lead") if first else None,
         tag("p", tag("code", " ".join(map(str, report["command"]))), class_="command"),
         _figures(report),
         _reasons(report),
@@ -34,11 +30,17 @@ def render(report: Report) -> Markup:
     )
 
 
+def _sentences(verdict: str) -> tuple[str, str]:
+    """The first sentence, and what follows it. A dot inside a name or a number ends no sentence."""
+    match = re.search(r"(?<=[^\d.])\.\s+(?=[A-Z])", verdict)
+    return (verdict[: match.start() + 1], verdict[match.end() :]) if match else (verdict, "")
+
+
 def _exit(report: Report) -> Markup | None:
     if report["exit_code"] is None:
-        return tag("span", "no exit code: still running, or killed", class_="bad")
+        return tag("p", "No exit code: still running, or killed", class_="eyebrow bad")
     if report["exit_code"]:
-        return tag("span", f"exit code {report['exit_code']}", class_="bad")
+        return tag("p", f"The command ended with exit code {report['exit_code']}", class_="eyebrow bad")
     return None
 
 

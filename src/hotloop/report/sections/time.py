@@ -16,7 +16,7 @@ def render(report: Report) -> Markup:
     """The section, empty where no step was seen."""
     if not report["num_steps"]:
         return Markup()
-    return section("time", "Where the time goes", _bar(_span(report), "Training span"), _legend(report), _startup(report), _ranks(report))
+    return section("time", "Where the time goes", _bar(_span(report), "Training span"), tag("div", _legend(report), _startup(report), class_="split"), _ranks(report))
 
 
 def _span(report: Report) -> list[tuple[str, float, str]]:
@@ -70,7 +70,7 @@ def _startup(report: Report) -> Markup:
         return Markup()
     total = sum(part["seconds"] for part in parts) or 1.0
     items = (
-        tag("li", tag("span", part["name"]), tag("meter", value=f"{part['seconds'] / total:.4f}", max="1", aria_hidden="true"), tag("span", units.duration(part["seconds"]), class_="num"))
+        tag("li", tag("span", part["name"]), tag("span", tag("i", style=f"width:{part['seconds'] / total * 100:.1f}%"), class_="gauge", aria_hidden="true"), tag("span", units.duration(part["seconds"]), class_="num"))
         for part in parts
     )
     return tag("div", tag("h3", f"Start-up: {units.duration(report['startup']['seconds'])} before the first step"), tag("ul", *items, class_="meters"))
