@@ -24,4 +24,5 @@ OBSERVERS: Final = (
     "observers.unread",
     "observers.compiling",
     "observers.device",
+    "observers.profile",
 )

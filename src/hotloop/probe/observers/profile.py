@@ -1,0 +1,172 @@
+"""``--profile``: a short torch.profiler window over a few steady updates, summed up in one note.
+
+The trace goes to ``RAW/PID.trace.json``. On a GPU it tells what events cannot: kernels, gaps between them, tensor
+cores (NOT YET RUN ON A GPU); on a CPU it is a table of operators.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.clock import now_ns
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+NAME: Final = "observers.profile"
+#: The window opens after this many updates; the first one in it is the profiler's own warm-up.
+FIRST_UPDATE: Final = 10
+NUM_UPDATES: Final = 4
+MAX_ROWS: Final = 30
+#: Idle gaps between kernels up to this long are the host not launching fast enough, not the host doing something else.
+LAUNCH_GAP_US: Final = 100.0
+#: Kernels that run on tensor cores, by the names cuBLAS, cuDNN, CUTLASS and FlashAttention give them.
+TENSOR_CORE: Final = re.compile(
+    r"tensorop|s1688|s16816|h1688|h16816|i16832|xmma|wgmma|hmma|imma|gmma|_tf32|bf16gemm|flash_(?:fwd|bwd)|"
+    r"fmha|nvjet|sm(?:80|90|100)_.*(?:gemm|fprop|dgrad|wgrad)",
+    re.IGNORECASE,
+)
+
+
+class Window:
+    """One profiler window, moved on by updates."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._updates = 0
+        self._profiler: Any = None
+        self._start_ns = 0
+        self._done = False
+
+    def update(self) -> None:
+        """Open the window, move it on, close it."""
+        self._updates += 1
+        if self._done:
+            return
+        if self._profiler is None:
+            if self._updates >= FIRST_UPDATE:
+                self._open()
+            return
+        if self._updates == FIRST_UPDATE + 1:
+            self._start_ns = now_ns()
+        if self._updates == FIRST_UPDATE + NUM_UPDATES:
+            self.close()
+        else:
+            self._profiler.step()
+
+    def close(self) -> None:
+        """Stop the profiler, write trace and summary; also at an exit inside the window."""
+        profiler, self._profiler, self._done = self._profiler, None, True
+        if profiler is None:
+            return
+        end_ns = now_ns()
+        profiler.stop()
+        if not self._start_ns:
+            return
+        path = os.path.join(self._probe.raw_dir, f"{os.getpid()}.trace.json")  # noqa: PTH118
+        profiler.export_chrome_trace(path)
+        steps = max(1, self._updates - FIRST_UPDATE - 1)
+        self._probe.note(
+            "profile",
+            trace=path,
+            start_ns=self._start_ns,
+            end_ns=end_ns,
+            **summary(profiler.events(), profiler.key_averages(), (end_ns - self._start_ns) / 1e9, steps),
+        )
+
+    def _open(self) -> None:
+        torch = self._probe.torch
+        if torch.autograd._profiler_enabled() or self._users_own():
+            self._done = True
+            self._probe.note("warning", text="no profiler window: the script profiles itself")
+            return
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if torch.cuda.is_initialized():
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        profiler = torch.profiler.profile(
+            activities=activities,
+            schedule=torch.profiler.schedule(wait=0, warmup=1, active=NUM_UPDATES, repeat=1),
+        )
+        profiler.start()
+        self._profiler = profiler
+
+    def _users_own(self) -> bool:
+        """Whether a file of the user's speaks of a profiler: two at once would be an error in the script."""
+        for file in sorted(self._probe.places.files):
+            try:
+                with open(file, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
+                    if "profiler" in stream.read():
+                        return True
+            except OSError:
+                continue
+        return False
+
+
+def summary(events: Iterable[Any], averages: Iterable[Any], wall_s: float, steps: int) -> dict[str, Any]:
+    """The fields of the ``profile`` note. Seconds; counts and seconds of rows are over the whole window."""
+    kernels = [
+        (float(event.time_range.start), float(event.time_range.end), str(event.name))
+        for event in events
+        if str(getattr(event, "device_type", "")).endswith(("CUDA", "XPU", "PrivateUse1"))
+    ]
+    operators = sorted(averages, key=lambda row: -row.self_cpu_time_total)
+    busy_us, gaps_us = _busy(kernels)
+    total_us = sum(end - start for start, end, _ in kernels)
+    tensor_us = sum(end - start for start, end, name in kernels if TENSOR_CORE.search(name))
+    return {
+        "steps": steps,
+        "wall_s": wall_s,
+        "operators": [
+            {"name": row.key, "count": row.count, "self_cpu_s": row.self_cpu_time_total / 1e6}
+            for row in operators[:MAX_ROWS]
+        ],
+        "operators_per_step": sum(row.count for row in operators) / steps,
+        "kernels": _kernel_rows(kernels),
+        "kernels_per_step": len(kernels) / steps,
+        "device_busy_ratio": min(1.0, busy_us / 1e6 / wall_s) if kernels and wall_s > 0 else None,
+        "launch_gap_ratio": min(1.0, gaps_us / 1e6 / wall_s) if kernels and wall_s > 0 else None,
+        "tensor_core_ratio": tensor_us / total_us if total_us > 0 else None,
+    }
+
+
+def _kernel_rows(kernels: list[tuple[float, float, str]]) -> list[dict[str, Any]]:
+    rows: dict[str, list[float]] = {}
+    for start, end, name in kernels:
+        row = rows.setdefault(name, [0, 0.0])
+        row[0] += 1
+        row[1] += (end - start) / 1e6
+    most = sorted(rows.items(), key=lambda item: -item[1][1])[:MAX_ROWS]
+    return [
+        {"name": name[:200], "count": int(count), "device_s": seconds, "tensor_core": bool(TENSOR_CORE.search(name))}
+        for name, (count, seconds) in most
+    ]
+
+
+def _busy(kernels: list[tuple[float, float, str]]) -> tuple[float, float]:
+    """Microseconds in which any kernel ran, and microseconds of short gaps between them."""
+    busy = gaps = 0.0
+    reached = None
+    for start, end, _ in sorted(kernels):
+        if reached is None:
+            busy, reached = end - start, end
+            continue
+        if start > reached:
+            if start - reached <= LAUNCH_GAP_US:
+                gaps += start - reached
+            busy += end - start
+        else:
+            busy += max(0.0, end - reached)
+        reached = max(reached, end)
+    return busy, gaps
+
+
+def install(probe: Probe) -> None:
+    """Profile a few updates, if asked to."""
+    if os.environ.get("HOTLOOP_PROFILE", "") in ("", "0"):
+        return
+    window = Window(probe)
+    probe.on_update(NAME, window.update)
+    probe.on_exit(NAME, window.close)
