@@ -33,11 +33,13 @@ class Chromium:
         script = f'exec "$0" "$@" 3<&{to_read} 4>&{from_write}'
         flags = [
             "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe",
-            "--no-first-run", "--disable-background-networking", "--disable-component-update", f"--user-data-dir={self._profile.name}",
+            "--no-first-run", "--disable-background-networking", "--disable-component-update",
+            f"--user-data-dir={self._profile.name}",
         ]  # fmt: skip
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", script, executable, *flags, "about:blank"],
-            pass_fds=(to_read, from_write), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=(to_read, from_write), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(to_read)
         os.close(from_write)
@@ -54,7 +56,9 @@ class Chromium:
     def __enter__(self) -> Chromium:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._session = None
         try:
             self.call("Browser.close")
@@ -64,10 +68,18 @@ class Chromium:
             self._process.wait(20)
             self._profile.cleanup()
 
-    def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, mobile: bool = False) -> None:
+    def open(
+        self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, mobile: bool = False
+    ) -> None:
         """Load a file and wait until it has loaded."""
         self.events.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=mobile,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=path.resolve().as_uri())
@@ -96,7 +108,11 @@ class Chromium:
             params = event["params"]
             if event["method"] == "Runtime.exceptionThrown":
                 found.append(json.dumps(params["exceptionDetails"]))
-            elif event["method"] == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            elif event["method"] == "Runtime.consoleAPICalled" and params["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
                 found.append(json.dumps(params["args"]))
             elif event["method"] == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
                 found.append(params["entry"]["text"])
@@ -105,7 +121,9 @@ class Chromium:
     def requests(self) -> list[str]:
         """Every address asked for since the page was opened."""
         return [
-            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event["method"] == "Network.requestWillBeSent"
         ]
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Synthetic runs for the tests of the report: a full one with everything in it, a healthy one, an empty one."""
+"""Synthetic runs for the tests of the report: one with everything in it, a healthy one, an empty one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from hotloop.record.rows import BACKWARD, FETCH, FETCH_WORKERS, FORWARD, LOSS, M
 CWD = "/home/ana/projects/tcn-state"
 DATA = f"{CWD}/src/tcn_state/data/windows.py"
 TRAIN = f"{CWD}/train.py"
-LONG = "/mnt/shared/teams/perception/experiments/2026-11/überlange-Verzeichnisse/モデル/very_long_package_name/augment/pipeline_transforms.py"
+LONG = (
+    "/mnt/shared/teams/perception/experiments/2026-11/überlange-Verzeichnisse/モデル/"
+    "very_long_package_name/augment/pipeline_transforms.py"
+)
 DATA_TEXT = '''"""Sliding windows over recordings."""
 
 import numpy as np
@@ -53,17 +56,27 @@ class Windows(Dataset):
         }
 '''
 TRAIN_TEXT = "\n".join(
-    ["import torch", "", ""] + [f"# line {i}" for i in range(4, 120)] + ["for batch in loader:", "    step(batch)"]
+    ["import torch", "", ""]
+    + [f"# line {i}" for i in range(4, 120)]
+    + ["for batch in loader:", "    step(batch)"]
 )
 
 #: Mean seconds of each phase in a step.
 STEP = {
-    "data_wait": 0.0604, "transfer": 0.0011, "forward": 0.0085, "backward": 0.0098, "optimizer": 0.0021,
-    "sync": 0.0009, "logging": 0.0007, "other": 0.0024,
-}  # fmt: skip
+    "data_wait": 0.0604,
+    "transfer": 0.0011,
+    "forward": 0.0085,
+    "backward": 0.0098,
+    "optimizer": 0.0021,
+    "sync": 0.0009,
+    "logging": 0.0007,
+    "other": 0.0024,
+}
 
 
-def table(num_steps: int, step: dict[str, float], *, start_s: float = 0.0, seed: int = 0) -> tuple[Any, Any, Any]:
+def table(
+    num_steps: int, step: dict[str, float], *, start_s: float = 0.0, seed: int = 0
+) -> tuple[Any, Any, Any]:
     """start, end and phases of ``num_steps`` contiguous noisy steps; every 300th holds an evaluation."""
     rng = np.random.default_rng(seed)
     phases = np.zeros((num_steps, len(PHASES)))
@@ -78,7 +91,9 @@ def table(num_steps: int, step: dict[str, float], *, start_s: float = 0.0, seed:
     return np.concatenate([[start_s], ends[:-1]]), ends, phases
 
 
-def steps(num_steps: int = 1200, *, rank: int = 0, step: dict[str, float] | None = None, **more: Any) -> Steps:
+def steps(
+    num_steps: int = 1200, *, rank: int = 0, step: dict[str, float] | None = None, **more: Any
+) -> Steps:
     """A measured rank whose totals agree with its table; starts at 11.8 s, ends with a tail of 1.5 s."""
     start, end, phases = table(num_steps, step or STEP, start_s=11.8, seed=rank)
     span = (11.8, float(end[-1]))
@@ -87,56 +102,189 @@ def steps(num_steps: int = 1200, *, rank: int = 0, step: dict[str, float] | None
     steady = np.ones(num_steps, bool)
     steady[:3] = False
     fields: dict[str, Any] = {
-        "rank": rank, "pid": 4100 + rank, "start_s": start, "end_s": end, "phases": phases,
-        "samples": np.full(num_steps, 32.0), "steady": steady, "totals": totals, "span_totals": span_totals,
-        "wall_s": span[1] + 1.5, "span": span, "unaccounted_s": 0.3, "num_updates": num_steps, "num_epochs": 4,
-        "startup": {"import torch": 4.1, "setup": 5.2, "first batch": 1.3, "interpreter": 0.2, "other imports": 1.0},
-    }  # fmt: skip
+        "rank": rank,
+        "pid": 4100 + rank,
+        "start_s": start,
+        "end_s": end,
+        "phases": phases,
+        "samples": np.full(num_steps, 32.0),
+        "steady": steady,
+        "totals": totals,
+        "span_totals": span_totals,
+        "wall_s": span[1] + 1.5,
+        "span": span,
+        "unaccounted_s": 0.3,
+        "num_updates": num_steps,
+        "num_epochs": 4,
+        "startup": {
+            "import torch": 4.1,
+            "setup": 5.2,
+            "first batch": 1.3,
+            "interpreter": 0.2,
+            "other imports": 1.0,
+        },
+    }
     return Steps(**{**fields, **more})
 
 
 def full_steps(rank: int = 0) -> Steps:
     """A rank with every view filled."""
-    data, train = Place(file=DATA, line=19, function="__getitem__"), Place(file=TRAIN, line=120, function="main")
+    data, train = (
+        Place(file=DATA, line=19, function="__getitem__"),
+        Place(file=TRAIN, line=120, function="main"),
+    )
     long = Place(file=LONG, line=1204, function="RandomPerspectiveWithÜberlangemNamen.forward")
     worker_lines = (
-        LineCost(place=data, phase="data_wait", seconds=61.2, num_samples=6120, role="input", nature="native", library="sklearn.preprocessing._data", source="scaled = self.scaler.transform(window)"),
-        LineCost(place=replace(data, line=21), phase="data_wait", seconds=9.7, num_samples=970, role="input", nature="python"),
-    )  # fmt: skip
+        LineCost(
+            place=data,
+            phase="data_wait",
+            seconds=61.2,
+            num_samples=6120,
+            role="input",
+            nature="native",
+            library="sklearn.preprocessing._data",
+            source="scaled = self.scaler.transform(window)",
+        ),
+        LineCost(
+            place=replace(data, line=21),
+            phase="data_wait",
+            seconds=9.7,
+            num_samples=970,
+            role="input",
+            nature="python",
+        ),
+    )
     loader = LoaderUse(
-        id=1, role="train", where=Place(file=TRAIN, line=48, function="main"),
-        settings={"batch_size": 32, "num_workers": 2, "prefetch_factor": 2, "pin_memory": False, "persistent_workers": False, "shuffle": True, "drop_last": True, "class": "DataLoader", "multiprocessing_context": None},
-        dataset={"class": "Windows", "module": "tcn_state.data.windows", "len": 38400, "file": DATA, "line": 17},
-        num_iterators=4, batches_per_epoch=300, num_batches=1200, wait_s=np.full(1200, 0.0604), ready=np.zeros(1200), iter_s=np.array([0.9, 0.9, 0.9, 0.9]),
-        first_batch_s=np.array([1.1, 0.8, 0.8, 0.8]), shutdown_s=np.array([0.1, 0.1, 0.1]), make_s=np.full(1200, 0.118), sample_s=0.0036, slowest_sample_s=np.full(1200, 0.009), collate_s=0.0012,
-        batch_bytes=3.2e6, batch_fields=({"path": "x", "dtype": "float32", "shape": [32, 64, 24], "bytes": 196608}, {"path": "id", "dtype": "int64", "shape": [32], "bytes": 256}),
-        unused_fields=("id",), make_on_cpu_ratio=0.97, busy_ratio=0.99, deliver_s=0.0006, lines=worker_lines, lines_total_s=74.0, num_worker_processes=8,
+        id=1,
+        role="train",
+        where=Place(file=TRAIN, line=48, function="main"),
+        settings={
+            "batch_size": 32,
+            "num_workers": 2,
+            "prefetch_factor": 2,
+            "pin_memory": False,
+            "persistent_workers": False,
+            "shuffle": True,
+            "drop_last": True,
+            "class": "DataLoader",
+            "multiprocessing_context": None,
+        },
+        dataset={
+            "class": "Windows",
+            "module": "tcn_state.data.windows",
+            "len": 38400,
+            "file": DATA,
+            "line": 17,
+        },
+        num_iterators=4,
+        batches_per_epoch=300,
+        num_batches=1200,
+        wait_s=np.full(1200, 0.0604),
+        ready=np.zeros(1200),
+        iter_s=np.array([0.9, 0.9, 0.9, 0.9]),
+        first_batch_s=np.array([1.1, 0.8, 0.8, 0.8]),
+        shutdown_s=np.array([0.1, 0.1, 0.1]),
+        make_s=np.full(1200, 0.118),
+        sample_s=0.0036,
+        slowest_sample_s=np.full(1200, 0.009),
+        collate_s=0.0012,
+        batch_bytes=3.2e6,
+        batch_fields=(
+            {"path": "x", "dtype": "float32", "shape": [32, 64, 24], "bytes": 196608},
+            {"path": "id", "dtype": "int64", "shape": [32], "bytes": 256},
+        ),
+        unused_fields=("id",),
+        make_on_cpu_ratio=0.97,
+        busy_ratio=0.99,
+        deliver_s=0.0006,
+        lines=worker_lines,
+        lines_total_s=74.0,
+        num_worker_processes=8,
         worker_stats={"read_bytes": 1.2e9, "cpu_s": 141.0, "major_faults": 12},
-    )  # fmt: skip
-    evaluation = replace(loader, id=2, role="evaluation", unused_fields=(), lines=(), where=Place(file=TRAIN, line=55, function="main"), num_batches=160)  # fmt: skip
+    )
+    evaluation = replace(
+        loader,
+        id=2,
+        role="evaluation",
+        unused_fields=(),
+        lines=(),
+        where=Place(file=TRAIN, line=55, function="main"),
+        num_batches=160,
+    )
     rng = np.random.default_rng(7)
     return steps(
         rank=rank,
-        step={**STEP, "data_wait": 0.0604 if rank == 1 else 0.054, "collective": 0.0011 if rank == 1 else 0.0075},
+        step={
+            **STEP,
+            "data_wait": 0.0604 if rank == 1 else 0.054,
+            "collective": 0.0011 if rank == 1 else 0.0075,
+        },
         lines=(
-            LineCost(place=data, phase="data_wait", seconds=58.1, num_samples=5810, role="input", nature="native", library="sklearn.preprocessing._data", statement=train),
+            LineCost(
+                place=data,
+                phase="data_wait",
+                seconds=58.1,
+                num_samples=5810,
+                role="input",
+                nature="native",
+                library="sklearn.preprocessing._data",
+                statement=train,
+            ),
             LineCost(place=train, phase="other", seconds=2.2, num_samples=220, nature="python"),
-            LineCost(place=long, phase="forward", seconds=1.9, num_samples=190, role="forward", nature="native", source="grid = F.affine_grid(θ, x.shape, align_corners=False)"),
-            LineCost(place=replace(train, line=4), phase="startup", seconds=3.1, num_samples=300, nature="native", library="pandas.io.parsers"),
-        ),  # fmt: skip
+            LineCost(
+                place=long,
+                phase="forward",
+                seconds=1.9,
+                num_samples=190,
+                role="forward",
+                nature="native",
+                source="grid = F.affine_grid(θ, x.shape, align_corners=False)",
+            ),
+            LineCost(
+                place=replace(train, line=4),
+                phase="startup",
+                seconds=3.1,
+                num_samples=300,
+                nature="native",
+                library="pandas.io.parsers",
+            ),
+        ),
         loaders=(loader, evaluation),
         evaluations=(Interval(start_s=30.0, end_s=32.4, after_step=300, place=train),),
         checkpoints=(Interval(start_s=32.4, end_s=33.0, after_step=300, place=train),),
         sites={
             "sync": (SiteCost(place=replace(train, line=88), operation="item", count=1200, seconds=1.08),),
-            "logging": (SiteCost(place=replace(train, line=90), operation="scalar", count=2400, seconds=0.84),),
-            "transfer": (SiteCost(place=replace(train, line=80), operation="to", count=2400, seconds=1.3, num_bytes=3_800_000_000, flags={"pinned": 0.0, "non_blocking": 1.0}),),
-        },  # fmt: skip
-        gc_s=0.4, gc_count=31, graph_breaks=2, compile_s=0.0,
+            "logging": (
+                SiteCost(place=replace(train, line=90), operation="scalar", count=2400, seconds=0.84),
+            ),
+            "transfer": (
+                SiteCost(
+                    place=replace(train, line=80),
+                    operation="to",
+                    count=2400,
+                    seconds=1.3,
+                    num_bytes=3_800_000_000,
+                    flags={"pinned": 0.0, "non_blocking": 1.0},
+                ),
+            ),
+        },
+        gc_s=0.4,
+        gc_count=31,
+        graph_breaks=2,
+        compile_s=0.0,
         modules=(
-            ModuleCost(name="encoder.blocks.0", cls="TemporalBlock", forward_share=0.41, backward_share=0.44, depth=2, num_params=1_204_224),
-            ModuleCost(name="head", cls="Linear", forward_share=0.08, backward_share=0.05, depth=1, num_params=24_600),
-        ),  # fmt: skip
+            ModuleCost(
+                name="encoder.blocks.0",
+                cls="TemporalBlock",
+                forward_share=0.41,
+                backward_share=0.44,
+                depth=2,
+                num_params=1_204_224,
+            ),
+            ModuleCost(
+                name="head", cls="Linear", forward_share=0.08, backward_share=0.05, depth=1, num_params=24_600
+            ),
+        ),
         device=DeviceUse(busy_ratio=0.27, idle_s_by_phase={"data_wait": 71.0, "sync": 0.8}),
         losses=np.concatenate([2.0 * np.exp(-np.arange(600) / 150) + rng.normal(0, 0.05, 600), [np.nan]]),
         loss_steps=np.arange(601) * 2,
@@ -148,18 +296,21 @@ def full_steps(rank: int = 0) -> Steps:
         ),
         facts={"torch": {"version": "2.13.0", "threads": 2}, "accelerator": True},
         source_loop=train,
-    )  # fmt: skip
+    )
 
 
 def process(rank: int = 0, *, num_steps: int = 1200, num_workers: int = 2) -> Process:
-    """A process with rows that look like its steps: fetch, forward, backward, optimizer, samples, and its workers."""
+    """A process with rows that look like its steps, stack samples, and its workers."""
     origin = 10_000_000_000 + rank * 20_000_000
     rows, at = [], origin + 11_800_000_000
     for index in range(num_steps):
         for kind, length, value, flags in (
-            (FETCH, 60_400_000, 32, FETCH_WORKERS), (FORWARD, 8_500_000, 0, 15), (LOSS, 0, 0x3F800000, 0),
-            (BACKWARD, 9_800_000, 0, 0), (OPTIMIZER, 2_100_000, 0, 0),
-        ):  # fmt: skip
+            (FETCH, 60_400_000, 32, FETCH_WORKERS),
+            (FORWARD, 8_500_000, 0, 15),
+            (LOSS, 0, 0x3F800000, 0),
+            (BACKWARD, 9_800_000, 0, 0),
+            (OPTIMIZER, 2_100_000, 0, 0),
+        ):
             rows.append((at, length, value, 1, 1, 2 if kind == FETCH else 0, flags, kind))
             at += length + 5_000
         rows.append((at - 1_000_000, 700_000, 0, 2, 0, 0, 0, SYNC))
@@ -172,7 +323,11 @@ def process(rank: int = 0, *, num_steps: int = 1200, num_workers: int = 2) -> Pr
             {"id": 2, "file": LONG, "line": 1204, "func": "forward", "stack": []},
         ],
         "stack": [
-            {"id": 1, "frames": [[TRAIN, 120, "main", 40], [DATA, 19, "__getitem__", 17]], "library": ["sklearn:f"]},
+            {
+                "id": 1,
+                "frames": [[TRAIN, 120, "main", 40], [DATA, 19, "__getitem__", 17]],
+                "library": ["sklearn:f"],
+            },
             {"id": 2, "frames": [[TRAIN, 120, "main", 40]], "library": []},
         ],
         "source": [{"file": DATA, "text": DATA_TEXT}, {"file": TRAIN, "text": TRAIN_TEXT}],
@@ -180,15 +335,34 @@ def process(rank: int = 0, *, num_steps: int = 1200, num_workers: int = 2) -> Pr
     }
     workers = tuple(_worker(rank, index, origin) for index in range(num_workers))
     return Process(
-        pid=4100 + rank, ppid=1, role="main", rank=rank, start_ns=origin, end_ns=at, rows=table, notes=notes, workers=workers
+        pid=4100 + rank,
+        ppid=1,
+        role="main",
+        rank=rank,
+        start_ns=origin,
+        end_ns=at,
+        rows=table,
+        notes=notes,
+        workers=workers,
     )
 
 
 def _worker(rank: int, index: int, origin: int) -> Process:
     starts = origin + 12_000_000_000 + np.arange(50) * 125_000_000
-    table = np.array([(start, 118_000_000, 3_200_000, 0, index + 1, 32, 0, MAKE) for start in starts], ROW_DTYPE)
+    table = np.array(
+        [(start, 118_000_000, 3_200_000, 0, index + 1, 32, 0, MAKE) for start in starts], ROW_DTYPE
+    )
     pid = 5000 + 10 * rank + index
-    return Process(pid=pid, ppid=4100 + rank, role="worker", rank=rank, start_ns=origin, end_ns=int(starts[-1]), rows=table, notes={})
+    return Process(
+        pid=pid,
+        ppid=4100 + rank,
+        role="worker",
+        rank=rank,
+        start_ns=origin,
+        end_ns=int(starts[-1]),
+        rows=table,
+        notes={},
+    )
 
 
 def recording(num_ranks: int = 1, **more: Any) -> Recording:
@@ -197,13 +371,22 @@ def recording(num_ranks: int = 1, **more: Any) -> Recording:
     t_s = np.arange(0.0, 130.0, 0.5)
     wave = np.sin(t_s / 5.0)
     system = {
-        "t_s": t_s, "cpu_ratio": 0.55 + 0.2 * wave, "memory_used_bytes": 2e10 + 1e8 * t_s, "page_cache_bytes": 9e9 + 0 * t_s,
-        "disk_read_bytes_per_s": 4e7 * (1 + wave), "disk_write_bytes_per_s": 1e6 * (1 + wave),
-        "net_recv_bytes_per_s": 2e5 * (1 - wave), "net_sent_bytes_per_s": 1e5 * (1 - wave),
-        "cpu_pressure_ratio": 0.2 + 0.1 * wave, "io_pressure_ratio": 0 * t_s,
-        "gpu0_util_ratio": 0.27 + 0.1 * wave, "gpu0_memory_bytes": 3.2e9 + 0 * t_s, "gpu0_power_w": 40 + 10 * wave,
-        "gpu0_power_limit_w": 72 + 0 * t_s, "gpu1_util_ratio": 0.9 + 0 * t_s,
-    }  # fmt: skip
+        "t_s": t_s,
+        "cpu_ratio": 0.55 + 0.2 * wave,
+        "memory_used_bytes": 2e10 + 1e8 * t_s,
+        "page_cache_bytes": 9e9 + 0 * t_s,
+        "disk_read_bytes_per_s": 4e7 * (1 + wave),
+        "disk_write_bytes_per_s": 1e6 * (1 + wave),
+        "net_recv_bytes_per_s": 2e5 * (1 - wave),
+        "net_sent_bytes_per_s": 1e5 * (1 - wave),
+        "cpu_pressure_ratio": 0.2 + 0.1 * wave,
+        "io_pressure_ratio": 0 * t_s,
+        "gpu0_util_ratio": 0.27 + 0.1 * wave,
+        "gpu0_memory_bytes": 3.2e9 + 0 * t_s,
+        "gpu0_power_w": 40 + 10 * wave,
+        "gpu0_power_limit_w": 72 + 0 * t_s,
+        "gpu1_util_ratio": 0.9 + 0 * t_s,
+    }
     system["disk_read_bytes_per_s"][0] = np.nan  # a rate has no first value
     per_process = {
         item.pid: {"t_s": t_s, "cpu_ratio": 0.8 + 0.1 * wave, "rss_bytes": 1.6e9 + 4e6 * t_s}
@@ -212,12 +395,39 @@ def recording(num_ranks: int = 1, **more: Any) -> Recording:
     }
     fields: dict[str, Any] = {
         "folder": Path("/home/ana/projects/tcn-state/hotloop-runs/20261120-234500-train"),
-        "command": ("torchrun", "--nproc-per-node", "3", "train.py", "--config", "configs/überbau.yaml", "--data", "/mnt/shared/teams/perception/モデル"),
-        "exit_code": 0, "wall_s": 128.4, "start_ns": 9_800_000_000, "start_unix_s": 1_795_000_000.0, "ranks": ranks,
-        "machine": {"cores": 8, "cpu_count": 8, "cpu_model": "AMD EPYC 9B14", "ram_bytes": 68719476736, "memory_limit_bytes": None, "hostname": "gpu-07", "python": "3.11.7", "kernel": "6.8.0", "gpus": [{"name": "NVIDIA L4", "memory_bytes": 24e9, "visible": True}, {"name": "NVIDIA L4", "visible": False}]},
-        "system": system, "process_system": per_process,
+        "command": (
+            "torchrun",
+            "--nproc-per-node",
+            "3",
+            "train.py",
+            "--config",
+            "configs/überbau.yaml",
+            "--data",
+            "/mnt/shared/teams/perception/モデル",
+        ),
+        "exit_code": 0,
+        "wall_s": 128.4,
+        "start_ns": 9_800_000_000,
+        "start_unix_s": 1_795_000_000.0,
+        "ranks": ranks,
+        "machine": {
+            "cores": 8,
+            "cpu_count": 8,
+            "cpu_model": "AMD EPYC 9B14",
+            "ram_bytes": 68719476736,
+            "memory_limit_bytes": None,
+            "hostname": "gpu-07",
+            "python": "3.11.7",
+            "kernel": "6.8.0",
+            "gpus": [
+                {"name": "NVIDIA L4", "memory_bytes": 24e9, "visible": True},
+                {"name": "NVIDIA L4", "visible": False},
+            ],
+        },
+        "system": system,
+        "process_system": per_process,
         "warnings": ("Worker 3 of rank 1 was killed before it could write its last rows.",),
-    }  # fmt: skip
+    }
     return Recording(**{**fields, **more})
 
 
@@ -225,30 +435,66 @@ def findings() -> list[Finding]:
     """Twelve findings, sorted by cost, with every field in use somewhere."""
     data = Place(file=DATA, line=19, function="__getitem__")
     first = Finding(
-        id="input/slow-sample", message="self.scaler.transform takes 3.3 of the 3.6 ms it takes to make a sample, and runs once per sample although it could run once per dataset",
-        advice="Transform all frames once in __init__ and index the result.", evidence=("making a batch takes 118 ms in each of 2 workers, the step needs one every 24 ms", "83 % of sampled worker time is at windows.py:19 (6,120 samples)", "sklearn.preprocessing._data: input validation on a 64 x 24 array each time"),
-        cost_s_per_step=0.0571, cost_ci95=(0.0552, 0.059), share=0.62, severity="high", where=data, remedies=("cache-sample", "bake"), gain=Gain(ratio=2.6, ci95=(2.5, 2.7), measured=True), data={"line_share": 0.83},
-    )  # fmt: skip
+        id="input/slow-sample",
+        message="self.scaler.transform takes 3.3 of the 3.6 ms it takes to make a sample, and runs once per "
+        "sample although it could run once per dataset",
+        advice="Transform all frames once in __init__ and index the result.",
+        evidence=(
+            "making a batch takes 118 ms in each of 2 workers, the step needs one every 24 ms",
+            "83 % of sampled worker time is at windows.py:19 (6,120 samples)",
+            "sklearn.preprocessing._data: input validation on a 64 x 24 array each time",
+        ),
+        cost_s_per_step=0.0571,
+        cost_ci95=(0.0552, 0.059),
+        share=0.62,
+        severity="high",
+        where=data,
+        remedies=("cache-sample", "bake"),
+        gain=Gain(ratio=2.6, ci95=(2.5, 2.7), measured=True),
+        data={"line_share": 0.83},
+    )
     second = Finding(
-        id="numerics/non-finite-loss", message="The loss was NaN once, at step 1,200", advice="Look at the batch of step 1,200, and clip gradients.", evidence=("1 of 601 seen losses is not finite",), severity="high", where=Place(file=TRAIN, line=120, function="main"), rank=1,
-    )  # fmt: skip
+        id="numerics/non-finite-loss",
+        message="The loss was NaN once, at step 1,200",
+        advice="Look at the batch of step 1,200, and clip gradients.",
+        evidence=("1 of 601 seen losses is not finite",),
+        severity="high",
+        where=Place(file=TRAIN, line=120, function="main"),
+        rank=1,
+    )
     rest = [
-        ("cadence/evaluation", "medium", 0.0081, 0.11), ("input/respawned-workers", "medium", 0.0031, 0.05), ("cadence/checkpoint", "medium", 0.0026, 0.04),
-        ("host/sync-in-step", "low", 0.0009, 0.012), ("cadence/logging", "low", 0.0007, 0.009), ("transfer/pageable", "low", 0.0006, 0.008), ("input/unused-fields", "low", 0.0002, 0.002),
-        ("device/amp-off", "info", 0.0, 0.0), ("config/ignored-value", "info", 0.0, 0.0), ("device/tf32-off", "info", 0.0, 0.0),
-    ]  # fmt: skip
+        ("cadence/evaluation", "medium", 0.0081, 0.11),
+        ("input/respawned-workers", "medium", 0.0031, 0.05),
+        ("cadence/checkpoint", "medium", 0.0026, 0.04),
+        ("host/sync-in-step", "low", 0.0009, 0.012),
+        ("cadence/logging", "low", 0.0007, 0.009),
+        ("transfer/pageable", "low", 0.0006, 0.008),
+        ("input/unused-fields", "low", 0.0002, 0.002),
+        ("device/amp-off", "info", 0.0, 0.0),
+        ("config/ignored-value", "info", 0.0, 0.0),
+        ("device/tf32-off", "info", 0.0, 0.0),
+    ]
     others = [
         Finding(
-            id=id_, message=f"A <b>sentence</b> about {id_} & what it does to the step", advice="Do this & not that.", evidence=("numbers: 1 < 2", "π ≈ 3.14"),
-            cost_s_per_step=cost, share=share, severity=severity, where=Place(file=LONG, line=1204, function="RandomPerspectiveWithÜberlangemNamen.forward") if cost else None,
+            id=id_,
+            message=f"A <b>sentence</b> about {id_} & what it does to the step",
+            advice="Do this & not that.",
+            evidence=("numbers: 1 < 2", "π ≈ 3.14"),
+            cost_s_per_step=cost,
+            share=share,
+            severity=severity,
+            where=Place(file=LONG, line=1204, function="RandomPerspectiveWithÜberlangemNamen.forward")
+            if cost
+            else None,
         )
         for id_, severity, cost, share in rest
-    ]  # fmt: skip
+    ]
     return [first, second, *others]
 
 
 VERDICT = (
-    "Input-bound: the training loop spends 63 % of its time waiting for data. First: scaler.transform runs once per sample."
+    "Input-bound: the training loop spends 63 % of its time waiting for data. "
+    "First: scaler.transform runs once per sample."
 )
 
 
@@ -257,7 +503,11 @@ def full(**more: Any) -> dict[str, Any]:
     from hotloop.report import model
 
     return model.build(
-        recording(3, **more), [full_steps(rank) for rank in range(3)], findings(), bottleneck="input", verdict=VERDICT
+        recording(3, **more),
+        [full_steps(rank) for rank in range(3)],
+        findings(),
+        bottleneck="input",
+        verdict=VERDICT,
     )
 
 
@@ -267,8 +517,12 @@ def healthy() -> dict[str, Any]:
 
     step = {"data_wait": 0.0003, "forward": 0.012, "backward": 0.024, "optimizer": 0.004}
     return model.build(
-        recording(), [steps(200, step=step)], [], bottleneck="device", verdict="Nothing worth fixing: compute-bound: 99 % of the time goes to forward, backward and optimizer."
-    )  # fmt: skip
+        recording(),
+        [steps(200, step=step)],
+        [],
+        bottleneck="device",
+        verdict="Nothing worth fixing: compute-bound: 99 % of the time goes to forward and backward.",
+    )
 
 
 def empty(**more: Any) -> dict[str, Any]:
@@ -276,5 +530,9 @@ def empty(**more: Any) -> dict[str, Any]:
     from hotloop.report import model
 
     return model.build(
-        recording(0, system={}, process_system={}, **more), [], [], bottleneck="none", verdict="No training process was seen: the command never reached torch, or hotloop could not look inside."
-    )  # fmt: skip
+        recording(0, system={}, process_system={}, **more),
+        [],
+        [],
+        bottleneck="none",
+        verdict="No training process was seen: the command never reached torch.",
+    )

@@ -27,7 +27,7 @@ def page(finding_id: str) -> Markup:
 
 
 def render(markdown: str) -> Markup:
-    """The subset of Markdown the pages use: headings, paragraphs, lists, tables, fenced code, code, bold, links."""
+    """The subset of Markdown the pages use: headings, paragraphs, lists, tables, code, bold, links."""
     return Markup("".join(_block(block) for block in _blocks(markdown)))
 
 

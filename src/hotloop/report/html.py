@@ -1,4 +1,4 @@
-"""The report as one HTML file: no request leaves it, and it reads without JavaScript except for the charts."""
+"""The report as one HTML file: no request leaves it, and all but the charts reads without JavaScript."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from hotloop.report.sections import charts, findings, lines, loaders, settings, 
 Report = Mapping[str, Any]
 
 #: The page may use what it carries and nothing else.
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
 _SECTIONS: Final = (summary, time, findings, charts, lines, loaders, settings)
 _LINKS: Final = (
     ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("lines", "Lines"), ("calls", "Calls"),
@@ -25,7 +28,16 @@ _LINKS: Final = (
 def render(report: Report) -> str:
     """The whole page."""
     body = join(part.render(report) for part in _SECTIONS)
-    return "<!doctype html>\n" + tag("html", _head(report), tag("body", _top(body), tag("main", body), _foot(report), *_scripts(report)), lang="en") + "\n"
+    return (
+        "<!doctype html>\n"
+        + tag(
+            "html",
+            _head(report),
+            tag("body", _top(body), tag("main", body), _foot(report), *_scripts(report)),
+            lang="en",
+        )
+        + "\n"
+    )
 
 
 def _head(report: Report) -> Markup:
@@ -46,12 +58,25 @@ def _head(report: Report) -> Markup:
 def _top(body: str) -> Markup:
     links = [tag("a", name, href=f"#{id_}") for id_, name in _LINKS if f'id="{id_}"' in body]
     toggle = tag("button", "Theme: auto", type="button", id="theme", aria_label="Colour theme: automatic")
-    return tag("header", tag("a", "hotloop", href="#summary", class_="brand"), tag("nav", *links, aria_label="Sections"), toggle, class_="top")
+    return tag(
+        "header",
+        tag("a", "hotloop", href="#summary", class_="brand"),
+        tag("nav", *links, aria_label="Sections"),
+        toggle,
+        class_="top",
+    )
 
 
 def _foot(report: Report) -> Markup:
     folder = report.get("run_folder")
-    return tag("footer", tag("p", f"hotloop {report['hotloop_version']}, report schema {report['schema']}", f". Recording: {folder}" if folder else None))
+    return tag(
+        "footer",
+        tag(
+            "p",
+            f"hotloop {report['hotloop_version']}, report schema {report['schema']}",
+            f". Recording: {folder}" if folder else None,
+        ),
+    )
 
 
 def _scripts(report: Report) -> list[Markup]:

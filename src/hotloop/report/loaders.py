@@ -23,7 +23,7 @@ def line(item: LineCost, main: Steps, sources: Sources) -> dict[str, Any]:
 
 
 def loader(item: LoaderUse, main: Steps, sources: Sources) -> dict[str, Any]:
-    """A loader: settings, how long the loop waited for it, how long its batches took to make, its hottest lines."""
+    """A loader: settings, how long the loop waited for it and its batches took to make, its hottest lines."""
     return {
         "id": item.id,
         "role": item.role,

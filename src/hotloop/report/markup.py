@@ -40,17 +40,24 @@ def section(id_: str, title: str, *children: str | None, note: str | None = None
     if not content:
         return Markup()
     lead = tag("p", note, class_="note") if note else None
-    return tag("section", tag("h2", title, id=f"{id_}-title"), lead, content, id=id_, aria_labelledby=f"{id_}-title")
+    return tag(
+        "section", tag("h2", title, id=f"{id_}-title"), lead, content, id=id_, aria_labelledby=f"{id_}-title"
+    )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Sequence[int] = (), caption: str) -> Markup:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Sequence[int] = (), caption: str
+) -> Markup:
     """A table that scrolls sideways by itself on a narrow page; ``numeric`` columns are set flush right."""
     cells = [
-        tag("tr", *(tag("td", cell, class_="num" if i in numeric else None) for i, cell in enumerate(row))) for row in rows
+        tag("tr", *(tag("td", cell, class_="num" if i in numeric else None) for i, cell in enumerate(row)))
+        for row in rows
     ]
     if not cells:
         return Markup()
-    titles = (tag("th", title, scope="col", class_="num" if i in numeric else None) for i, title in enumerate(head))
+    titles = (
+        tag("th", title, scope="col", class_="num" if i in numeric else None) for i, title in enumerate(head)
+    )
     body = tag("table", tag("caption", caption), tag("thead", tag("tr", *titles)), tag("tbody", *cells))
     return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=caption)
 

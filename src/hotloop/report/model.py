@@ -1,4 +1,4 @@
-"""report.json, schema 1: everything a run has to say, as one dictionary. Pure functions; nothing is printed."""
+"""report.json, schema 1: all a run has to say, as one dictionary. Pure functions; nothing is printed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ _MAX_MODULES: Final = 40
 
 
 def build(
-    recording: Recording, ranks_: Sequence[Steps], findings: Sequence[Finding], *, bottleneck: str, verdict: str
+    recording: Recording,
+    ranks_: Sequence[Steps],
+    findings: Sequence[Finding],
+    *,
+    bottleneck: str,
+    verdict: str,
 ) -> dict[str, Any]:
     """The report of a run. ``findings`` keep their order, which is by cost.
 
@@ -71,7 +76,9 @@ def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
         "start_unix_s": recording.start_unix_s,
         "wall_s": recording.wall_s,
         "span_s": main.span_s if main else 0.0,
-        "span": [edge + _offset_s(recording, main) for edge in main.span] if main and main.num_steps else None,
+        "span": [edge + _offset_s(recording, main) for edge in main.span]
+        if main and main.num_steps
+        else None,
         "num_processes": len(recording.ranks),
         "num_steps": main.num_steps if main else 0,
         "num_updates": main.num_updates if main else 0,
@@ -137,7 +144,8 @@ def _settings(main: Steps | None) -> list[dict[str, Any]]:
             "configured": setting.configured,
             "in_effect": setting.in_effect,
             "where": setting.where,
-            "differs": setting.configured is not None and not same_value(setting.configured, setting.in_effect),
+            "differs": setting.configured is not None
+            and not same_value(setting.configured, setting.in_effect),
         }
         for setting in (main.settings if main else ())
     ]
@@ -180,7 +188,11 @@ def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
         "evaluations": [_interval(item) for item in main.evaluations[:_MAX_INTERVALS]],
         "checkpoints": [_interval(item) for item in main.checkpoints[:_MAX_INTERVALS]],
         "device": vars(main.device) if main.device else None,
-        "compile": {"seconds": main.compile_s, "steps": main.compiles_at[:100], "graph_breaks": main.graph_breaks},
+        "compile": {
+            "seconds": main.compile_s,
+            "steps": main.compiles_at[:100],
+            "graph_breaks": main.graph_breaks,
+        },
         "gc": {"seconds": main.gc_s, "count": main.gc_count},
         "scaler": {"steps": main.scaler_steps, "skips": main.scaler_skips},
         "loop": main.source_loop,
@@ -238,4 +250,5 @@ def _warnings(recording: Recording) -> list[str]:
 
 
 def _disabled(note: Mapping[str, Any]) -> str:
-    return f"The observer {note.get('observer', '?')} failed and was switched off: {note.get('error', 'unknown error')}."
+    name, error = note.get("observer", "?"), note.get("error", "unknown error")
+    return f"The observer {name} failed and was switched off: {error}."

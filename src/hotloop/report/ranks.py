@@ -13,12 +13,12 @@ SLOWER_RATIO: Final = 0.03
 
 
 def lead(ranks: Sequence[Steps]) -> Steps | None:
-    """The rank the report speaks about: the one with most steps, then the longest span, then the lowest rank."""
+    """The rank the report speaks about: most steps, then the longest span, then the lowest rank."""
     return max(ranks, key=lambda steps: (steps.num_steps, steps.span_s, -steps.rank), default=None)
 
 
 def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:
-    """One entry per rank: steps, seconds per step, phases, and ``own_s_per_step``, the work nobody waited for."""
+    """One entry per rank: steps, seconds per step, phases; ``own_s_per_step`` leaves waiting for others out."""
     return [
         {
             "rank": steps.rank,
@@ -39,8 +39,8 @@ def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:
 def slowest(ranks: Sequence[Steps]) -> int | None:
     """The rank whose own work holds the others up; None where they are even or it cannot be told.
 
-    Ranks of one job take equally long steps, because the fast ones wait. Waiting is in the collectives, and with
-    DistributedDataParallel inside backward, so the second look leaves backward out.
+    Ranks of one job take equally long steps, because the fast ones wait. Waiting is in the collectives, and
+    with DistributedDataParallel inside backward, so the second look leaves backward out.
     """
     working = [steps for steps in ranks if steps.num_steps]
     if len(working) < 2:

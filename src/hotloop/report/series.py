@@ -18,8 +18,8 @@ def series(steps: Steps | None, offset_s: float = 0.0) -> dict[str, Any]:
     """Time series of one rank over equal bins of its wall time.
 
     ``edges_s`` are bin edges in seconds since the run started (``offset_s`` is when this process started).
-    ``phases`` holds shares of each bin, ``steps_per_s`` and ``samples_per_s`` rates, ``step_s`` the median and
-    longest step that ended in a bin. Empty where no step was seen.
+    ``phases`` holds shares of each bin, ``steps_per_s`` and ``samples_per_s`` rates, ``step_s`` the median
+    and longest step that ended in a bin. Empty where no step was seen.
     """
     if steps is None or steps.num_steps == 0:
         return {}
@@ -53,7 +53,7 @@ def _num_bins(num_steps: int) -> int:
 
 
 def _spread(steps: Steps, cumulative: Floats, at: Floats) -> Floats:
-    """A quantity known at step ends, read at any time: it grows evenly within a step and rests between steps."""
+    """A quantity known at step ends, read at any time: even growth within a step, none between steps."""
     times = np.column_stack([steps.start_s, steps.end_s]).ravel()
     values = np.column_stack([cumulative[:-1], cumulative[1:]]).ravel()
     return np.asarray(np.interp(at, np.maximum.accumulate(times), values), float)
@@ -86,7 +86,7 @@ def _add_tail(steps: Steps, edges: Floats, seconds: Floats) -> None:
 
 
 def _overlap(edges: Floats, start: float, end: float) -> Floats:
-    return np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], start), 0.0, None)
+    return np.asarray(np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], start), 0.0, None), float)
 
 
 def _step_times(steps: Steps, edges: Floats) -> dict[str, list[float | None]]:
@@ -107,4 +107,8 @@ def _loss(steps: Steps) -> dict[str, Any] | None:
     with np.errstate(invalid="ignore", over="ignore"):
         values = thinned(np.where(np.isfinite(steps.losses), steps.losses, np.nan))
         at = thinned(steps.loss_steps.astype(float))
-    return {"step": rounded(at, 6), "value": rounded(values), "num_non_finite": int((~np.isfinite(steps.losses)).sum())}
+    return {
+        "step": rounded(at, 6),
+        "value": rounded(values),
+        "num_non_finite": int((~np.isfinite(steps.losses)).sum()),
+    }

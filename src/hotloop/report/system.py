@@ -22,11 +22,15 @@ Line = dict[str, Any]
 #: Charts of machine-wide columns: id, title, unit, (label, column, factor).
 _MACHINE: Final = (
     ("machine-memory", "Memory of the machine", "bytes", (
-        ("in use", "memory_used_bytes", 1.0), ("page cache", "page_cache_bytes", 1.0), ("shared memory", "shm_bytes", 1.0),
-        ("swap", "swap_used_bytes", 1.0),
+        ("in use", "memory_used_bytes", 1.0), ("page cache", "page_cache_bytes", 1.0),
+        ("shared memory", "shm_bytes", 1.0), ("swap", "swap_used_bytes", 1.0),
     )),
-    ("disk", "Disk", "bytes/s", (("read", "disk_read_bytes_per_s", 1.0), ("written", "disk_write_bytes_per_s", 1.0))),
-    ("network", "Network", "bytes/s", (("received", "net_recv_bytes_per_s", 1.0), ("sent", "net_sent_bytes_per_s", 1.0))),
+    ("disk", "Disk", "bytes/s", (
+        ("read", "disk_read_bytes_per_s", 1.0), ("written", "disk_write_bytes_per_s", 1.0),
+    )),
+    ("network", "Network", "bytes/s", (
+        ("received", "net_recv_bytes_per_s", 1.0), ("sent", "net_sent_bytes_per_s", 1.0),
+    )),
     ("pressure", "Waiting for the machine", "%", (
         ("processors", "cpu_pressure_ratio", 100.0), ("storage", "io_pressure_ratio", 100.0),
         ("memory", "memory_pressure_ratio", 100.0),
@@ -43,15 +47,23 @@ _GPU: Final = (
 
 
 def charts(recording: Recording) -> list[dict[str, Any]]:
-    """Every chart with something to show: ``{"id", "title", "unit", "lines": [{"label", "t_s", "values"}]}``."""
+    """Every chart with something to show: id, title, unit, and lines of label, ``t_s`` and values."""
     system = recording.system
     found = [
-        *(_chart(id_, title, unit, _gpu_lines(recording, column, factor)) for id_, title, unit, column, factor in _GPU),
+        *(
+            _chart(id_, title, unit, _gpu_lines(recording, column, factor))
+            for id_, title, unit, column, factor in _GPU
+        ),
         _chart("cpu", "Processors", "cores", _cpu(recording)),
         _chart("workers", "Workers and their queue", "", _workers(recording)),
         _chart("memory", "Memory of the run", "bytes", _memory_lines(recording)),
         *(
-            _chart(id_, title, unit, (_moving(_line(label, system, column, factor)) for label, column, factor in lines))
+            _chart(
+                id_,
+                title,
+                unit,
+                (_moving(_line(label, system, column, factor)) for label, column, factor in lines),
+            )
             for id_, title, unit, lines in _MACHINE
         ),
     ]
@@ -78,7 +90,9 @@ def _cpu(recording: Recording) -> Iterable[Line | None]:
     main, workers = _roles(recording)
     yield _points("training processes", _total(main, "cpu_ratio"))
     yield _points("workers", _total(workers, "cpu_ratio"))
-    yield _line("whole machine", recording.system, "cpu_ratio", float(recording.machine.get("cpu_count") or 1))
+    yield _line(
+        "whole machine", recording.system, "cpu_ratio", float(recording.machine.get("cpu_count") or 1)
+    )
 
 
 def _memory_lines(recording: Recording) -> Iterable[Line | None]:
@@ -100,7 +114,12 @@ def _ready(recording: Recording) -> tuple[Floats, Floats] | None:
     """Batches that lay ready at each fetch of the first rank."""
     rows = recording.ranks[0].rows
     flags = rows["flags"]
-    fed = (rows["kind"] == FETCH) & ((flags & FETCH_WORKERS) != 0) & ((flags & FETCH_END) == 0) & (rows["extra"] != U16_MAX)
+    fed = (
+        (rows["kind"] == FETCH)
+        & ((flags & FETCH_WORKERS) != 0)
+        & ((flags & FETCH_END) == 0)
+        & (rows["extra"] != U16_MAX)
+    )
     if not fed.any():
         return None
     return (rows["start"][fed].astype(float) - recording.start_ns) / 1e9, rows["extra"][fed].astype(float)
@@ -152,7 +171,7 @@ def _points(label: str, line: tuple[Floats, Floats] | None) -> Line | None:
 
 
 def _resident(processes: Sequence[Columns]) -> tuple[Floats, Floats] | None:
-    """Memory of processes together: shared pages divided among their users where that was sampled, else resident."""
+    """Memory of processes together: shared pages divided among their users where sampled, else resident."""
     shared_out = _total(processes, "pss_bytes")
     return shared_out if shared_out is not None else _total(processes, "rss_bytes")
 

@@ -37,7 +37,10 @@ def _head(report: Report, width: int) -> list[Line]:
     command = words.clean(" ".join(map(str, report["command"])))
     exit_code = report["exit_code"]
     end = {None: "no exit code", 0: ""}.get(exit_code, f"exit code {exit_code}")
-    first: Line = [("hotloop  ", "bold"), (words.cut(command, width - 9 - (len(end) + 2 if end else 0)), "dim")]
+    first: Line = [
+        ("hotloop  ", "bold"),
+        (words.cut(command, width - 9 - (len(end) + 2 if end else 0)), "dim"),
+    ]
     if end:
         first = _justified(first, [(end, "red")], width)
     return [first, [], *([(line, "bold")] for line in words.wrap(report["verdict"], width))]
@@ -48,7 +51,9 @@ def _bar(report: Report, width: int) -> list[Line]:
         return _reasons(report, width)
     shares = _shares(report)
     lines = [*_wrapped(_numbers(report), width)]
-    lines.append([(PHASE_MARKS[name][0] * count, PHASE_MARKS[name][2]) for name, count in _counts(shares, width)])
+    lines.append(
+        [(PHASE_MARKS[name][0] * count, PHASE_MARKS[name][2]) for name, count in _counts(shares, width)]
+    )
     lines += _legend(report, shares, width)
     return lines + _startup(report, width)
 
@@ -70,7 +75,9 @@ def _numbers(report: Report) -> list[str]:
     parts.append(f"{units.duration(report['wall_s'])} in all")
     if len(report["ranks"]) > 1:
         slow = report["slowest_rank"]
-        parts.append(f"{len(report['ranks'])} ranks, " + ("even" if slow is None else f"rank {slow} is slowest"))
+        parts.append(
+            f"{len(report['ranks'])} ranks, " + ("even" if slow is None else f"rank {slow} is slowest")
+        )
     return parts
 
 
@@ -80,21 +87,25 @@ def _spread(throughput: Mapping[str, Any]) -> str:
 
 
 def _shares(report: Report) -> list[tuple[str, float]]:
-    """Shares of the bar in the order of the phases: of the training span, of all where start-up is the story."""
+    """Shares of the bar, phases in order: of the training span, of all where start-up is the story."""
     key = "share" if report["bottleneck"] == "startup" else "span_share"
-    shares = [(phase["name"], float(phase[key])) for phase in report["phases"] if phase["name"] != "unaccounted"]
+    shares = [
+        (phase["name"], float(phase[key])) for phase in report["phases"] if phase["name"] != "unaccounted"
+    ]
     shares = [(name, share) for name, share in shares if share > 0]
     missing = 1.0 - sum(share for _, share in shares)
     return [*shares, ("unaccounted", missing)] if missing >= 0.005 else shares
 
 
 def _counts(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[str, int]]:
-    """Columns of a bar for each share by largest remainder; one column at least for what is worth a per cent."""
+    """Columns of a bar for each share by largest remainder; at least one for what is worth a per cent."""
     total = sum(share for _, share in shares)
     if total <= 0:
         return []
     exact = [share / total * width for _, share in shares]
-    counts = [max(int(value), int(share / total >= 0.01)) for value, (_, share) in zip(exact, shares, strict=True)]
+    counts = [
+        max(int(value), int(share / total >= 0.01)) for value, (_, share) in zip(exact, shares, strict=True)
+    ]
     while sum(counts) != width:
         step = 1 if sum(counts) < width else -1
         i = max(range(len(counts)), key=lambda i: (step * (exact[i] - counts[i]), exact[i]))
@@ -105,7 +116,9 @@ def _counts(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[str, 
 def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> list[Line]:
     seconds = {phase["name"]: phase["s_per_step"] for phase in report["phases"]}
     seconds["startup"] = report["startup"]["seconds"] / max(1, report["num_steps"])
-    seconds["unaccounted"] = dict(shares).get("unaccounted", 0.0) * report["span_s"] / max(1, report["num_steps"])
+    seconds["unaccounted"] = (
+        dict(shares).get("unaccounted", 0.0) * report["span_s"] / max(1, report["num_steps"])
+    )
     entries = [
         _legend_entry(name, seconds.get(name, 0.0), share)
         for name, share in sorted(shares, key=lambda item: -item[1])
@@ -181,15 +194,19 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
 def _cost(finding: Mapping[str, Any]) -> str:
     if finding["cost_s_per_step"] <= 0:
         return str(finding["severity"])
-    return f"{units.duration(finding['cost_s_per_step'])}/step  {units.share(finding['share'])}  {finding['severity']}"
+    cost, share = units.duration(finding["cost_s_per_step"]), units.share(finding["share"])
+    return f"{cost}/step  {share}  {finding['severity']}"
 
 
 def _settings(report: Report, width: int) -> list[Line]:
     differing = [setting for setting in report["settings"] if setting["differs"]]
     lines: list[Line] = []
     for setting in differing[:_MAX_SETTINGS]:
-        where = words.path(str(setting["where"]), report.get("cwd"), limit=width // 2) if setting["where"] else ""
-        text = f"{setting['name']} is {words.value(setting['in_effect'])}, configured {words.value(setting['configured'])}"
+        where = (
+            words.path(str(setting["where"]), report.get("cwd"), limit=width // 2) if setting["where"] else ""
+        )
+        in_effect, configured = words.value(setting["in_effect"]), words.value(setting["configured"])
+        text = f"{setting['name']} is {in_effect}, configured {configured}"
         lines += _hanging([("   ", "")], text + (f" ({where})" if where else ""), "", width)
     if len(differing) > _MAX_SETTINGS:
         lines.append([(f"   and {len(differing) - _MAX_SETTINGS} more", "dim")])
@@ -260,7 +277,9 @@ def _colored(page: Sequence[Line], width: int) -> str:
     from rich.text import Text
 
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, color_system="256", width=max(width, 400), legacy_windows=False)
+    console = Console(
+        file=stream, force_terminal=True, color_system="256", width=max(width, 400), legacy_windows=False
+    )
     for line in page:
         text = Text(no_wrap=True, end="\n")
         for piece, style in line:

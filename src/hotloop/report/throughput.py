@@ -23,11 +23,17 @@ _MIN_BLOCKS: Final = 4
 
 
 def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
-    """Steady steps and samples per second; ``ci95`` belongs to ``steps_per_s``, ``samples_ci95`` to ``samples_per_s``.
+    """Steady steps and samples per second, each with its 95 % interval.
 
-    Samples are summed over all ranks. ``overall_steps_per_s`` is over the whole training span.
+    ``ci95`` belongs to ``steps_per_s``, ``samples_ci95`` to ``samples_per_s``. Samples are summed over all ranks. ``overall_steps_per_s`` is over the whole training span.
     """
-    empty = {"steps_per_s": 0.0, "samples_per_s": None, "ci95": None, "samples_ci95": None, "overall_steps_per_s": 0.0}
+    empty = {
+        "steps_per_s": 0.0,
+        "samples_per_s": None,
+        "ci95": None,
+        "samples_ci95": None,
+        "overall_steps_per_s": 0.0,
+    }
     if lead is None or lead.num_steps == 0:
         return empty
     seconds = steady_seconds(lead)
@@ -35,7 +41,7 @@ def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
     if step_s <= 0:
         return empty
     low, high = _interval(seconds)
-    ci95 = [1 / high, 1 / low] if 0 < low and math.isfinite(high) else None
+    ci95 = [1 / high, 1 / low] if low > 0 and math.isfinite(high) else None
     samples = _samples_per_s(ranks)
     known = samples is not None and ci95 is not None
     return {

@@ -38,7 +38,9 @@ def plain(value: Any) -> Any:
 
 def rounded(values: Any, digits: int = 4) -> list[float | None]:
     """An array with ``digits`` significant digits: what a chart can show, at a third of the size."""
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in np.asarray(values, float)]
+    return [
+        float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in np.asarray(values, float)
+    ]
 
 
 def _text(value: str) -> str:

@@ -108,12 +108,10 @@ def value(item: Any) -> str:
 
 def _head(word: str, width: int) -> str:
     """As many characters as fit; breaks a long path behind a slash where one is near the end."""
-    used, end = 0, 0
-    for end, character in enumerate(word):
-        used += _cells(character)
-        if used > width:
-            break
-    end = max(1, end)
+    used, end = _cells(word[0]), 1
+    while end < len(word) and used + _cells(word[end]) <= width:
+        used += _cells(word[end])
+        end += 1
     slash = word.rfind("/", end // 2, end)
     return word[: slash + 1] if slash > 0 else word[:end]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from hotloop.phases import PHASES
@@ -19,13 +20,25 @@ def render(report: Report) -> Markup:
         tag(
             "figure",
             tag("figcaption", spec["title"], tag("span", spec["unit_words"], class_="unit")),
-            tag("div", class_="plot", id=f"chart-{spec['id']}", tabindex="0", role="img", aria_label=spec["summary"]),
+            tag(
+                "div",
+                class_="plot",
+                id=f"chart-{spec['id']}",
+                tabindex="0",
+                role="img",
+                aria_label=spec["summary"],
+            ),
             class_="chart wide" if spec["kind"] == "stack" else "chart",
         )
         for spec in specs(report)
     )
     grid = tag("div", *figures, class_="charts")
-    return section("charts", "Over the run", grid if specs(report) else None, note="Seconds since the command started. Hover, or focus a chart and use the arrow keys.")
+    return section(
+        "charts",
+        "Over the run",
+        grid if specs(report) else None,
+        note="Seconds since the command started. Hover, or focus a chart and use the arrow keys.",
+    )
 
 
 def specs(report: Report) -> list[Spec]:
@@ -38,17 +51,27 @@ def _from_steps(report: Report) -> list[Spec]:
     if not series:
         return []
     edges = series["edges_s"]
-    stack = [{"label": words.PHASE_WORDS[name], "color": f"--p-{name}", "values": series["phases"][name]} for name in PHASES if name in series["phases"]]
+    stack = [
+        {"label": words.PHASE_WORDS[name], "color": f"--p-{name}", "values": series["phases"][name]}
+        for name in PHASES
+        if name in series["phases"]
+    ]
     per_s = series["samples_per_s"] or series["steps_per_s"]
     unit = "samples/s" if series["samples_per_s"] else "steps/s"
     # Before the training span nothing is trained: a gap says that better than a line at zero.
     rate = [value if value else None for value in per_s]
-    middles = [(a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)]
+    middles = [(a + b) / 2 for a, b in pairwise(edges)]
     times = series["step_s"]
     return [
         _spec("phases", "Phases over time", "share", edges, stack, kind="stack"),
         _spec("throughput", "Throughput", unit, None, [_line("throughput", 0, middles, rate)]),
-        _spec("step-time", "Step time", "s", None, [_line("longest", 1, middles, times["max"]), _line("median", 0, middles, times["median"])]),
+        _spec(
+            "step-time",
+            "Step time",
+            "s",
+            None,
+            [_line("longest", 1, middles, times["max"]), _line("median", 0, middles, times["median"])],
+        ),
     ]
 
 
@@ -72,7 +95,30 @@ def _line(label: str, index: int, t_s: Sequence[Any], values: Sequence[Any]) -> 
     return {"label": label, "color": f"--l-{index % 6}", "t_s": t_s, "values": values}
 
 
-def _spec(id_: str, title: str, unit: str, edges: Sequence[float] | None, lines: list[dict[str, Any]], kind: str = "line") -> Spec:
-    unit_words = {"s": "", "share": "share of each moment", "bytes": "", "bytes/s": "per second", "%": "per cent"}.get(unit, unit)
+def _spec(
+    id_: str,
+    title: str,
+    unit: str,
+    edges: Sequence[float] | None,
+    lines: list[dict[str, Any]],
+    kind: str = "line",
+) -> Spec:
+    unit_words = {
+        "s": "",
+        "share": "share of each moment",
+        "bytes": "",
+        "bytes/s": "per second",
+        "%": "per cent",
+    }.get(unit, unit)
     labels = ", ".join(str(line["label"]) for line in lines)
-    return {"id": id_, "title": title, "unit": unit, "unit_words": unit_words, "kind": kind, "edges": edges, "lines": lines, "x": "time", "summary": f"{title}: {labels}"}
+    return {
+        "id": id_,
+        "title": title,
+        "unit": unit,
+        "unit_words": unit_words,
+        "kind": kind,
+        "edges": edges,
+        "lines": lines,
+        "x": "time",
+        "summary": f"{title}: {labels}",
+    }

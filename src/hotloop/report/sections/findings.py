@@ -19,16 +19,36 @@ def render(report: Report) -> Markup:
     above = [finding for finding in report["findings"] if finding["severity"] != "info"]
     info = [finding for finding in report["findings"] if finding["severity"] == "info"]
     cards = [_card(report, finding, number) for number, finding in enumerate(above, start=1)]
-    quiet = details(f"{len(info)} more that cost nothing here", *(_card(report, finding, None) for finding in info)) if info else None
+    quiet = (
+        details(
+            f"{len(info)} more that cost nothing here", *(_card(report, finding, None) for finding in info)
+        )
+        if info
+        else None
+    )
     if not cards and report["num_steps"]:
         cards = [tag("p", "Nothing worth fixing was found.", class_="healthy")]
-    return section("findings", "Findings", *cards, quiet, note="Sorted by what removing the cause would save. The first is what to do first." if len(above) > 1 else None)
+    return section(
+        "findings",
+        "Findings",
+        *cards,
+        quiet,
+        note="Sorted by what removing the cause would save. The first is what to do first."
+        if len(above) > 1
+        else None,
+    )
 
 
 def _card(report: Report, finding: Mapping[str, Any], number: int | None) -> Markup:
     return tag(
         "article",
-        tag("header", tag("h3", tag("span", str(number), class_="rank") if number else None, tag("code", finding["id"])), _cost(finding)),
+        tag(
+            "header",
+            tag(
+                "h3", tag("span", str(number), class_="rank") if number else None, tag("code", finding["id"])
+            ),
+            _cost(finding),
+        ),
         tag("p", finding["message"], class_="message"),
         tag("p", tag("span", "Do", class_="do"), finding["advice"], class_="advice"),
         _place(report, finding),
@@ -69,7 +89,11 @@ def _place(report: Report, finding: Mapping[str, Any]) -> Markup | None:
 
 
 def _evidence(finding: Mapping[str, Any]) -> Markup | None:
-    return tag("ul", *(tag("li", item) for item in finding["evidence"]), class_="evidence") if finding["evidence"] else None
+    return (
+        tag("ul", *(tag("li", item) for item in finding["evidence"]), class_="evidence")
+        if finding["evidence"]
+        else None
+    )
 
 
 def _gain(finding: Mapping[str, Any]) -> Markup | None:
@@ -77,7 +101,12 @@ def _gain(finding: Mapping[str, Any]) -> Markup | None:
     if not gain:
         return None
     kind = "Measured" if gain["measured"] else "Predicted"
-    return tag("p", f"{kind} without it: {gain['ratio']:.2f} times as fast (95 %: {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f})", class_="gain")
+    low, high = gain["ci95"]
+    return tag(
+        "p",
+        f"{kind} without it: {gain['ratio']:.2f} times as fast (95 %: {low:.2f} to {high:.2f})",
+        class_="gain",
+    )
 
 
 def _page(finding: Mapping[str, Any]) -> Markup | None:

@@ -14,7 +14,15 @@ Report = Mapping[str, Any]
 Item = Mapping[str, Any]
 
 #: Settings in the order people look for them; the others follow by name.
-_FIRST = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "shuffle", "drop_last")
+_FIRST = (
+    "batch_size",
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "shuffle",
+    "drop_last",
+)
 
 
 def render(report: Report) -> Markup:
@@ -55,9 +63,15 @@ def _facts(loader: Item) -> list[tuple[str, str]]:
         ("collate", _duration(loader["collate_s"])),
         ("shipping a ready batch", _duration(loader["deliver_s"])),
         ("bytes per batch", units.size(loader["batch_bytes"]) if loader["batch_bytes"] else ""),
-        ("batches ready when asked", f"{loader['ready_batches']['mean']:.1f}" if loader["ready_batches"] else ""),
+        (
+            "batches ready when asked",
+            f"{loader['ready_batches']['mean']:.1f}" if loader["ready_batches"] else "",
+        ),
         ("workers busy", units.share(loader["busy_ratio"]) if loader["busy_ratio"] is not None else ""),
-        ("makers on a CPU", units.share(loader["make_on_cpu_ratio"]) if loader["make_on_cpu_ratio"] is not None else ""),
+        (
+            "makers on a CPU",
+            units.share(loader["make_on_cpu_ratio"]) if loader["make_on_cpu_ratio"] is not None else "",
+        ),
         ("starting an iterator", _spread(loader["iterator_start_s"])),
         ("first batch of an iterator", _spread(loader["first_batch_s"])),
         ("shutting down", _spread(loader["shutdown_s"])),
@@ -76,8 +90,14 @@ def _stats(stats: Item) -> list[tuple[str, str]]:
 
 def _settings(loader: Item) -> Markup:
     settings = loader["settings"]
-    names = [name for name in _FIRST if name in settings] + sorted(name for name in settings if name not in _FIRST)
-    rows = [[tag("code", name), tag("code", words.value(settings[name]))] for name in names if settings[name] is not None]
+    names = [name for name in _FIRST if name in settings] + sorted(
+        name for name in settings if name not in _FIRST
+    )
+    rows = [
+        [tag("code", name), tag("code", words.value(settings[name]))]
+        for name in names
+        if settings[name] is not None
+    ]
     return table(["argument", "in effect"], rows, caption="Arguments in effect")
 
 

@@ -29,8 +29,19 @@ def _settings(report: Report) -> Markup:
         for setting in ordered
     ]
     differing = sum(setting["differs"] for setting in ordered)
-    note = f"{differing} in effect {'differs' if differing == 1 else 'differ'} from what was configured." if differing else None
-    return section("settings", "Settings", table(["setting", "in effect", "configured", "where"], rows, caption="Settings in effect and configured"), note=note)
+    note = (
+        f"{differing} in effect {'differs' if differing == 1 else 'differ'} from what was configured."
+        if differing
+        else None
+    )
+    return section(
+        "settings",
+        "Settings",
+        table(
+            ["setting", "in effect", "configured", "where"], rows, caption="Settings in effect and configured"
+        ),
+        note=note,
+    )
 
 
 def _modules(report: Report) -> Markup:
@@ -46,17 +57,35 @@ def _modules(report: Report) -> Markup:
         for module in report["modules"]
     ]
     head = ["module", "class", "parameters", "output", "forward", "backward"]
-    return section("modules", "Modules", table(head, rows, numeric=(2, 4, 5), caption="Share of each submodule"), note="Shares within forward and backward, from a short window of the run.")
+    return section(
+        "modules",
+        "Modules",
+        table(head, rows, numeric=(2, 4, 5), caption="Share of each submodule"),
+        note="Shares within forward and backward, from a short window of the run.",
+    )
 
 
 def _machine(report: Report) -> Markup:
-    rows = [[name, _fact(name, value)] for name, value in sorted(_flat(report["machine"])) if value not in (None, "", [], {})]
-    facts = [[tag("code", name), tag("code", words.cut(words.value(value), 300))] for name, value in sorted(_flat(report.get("facts") or {})) if value not in (None, "", [], {})]
+    rows = [
+        [name, _fact(name, value)]
+        for name, value in sorted(_flat(report["machine"]))
+        if value not in (None, "", [], {})
+    ]
+    facts = [
+        [tag("code", name), tag("code", words.cut(words.value(value), 300))]
+        for name, value in sorted(_flat(report.get("facts") or {}))
+        if value not in (None, "", [], {})
+    ]
     return section(
         "machine",
         "Machine and versions",
         table(["fact", "value"], rows, caption="The machine"),
-        details("Everything known about torch, modules and optimizers", table(["fact", "value"], facts, caption="Facts of the process")) if facts else None,
+        details(
+            "Everything known about torch, modules and optimizers",
+            table(["fact", "value"], facts, caption="Facts of the process"),
+        )
+        if facts
+        else None,
     )
 
 

@@ -12,6 +12,7 @@ from hotloop.report.markup import Markup, details, tag
 
 Report = Mapping[str, Any]
 
+
 def render(report: Report) -> Markup:
     """Verdict, command, figures, warnings."""
     verdict, first = _sentences(report["verdict"])
@@ -45,18 +46,36 @@ def _exit(report: Report) -> Markup | None:
 
 
 def _figures(report: Report) -> Markup:
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="sub") if note else None) for name, value, note in _all(report)), class_="figures")
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="sub") if note else None)
+            for name, value, note in _all(report)
+        ),
+        class_="figures",
+    )
 
 
 def _all(report: Report) -> list[tuple[str, str, str]]:
     if not report["num_steps"]:
-        return [("wall time", units.duration(report["wall_s"]), ""), ("training processes", str(report["num_processes"]), "")]
+        return [
+            ("wall time", units.duration(report["wall_s"]), ""),
+            ("training processes", str(report["num_processes"]), ""),
+        ]
     step = report["step_s"]
     return [
-        ("step", units.duration(step["mean"]), f"median {units.duration(step['median'])}, 95 % under {units.duration(step['p95'])}"),
+        (
+            "step",
+            units.duration(step["mean"]),
+            f"median {units.duration(step['median'])}, 95 % under {units.duration(step['p95'])}",
+        ),
         _throughput(report["throughput"]),
         ("steps", f"{report['num_steps']:,}", _counts(report)),
-        ("wall time", units.duration(report["wall_s"]), f"start-up {units.duration(report['startup']['seconds'])}"),
+        (
+            "wall time",
+            units.duration(report["wall_s"]),
+            f"start-up {units.duration(report['startup']['seconds'])}",
+        ),
         *_ranks(report),
         ("accounted", _percent(report["accounted_ratio"]), _overhead(report)),
     ]
@@ -66,7 +85,11 @@ def _throughput(throughput: Mapping[str, Any]) -> tuple[str, str, str]:
     centre, unit, ci95 = throughput["samples_per_s"], "samples/s", throughput["samples_ci95"]
     if centre is None:
         centre, unit, ci95 = throughput["steps_per_s"], "steps/s", throughput["ci95"]
-    interval = f"95 % between {units.rate(ci95[0])} and {units.rate(ci95[1])}" if ci95 else "too few steps for an interval"
+    interval = (
+        f"95 % between {units.rate(ci95[0])} and {units.rate(ci95[1])}"
+        if ci95
+        else "too few steps for an interval"
+    )
     return unit, units.rate(centre), interval
 
 
@@ -83,7 +106,9 @@ def _ranks(report: Report) -> list[tuple[str, str, str]]:
     if len(report["ranks"]) < 2:
         return []
     slow = report["slowest_rank"]
-    return [("ranks", str(len(report["ranks"])), "even" if slow is None else f"rank {slow} holds up the others")]
+    return [
+        ("ranks", str(len(report["ranks"])), "even" if slow is None else f"rank {slow} holds up the others")
+    ]
 
 
 def _percent(ratio: float | None) -> str:
@@ -106,4 +131,6 @@ def _warnings(report: Report) -> Markup | None:
         return None
     items = tag("ul", *(tag("li", warning) for warning in warnings))
     count = "one thing" if len(warnings) == 1 else f"{len(warnings)} things"
-    return tag("div", details(f"hotloop could not see {count}", items, open_=len(warnings) <= 3), class_="warnings")
+    return tag(
+        "div", details(f"hotloop could not see {count}", items, open_=len(warnings) <= 3), class_="warnings"
+    )

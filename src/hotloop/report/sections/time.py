@@ -16,7 +16,13 @@ def render(report: Report) -> Markup:
     """The section, empty where no step was seen."""
     if not report["num_steps"]:
         return Markup()
-    return section("time", "Where the time goes", _bar(_span(report), "Training span"), tag("div", _legend(report), _startup(report), class_="split"), _ranks(report))
+    return section(
+        "time",
+        "Where the time goes",
+        _bar(_span(report), "Training span"),
+        tag("div", _legend(report), _startup(report), class_="split"),
+        _ranks(report),
+    )
 
 
 def _span(report: Report) -> list[tuple[str, float, str]]:
@@ -31,7 +37,9 @@ def _span(report: Report) -> list[tuple[str, float, str]]:
 
 
 def _bar(shares: Sequence[tuple[str, float, str]], label: str) -> Markup:
-    words_ = ", ".join(f"{_word(name)} {units.share(share)}" for name, share, _ in sorted(shares, key=lambda item: -item[1]))
+    words_ = ", ".join(
+        f"{_word(name)} {units.share(share)}" for name, share, _ in sorted(shares, key=lambda item: -item[1])
+    )
     parts = (
         tag(
             "span",
@@ -52,7 +60,9 @@ def _legend(report: Report) -> Markup:
     phases = [phase for phase in report["phases"] if phase["share"] > 0 or phase["span_share"] > 0]
     rows = [
         [
-            tag("span", tag("i", style=f"--c:var(--p-{phase['name']})", class_="swatch"), _word(phase["name"])),
+            tag(
+                "span", tag("i", style=f"--c:var(--p-{phase['name']})", class_="swatch"), _word(phase["name"])
+            ),
             units.duration(phase["s_per_step"]) if phase["span_share"] > 0 else "–",
             units.share(phase["span_share"]) if phase["span_share"] > 0 else "–",
             units.duration(phase["seconds"]),
@@ -70,10 +80,24 @@ def _startup(report: Report) -> Markup:
         return Markup()
     total = sum(part["seconds"] for part in parts) or 1.0
     items = (
-        tag("li", tag("span", part["name"]), tag("span", tag("i", style=f"width:{part['seconds'] / total * 100:.1f}%"), class_="gauge", aria_hidden="true"), tag("span", units.duration(part["seconds"]), class_="num"))
+        tag(
+            "li",
+            tag("span", part["name"]),
+            tag(
+                "span",
+                tag("i", style=f"width:{part['seconds'] / total * 100:.1f}%"),
+                class_="gauge",
+                aria_hidden="true",
+            ),
+            tag("span", units.duration(part["seconds"]), class_="num"),
+        )
         for part in parts
     )
-    return tag("div", tag("h3", f"Start-up: {units.duration(report['startup']['seconds'])} before the first step"), tag("ul", *items, class_="meters"))
+    return tag(
+        "div",
+        tag("h3", f"Start-up: {units.duration(report['startup']['seconds'])} before the first step"),
+        tag("ul", *items, class_="meters"),
+    )
 
 
 def _ranks(report: Report) -> Markup:
@@ -86,8 +110,25 @@ def _ranks(report: Report) -> Markup:
         slow = rank["rank"] == report["slowest_rank"]
         title = f"rank {rank['rank']}" + (" · slowest" if slow else "")
         whole = rank["s_per_step"] or 0.0
-        shares = [(name, rank["phases"].get(name, 0.0) / whole, "") for name in names if whole and rank["phases"].get(name, 0.0)]
+        shares = [
+            (name, rank["phases"].get(name, 0.0) / whole, "")
+            for name in names
+            if whole and rank["phases"].get(name, 0.0)
+        ]
         own = units.duration(rank["own_s_per_step"]) if rank["own_s_per_step"] is not None else "–"
-        rows.append([tag("strong", title) if slow else title, f"{rank['num_steps']:,}", units.duration(whole), own, _bar(shares, title)])
+        rows.append(
+            [
+                tag("strong", title) if slow else title,
+                f"{rank['num_steps']:,}",
+                units.duration(whole),
+                own,
+                _bar(shares, title),
+            ]
+        )
     head = ["rank", "steps", "per step", "own work", "phases"]
-    return tag("div", tag("h3", "Ranks"), table(head, rows, numeric=(1, 2, 3), caption="Ranks beside each other"), class_="ranks")
+    return tag(
+        "div",
+        tag("h3", "Ranks"),
+        table(head, rows, numeric=(1, 2, 3), caption="Ranks beside each other"),
+        class_="ranks",
+    )

@@ -1,0 +1,211 @@
+"""The tracks of a trace: steps, spans, samples and counters as Chrome trace events."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.measure.steps import Steps
+from hotloop.phases import PHASES
+from hotloop.record.recording import Process, Recording
+from hotloop.record.rows import (
+    COLLECTIVE,
+    COLLECTIVE_OPS,
+    DEVICE,
+    FETCH,
+    FETCH_END,
+    KIND_NAMES,
+    LOG,
+    LOG_OPS,
+    LOSS,
+    MAKE,
+    MODE,
+    MODULE,
+    MODULE_BACKWARD,
+    SAMPLE,
+    SLOWEST,
+    SYNC,
+    SYNC_OPS,
+    TRANSFER,
+    U16_MAX,
+    U32_MAX,
+)
+from hotloop.report.window import Ints, durations_ns
+from hotloop.report.words import clean
+
+Event = dict[str, Any]
+Rows = npt.NDArray[Any]
+
+#: Kinds with an operation in ``obj``.
+_OPERATIONS: Final[Mapping[int, tuple[str, ...]]] = {SYNC: SYNC_OPS, LOG: LOG_OPS, COLLECTIVE: COLLECTIVE_OPS}
+#: Kinds that are no span of the thread.
+_NO_SPAN: Final = (SAMPLE, DEVICE, LOSS, MODE)
+_NUM_COUNTS: Final = 4000
+
+
+def steps(recording: Recording, process: Process, measured: Steps, kept: Ints, tid: int) -> Iterator[Event]:
+    """One slice per kept step, its phases in the arguments."""
+    offset = process.start_ns - recording.start_ns
+    for index in kept.tolist():
+        start, end = float(measured.start_s[index]), float(measured.end_s[index])
+        phases = {
+            f"{name}_ms": round(float(seconds) * 1e3, 4)
+            for name, seconds in zip(PHASES, measured.phases[index], strict=True)
+            if seconds > 0
+        }
+        yield _slice(
+            process.pid,
+            tid,
+            f"step {index}",
+            "step",
+            start * 1e6 + offset / 1e3,
+            end * 1e6 + offset / 1e3,
+            phases,
+        )
+
+
+def spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
+    """One slice per span, properly nested: a child never ends after its parent, whatever rounding did."""
+    spans_ = rows[~np.isin(rows["kind"], _NO_SPAN)]
+    lengths = durations_ns(spans_)
+    order = np.lexsort((-lengths, spans_["start"]))
+    places = {note.get("id"): note for note in process.notes.get("site", [])}
+    modules = {note.get("id"): note for note in process.notes.get("name", [])}
+    open_ends: list[int] = []
+    for row, length in zip(spans_[order], lengths[order].tolist(), strict=True):
+        start = int(row["start"])
+        end = start + length
+        while open_ends and open_ends[-1] <= start:
+            open_ends.pop()
+        if open_ends:
+            end = min(end, open_ends[-1])
+        open_ends.append(end)
+        name, arguments = _described(row, places, modules)
+        category = KIND_NAMES.get(int(row["kind"]), "?")
+        since, until = ((at - recording.start_ns) / 1e3 for at in (start, end))
+        yield _slice(process.pid, tid, name, category, since, until, arguments)
+
+
+def samples(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
+    """One slice per run of equal stacks; a sample stands for the time since the one before it."""
+    taken = rows[rows["kind"] == SAMPLE]
+    if not len(taken):
+        return
+    weights = durations_ns(taken)
+    ends = taken["start"].astype(np.int64)
+    starts = np.maximum(ends - weights, np.concatenate([[0], ends[:-1]]))
+    stacks = {note.get("id"): note for note in process.notes.get("stack", [])}
+    same = (taken["value"][1:] == taken["value"][:-1]) & (starts[1:] - ends[:-1] < 1_000_000)
+    firsts = np.flatnonzero(np.concatenate([[True], ~same]))
+    lasts = np.concatenate([firsts[1:] - 1, [len(taken) - 1]])
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        name, arguments = _stack(stacks.get(int(taken["value"][first]), {}), last - first + 1)
+        since, until = ((int(at) - recording.start_ns) / 1e3 for at in (starts[first], ends[last]))
+        yield _slice(process.pid, tid, name, "sample", since, until, arguments)
+
+
+def counters(recording: Recording, process: Process, rows: Rows) -> Iterator[Event]:
+    """Batches ready when asked for, losses, and how far the device lags behind the host."""
+    kinds = rows["kind"]
+    asked = rows[(kinds == FETCH) & ((rows["flags"] & FETCH_END) == 0) & (rows["extra"] != U16_MAX)]
+    for row in _thinned(asked):
+        yield _count(recording, process.pid, "batches ready", int(row["start"]), float(row["extra"]))
+    for row in _thinned(rows[kinds == LOSS]):
+        value = struct.unpack("<f", struct.pack("<I", int(row["value"])))[0]
+        if np.isfinite(value):
+            yield _count(recording, process.pid, "loss", int(row["start"]), value)
+    marks = rows[kinds == DEVICE]
+    for row, lag in zip(marks, durations_ns(marks).tolist(), strict=True):
+        yield _count(recording, process.pid, "device behind host (ms)", int(row["start"]), lag / 1e6)
+
+
+def system(recording: Recording) -> Iterator[Event]:
+    """Sampled columns of the machine as counters of their own process, and CPU and memory of each process."""
+    columns = recording.system
+    machine = 0  # no real process has this pid
+    yield {"ph": "M", "name": "process_name", "pid": machine, "tid": 0, "args": {"name": "machine"}}
+    for name in sorted(columns):
+        if name not in ("t_s", "sample_s"):
+            yield from _column(machine, name, columns)
+    for pid in sorted(recording.process_system):
+        for name in ("cpu_ratio", "rss_bytes"):
+            yield from _column(pid, name, recording.process_system[pid])
+
+
+def _column(pid: int, name: str, columns: Mapping[str, Any]) -> Iterator[Event]:
+    times, values = np.asarray(columns.get("t_s", ()), float), np.asarray(columns.get(name, ()), float)
+    if len(times) != len(values) or not np.any(values):
+        return
+    pairs = [pair for pair in zip(times.tolist(), values.tolist(), strict=True) if np.isfinite(pair[1])]
+    for t_s, value in pairs[:: max(1, -(-len(pairs) // _NUM_COUNTS))]:
+        yield {
+            "ph": "C",
+            "name": name,
+            "pid": pid,
+            "tid": 0,
+            "ts": round(t_s * 1e6, 3),
+            "args": {"value": value},
+        }
+
+
+def _described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) -> tuple[str, Event]:
+    kind, obj, value = int(row["kind"]), int(row["obj"]), int(row["value"])
+    name = KIND_NAMES.get(kind, f"kind {kind}")
+    arguments: Event = {}
+    operations = _OPERATIONS.get(kind, ())
+    if obj < len(operations):
+        name = f"{name} {operations[obj]}"
+    if kind == TRANSFER:
+        name = {1: "transfer to device", 2: "transfer to host"}.get(obj, name)
+        arguments["bytes"] = value
+    elif kind == MODULE:
+        direction = " backward" if int(row["flags"]) & MODULE_BACKWARD else ""
+        name = clean(modules.get(obj, {}).get("name") or "(model)") + direction
+    elif kind == MAKE:
+        arguments = {"samples": int(row["extra"]), "bytes": value}
+    elif kind == FETCH:
+        arguments["samples"] = value
+    elif kind == SLOWEST and value != U32_MAX:
+        arguments["index"] = value
+    place = places.get(int(row["site"]))
+    if place:
+        arguments["place"] = clean(f"{place.get('file')}:{place.get('line')}")
+        arguments["function"] = clean(place.get("func", ""))
+    return name, arguments
+
+
+def _stack(note: Mapping[str, Any], count: int) -> tuple[str, Event]:
+    frames = [frame for frame in note.get("frames", []) if len(frame) >= 3]
+    if not frames:
+        return "(no user frame)", {"samples": count}
+    file, line, function = frames[-1][:3]
+    stack = [clean(f"{frame[2]} ({frame[0]}:{frame[1]})") for frame in frames]
+    name = clean(f"{function} {str(file).rsplit('/', 1)[-1]}:{line}")
+    return name, {"samples": count, "stack": stack + [clean(item) for item in note.get("library", [])]}
+
+
+def _slice(pid: int, tid: int, name: str, category: str, start: float, end: float, arguments: Event) -> Event:
+    """A slice between two times in microseconds, rounded to nanoseconds so that neighbours still meet."""
+    ts = round(start, 3)
+    length = round(max(0.0, round(end, 3) - ts), 3)
+    event = {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, "ts": ts, "dur": length}
+    return {**event, "args": arguments} if arguments else event
+
+
+def _count(recording: Recording, pid: int, name: str, at_ns: int, value: float) -> Event:
+    return {
+        "ph": "C",
+        "name": name,
+        "pid": pid,
+        "tid": 0,
+        "ts": round((at_ns - recording.start_ns) / 1e3, 3),
+        "args": {"value": value},
+    }
+
+
+def _thinned(rows: Rows) -> Rows:
+    return rows[:: max(1, -(-len(rows) // _NUM_COUNTS))]
