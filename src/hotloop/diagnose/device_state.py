@@ -1,4 +1,4 @@
-"""How busy the accelerator was, what it is, and how much of its memory the run used; None where nobody looked."""
+"""How busy the accelerator was, what it is, how much memory the run used; None where nobody looked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hotloop.diagnose.facts import entries, flag
 from hotloop.measure.steps import Steps
 from hotloop.record.recording import Note
 
+_MOST_GPUS = 32
 _COMPUTING = ("forward", "backward", "optimizer")
 #: Devices older than TF32 and bfloat16 (before compute capability 8), and those without tensor cores at all.
 _BEFORE_AMPERE = re.compile(r"\b(K\d0|M\d0|P\d+|V100|T4|GTX|TITAN|Quadro|RTX 20\d\d|RTX [3-8]000)\b", re.I)
@@ -18,15 +19,32 @@ _NO_TENSOR_CORES = re.compile(r"\b(K\d0|M\d0|P\d+|GTX|TITAN X[Pp]?)\b", re.I)
 
 
 def busy_ratio(evidence: Evidence) -> float | None:
-    """Share of time the device worked: its own clock, else the driver's utilization in the run's second half."""
+    """Share of time the device worked: its own clock, else what the driver said in the second half."""
     if evidence.steps.device is not None:
         return evidence.steps.device.busy_ratio
-    for name, column in evidence.recording.system.items():
-        if name.startswith("gpu") and "util" in name and "mem" not in name and len(column) >= 4:
-            tail = np.asarray(column[len(column) // 2 :], dtype=float)
-            tail = tail[np.isfinite(tail)]
-            return float(tail.mean()) / 100 if len(tail) else None
-    return None
+    return max(
+        (ratio for i in range(_MOST_GPUS) if (ratio := later_mean(evidence, f"gpu{i}_util_ratio"))),
+        default=None,
+    )
+
+
+def power_ratio(evidence: Evidence) -> float | None:
+    """Power drawn over the power limit, of the device that was used most, in the run's second half."""
+    used = [(later_mean(evidence, f"gpu{i}_util_ratio") or 0.0, i) for i in range(_MOST_GPUS)]
+    index = max(used)[1]
+    drawn, limit = (
+        later_mean(evidence, f"gpu{index}_power_w"),
+        later_mean(evidence, f"gpu{index}_power_limit_w"),
+    )
+    return drawn / limit if drawn is not None and limit else None
+
+
+def later_mean(evidence: Evidence, column: str) -> float | None:
+    """Mean of a sampled column over the run's second half, None where it was hardly sampled."""
+    values = np.asarray(evidence.recording.system.get(column, ()), dtype=float)
+    tail = values[len(values) // 2 :]
+    tail = tail[np.isfinite(tail)]
+    return float(tail.mean()) if len(tail) >= 2 else None
 
 
 def device_bound(evidence: Evidence) -> bool:
@@ -49,12 +67,18 @@ def launching_idle_s(steps: Steps) -> float:
 
 def has_tf32(evidence: Evidence) -> bool:
     """Whether the device knows TF32 and bfloat16."""
+    capability = _capability(evidence)
+    if capability is not None:
+        return capability >= (8, 0)
     name = _name(evidence)
     return bool(name) and not _BEFORE_AMPERE.search(name)
 
 
 def has_tensor_cores(evidence: Evidence) -> bool:
     """Whether half precision is faster on the device than single precision."""
+    capability = _capability(evidence)
+    if capability is not None:
+        return capability >= (7, 0)
     name = _name(evidence)
     return bool(name) and not _NO_TENSOR_CORES.search(name)
 
@@ -62,7 +86,11 @@ def has_tensor_cores(evidence: Evidence) -> bool:
 def memory_ratio(evidence: Evidence) -> float | None:
     """Peak of the memory torch reserved or allocated, as a share of the device's; None when unknown."""
     peaks = [float(note.get("device_peak") or 0) for note in _memory_notes(evidence)]
-    totals = [float(gpu.get("memory_bytes") or 0) for gpu in evidence.machine.get("gpus") or ()]
+    totals = [
+        float(gpu.get("memory_bytes") or 0)
+        for gpu in evidence.machine.get("gpus") or ()
+        if gpu.get("visible", True)
+    ]
     peak, total = max(peaks, default=0.0), min(totals, default=0.0)
     return peak / total if peak > 0 and total > 0 else None
 
@@ -72,6 +100,16 @@ def _memory_notes(evidence: Evidence) -> list[Note]:
         if process.pid == evidence.steps.pid:
             return process.notes.get("memory", [])
     return [dict(note) for note in entries(evidence.steps, "memory")]
+
+
+def _capability(evidence: Evidence) -> tuple[int, int] | None:
+    """Compute capability of the least capable visible GPU."""
+    found = []
+    for gpu in evidence.machine.get("gpus") or ():
+        major, _, minor = str(gpu.get("compute_capability") or "").partition(".")
+        if gpu.get("visible", True) and major.isdigit() and minor.isdigit():
+            found.append((int(major), int(minor)))
+    return min(found, default=None)
 
 
 def _name(evidence: Evidence) -> str:

@@ -7,7 +7,8 @@ import re
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, select
 from hotloop.diagnose.source import Loop, loops_around
-from hotloop.measure.steps import LineCost
+from hotloop.findings import Place
+from hotloop.measure.steps import LineCost, Steps
 
 #: Lines of these roles have rules of their own.
 _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "input"}
@@ -28,8 +29,28 @@ _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.grad\b")
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
+    viewer = viewer_lines(steps)
     lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
-    return group_lines(lines)
+    return group_lines([line for line in lines if line not in viewer])
+
+
+def viewer_lines(steps: Steps) -> list[LineCost]:
+    """Lines that serve a socket in the step, and those reached from the same statements: what it renders."""
+    sites = [site for site in steps.sites.get("socket", ()) if site.in_step and site.place]
+    loop = steps.source_loop
+    polling = {_line(site.place) for site in sites if site.place}
+    functions = {_function(site.place) for site in sites if site.place}
+    functions -= {_function(loop)} if loop else set()
+    lines = select(steps, lambda line: line.phase == "other")
+    serving = [
+        line
+        for line in lines
+        if line.role == "viewer" or _line(line.place) in polling or _function(line.place) in functions
+    ]
+    statements = polling | {_line(line.statement) for line in serving if line.statement}
+    return [
+        line for line in lines if line in serving or (line.statement and _line(line.statement) in statements)
+    ]
 
 
 def python_in_model(evidence: Evidence) -> list[LineGroup]:
@@ -74,3 +95,11 @@ def _is_training_loop(evidence: Evidence, line: LineCost, loop: Loop) -> bool:
         and (place.line, place.function) != (line.place.line, line.place.function)
         for place in driven
     )
+
+
+def _line(place: Place) -> tuple[str, int]:
+    return (place.file, place.line)
+
+
+def _function(place: Place) -> tuple[str, str]:
+    return (place.file, place.function)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.measure.steps import Steps
+from hotloop.phases import PHASES
 
 #: Phases in which a rank does its own work; collectives and backward (DDP) hold the waiting for others.
-_OWN = (
-    "data_wait", "transfer", "forward", "optimizer", "sync", "evaluation", "checkpoint", "logging", "epoch_gap", "other",
-)  # fmt: skip
+_OWN = tuple(phase for phase in PHASES if phase not in ("startup", "backward", "collective"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +39,14 @@ def loads(evidence: Evidence) -> tuple[RankLoad, ...]:
 
 
 def lead(all_loads: tuple[RankLoad, ...]) -> tuple[RankLoad, float]:
-    """The rank with the most work of its own, and by how many seconds per step it leads the mean of the others."""
+    """The rank with the most work of its own, and its lead over the mean of the others (s per step)."""
     slowest = max(all_loads, key=lambda load: load.own_s)
     others = [load.own_s for load in all_loads if load is not slowest]
     return slowest, slowest.own_s - sum(others) / len(others)
 
 
 def waiting_s(all_loads: tuple[RankLoad, ...], slowest: RankLoad) -> float:
-    """Seconds per step the others spend beyond the slowest rank in backward and collectives: their waiting."""
+    """Seconds per step the others spend in backward and collectives beyond the slowest rank: waiting."""
     others = [load.backward_s + load.collective_s for load in all_loads if load is not slowest]
     return sum(others) / len(others) - slowest.backward_s - slowest.collective_s
 

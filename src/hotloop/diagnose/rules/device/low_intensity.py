@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from hotloop.diagnose.causes import cause, measurable
-from hotloop.diagnose.device_state import device_bound
+from hotloop.diagnose.device_state import device_bound, power_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.units import share
@@ -20,7 +18,7 @@ _POWER_RATIO = 0.35
 
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A busy device far below its power limit: small or memory-bound kernels, not arithmetic."""
-    drawn = _power_ratio(evidence)
+    drawn = power_ratio(evidence)
     if not measurable(evidence) or not device_bound(evidence) or drawn is None or drawn >= _POWER_RATIO:
         return
     yield cause(
@@ -31,21 +29,3 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         numbers=[f"power {share(drawn)} of the limit in the run's second half"],
         severity="info",
     )
-
-
-def _power_ratio(evidence: Evidence) -> float | None:
-    system = evidence.recording.system
-    power = _tail(next((system[n] for n in system if _is_power(n) and "limit" not in n), None))
-    limit = _tail(next((system[n] for n in system if _is_power(n) and "limit" in n), None))
-    return power / limit if power is not None and limit else None
-
-
-def _is_power(name: str) -> bool:
-    return name.startswith("gpu") and "power" in name
-
-
-def _tail(column: object) -> float | None:
-    values = np.asarray(column if column is not None else [], dtype=float)
-    tail = values[len(values) // 2 :]
-    tail = tail[np.isfinite(tail)]
-    return float(tail.mean()) if len(tail) >= 2 else None

@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"torch.compile compiled again in {len(later)} steps after the warm-up: "
             f"{duration(excess / len(later))} each, {share(cost / steps.step_s)} of the training time."
         ),
-        advice="Pad to fixed shapes or compile with dynamic=True; keep changing Python numbers out of forward.",
+        advice="Pad to fixed shapes or compile with dynamic=True; keep changing numbers out of forward.",
         numbers=[
             f"compiled in steps {', '.join(map(str, later[:10]))}{' ...' if len(later) > 10 else ''}",
             f"{duration(steps.compile_s)} of compilation in the training span",

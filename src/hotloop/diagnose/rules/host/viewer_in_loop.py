@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from hotloop.diagnose.causes import at, beyond, cause, measurable
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import sampled_interval
+from hotloop.diagnose.python_work import viewer_lines
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import LineCost, SiteCost, Steps
+from hotloop.measure.steps import LineCost, SiteCost
 from hotloop.units import duration, share
 
 ID = "host/viewer-in-loop"
@@ -20,7 +21,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if not measurable(evidence):
         return
     sockets = [site for site in steps.sites.get("socket", ()) if site.in_step]
-    lines = _lines_of_viewer(steps, sockets)
+    lines = viewer_lines(steps)
     seconds = max(sum(site.seconds for site in sockets), sum(line.seconds for line in lines))
     if seconds <= 0 or not (sockets or lines):
         return
@@ -50,20 +51,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     )
 
 
-def _lines_of_viewer(steps: Steps, sockets: list[SiteCost]) -> list[LineCost]:
-    """Lines with the viewer's role, and those reached from the statements that do the polling."""
-    viewer = [line for line in steps.lines if line.role == "viewer" and line.phase != "startup"]
-    polled = {_key(site.place) for site in sockets}
-    polled |= {_key(line.statement or line.place) for line in viewer}
-    polled.discard(None)
-    same = [
-        line
-        for line in steps.lines
-        if line.phase == "other" and line.role != "viewer" and _key(line.statement or line.place) in polled
-    ]
-    return viewer + same
-
-
 def _where(sockets: list[SiteCost], lines: list[LineCost]) -> Place | None:
     statements: dict[Place, float] = {}
     for line in lines:
@@ -72,7 +59,3 @@ def _where(sockets: list[SiteCost], lines: list[LineCost]) -> Place | None:
     if statements:
         return max(statements, key=lambda place: statements[place])
     return max(sockets, key=lambda site: site.seconds).place if sockets else None
-
-
-def _key(place: Place | None) -> tuple[str, int] | None:
-    return (place.file, place.line) if place else None

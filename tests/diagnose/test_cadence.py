@@ -1,0 +1,183 @@
+"""The cadence family: evaluation, checkpoints and logging against runs whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import TRAIN, evidence, line, loader, steps
+
+from hotloop.diagnose import bottleneck, diagnose
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Interval, SiteCost, Steps
+
+MODEL = {"forward": 0.02, "backward": 0.03}
+
+
+def found(measured: Steps, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(evidence(measured, **world))}
+
+
+def place(number: int) -> Place:
+    return Place(file=TRAIN, line=number, function="main")
+
+
+def evaluated(each_s: float, times: int, *, num_steps: int = 100, **fields: Any) -> Steps:
+    """A run with ``times`` evaluations of ``each_s`` seconds, evenly spread."""
+    table = np.zeros(num_steps)
+    at = np.linspace(num_steps // times - 1, num_steps - 1, times).astype(int)
+    table[at] = each_s
+    starts = 1.0 + at * 0.05
+    intervals = tuple(
+        Interval(start_s=float(s), end_s=float(s) + each_s, after_step=int(a), place=place(70))
+        for s, a in zip(starts, at, strict=True)
+    )
+    return steps(
+        {**MODEL, "evaluation": table.tolist()}, num_steps=num_steps, evaluations=intervals, **fields
+    )
+
+
+# -- evaluation -----------------------------------------------------------------------------------------------
+
+
+def test_evaluation_costs_what_goes_beyond_a_sensible_share() -> None:
+    measured = evaluated(1.0, 10)  # 10 s of evaluation beside 5 s of training
+    item = found(measured)["cadence/evaluation"]
+    assert item.cost_s_per_step == pytest.approx((10 - 0.05 * 15) / 100)
+    assert item.where == place(70)
+    assert item.severity == "high"
+    assert "every 10 steps" in item.message
+    assert bottleneck(measured) == "evaluation"
+
+
+def test_the_advised_interval_brings_evaluation_to_its_fair_share() -> None:
+    item = found(evaluated(1.0, 10))["cadence/evaluation"]
+    interval = int(item.advice.split("every ")[1].split(" ")[0])
+    share = 1.0 / (interval * 0.05 + 1.0)
+    assert 0.03 < share <= 0.05
+
+
+def test_evaluation_at_a_fair_share_is_silent() -> None:
+    assert found(evaluated(0.05, 5)) == {}
+
+
+def test_a_waiting_evaluation_loader_is_named() -> None:
+    waiting = loader(role="evaluation", wait_s=0.09, num_batches=100, where=place(40))
+    item = found(evaluated(1.0, 10, loaders=(waiting,)))["cadence/evaluation"]
+    assert any("train.py:40" in text and "num_workers=0" in text for text in item.evidence)
+    assert "workers" in item.advice
+    quick = loader(role="evaluation", wait_s=0.001, num_batches=100)
+    assert "workers" not in found(evaluated(1.0, 10, loaders=(quick,)))["cadence/evaluation"].advice
+
+
+def test_an_evaluation_bound_run_is_not_told_about_input() -> None:
+    waiting = loader(role="evaluation", wait_s=0.09, num_batches=100)
+    train = loader(wait_s=0.0001, make_s=0.0001)
+    ids = set(found(evaluated(1.0, 10, loaders=(train, waiting))))
+    assert not any(id.startswith("input/") for id in ids)
+
+
+# -- checkpoint -----------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_are_named_with_their_line_size_and_count() -> None:
+    site = SiteCost(place=place(88), operation="write", count=20, seconds=3.0, num_bytes=20 * 10_000_000)
+    inside = tuple(Interval(start_s=1.5 + i * 0.3, end_s=1.65 + i * 0.3, after_step=i * 5) for i in range(20))
+    measured = steps({**MODEL, "checkpoint": 0.03}, sites={"checkpoint": (site,)}, checkpoints=inside)
+    item = found(measured)["cadence/checkpoint"]
+    assert item.where == place(88)
+    assert item.cost_s_per_step == pytest.approx((3.0 - 0.02 * 8.0) / 100)
+    assert "every 5 steps" in item.message
+    assert any("20 calls" in text for text in item.evidence)
+    assert bottleneck(measured) == "device"
+
+
+def test_a_checkpoint_now_and_then_is_silent() -> None:
+    site = SiteCost(place=place(88), operation="write", count=1, seconds=0.05)
+    assert found(steps({**MODEL, "checkpoint": 0.0005}, sites={"checkpoint": (site,)})) == {}
+
+
+# -- logging --------------------------------------------------------------------------------------------------
+
+
+def logged(*sites: SiteCost, lines: tuple[Any, ...] = (), total: float = 0.02) -> Steps:
+    return steps({**MODEL, "logging": total}, sites={"logging": sites}, lines=lines)
+
+
+def log_line(number: int, seconds: float, source: str, library: str = "") -> Any:
+    return line(
+        number,
+        seconds,
+        file=TRAIN,
+        function="main",
+        phase="logging",
+        role="logging",
+        source=source,
+        library=library,
+    )
+
+
+def log_site(number: int, operation: str, seconds: float, count: int = 100) -> SiteCost:
+    return SiteCost(place=place(number), operation=operation, count=count, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("scalar", "cadence/logging"),
+        ("text", "cadence/logging"),
+        ("tracker", "cadence/logging"),
+        ("histogram", "cadence/logging"),
+        ("image", "cadence/images"),
+        ("figure", "cadence/images"),
+        ("progress", "cadence/progress-output"),
+    ],
+)
+def test_each_operation_has_its_finding(operation: str, expected: str) -> None:
+    items = found(logged(log_site(55, operation, 2.0)))
+    assert set(items) == {expected}
+    item = items[expected]
+    assert item.where == place(55)
+    assert item.cost_s_per_step == pytest.approx(0.02 - 0.01 * 0.07)
+    assert item.severity == "medium"
+
+
+@pytest.mark.parametrize(
+    ("source", "library", "expected"),
+    [
+        ("print(step, loss)", "", "cadence/progress-output"),
+        ("bar.update()", "tqdm.std", "cadence/progress-output"),
+        ("ax.plot(history)", "matplotlib.axes._base", "cadence/images"),
+        ("plt.savefig(path)", "", "cadence/images"),
+        ("logger.info(msg)", "logging", "cadence/logging"),
+        ("writer.add_scalar('a', x)", "torch.utils.tensorboard.writer", "cadence/logging"),
+    ],
+)
+def test_sampled_lines_alone_name_the_kind_of_logging(source: str, library: str, expected: str) -> None:
+    items = found(logged(lines=(log_line(61, 2.0, source, library),)))
+    assert set(items) == {expected}
+    assert items[expected].where is not None and items[expected].where.line == 61
+
+
+def test_the_same_seconds_are_charged_once() -> None:
+    """The figure is seen twice (its site and its sampled lines), the scalar once: parts sum to the phase."""
+    figure = log_site(55, "figure", 1.5)
+    scalar = log_site(57, "scalar", 0.5)
+    lines = (log_line(55, 1.5, "writer.add_figure(f)"), log_line(57, 0.5, "writer.add_scalar(x)"))
+    items = found(logged(figure, scalar, lines=lines))
+    assert set(items) == {"cadence/images", "cadence/logging"}
+    assert items["cadence/images"].cost_s_per_step > items["cadence/logging"].cost_s_per_step
+    assert sum(item.cost_s_per_step for item in items.values()) == pytest.approx(0.02, rel=0.1)
+
+
+def test_the_costliest_call_is_counted() -> None:
+    item = found(logged(log_site(55, "scalar", 1.9, count=700), log_site(56, "scalar", 0.1)))[
+        "cadence/logging"
+    ]
+    assert item.where == place(55)
+    assert any("7 calls per step" in text for text in item.evidence)
+
+
+def test_a_log_line_every_fifty_steps_is_silent() -> None:
+    assert found(logged(log_site(55, "text", 0.002, count=2), total=0.00002)) == {}

@@ -1,0 +1,166 @@
+"""The config family: what was written down against what was in effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from synthetic import TRAIN, evidence, loader, on_accelerator, steps
+
+from hotloop.diagnose import diagnose
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Setting, Steps
+
+MODEL = {"forward": 0.02, "backward": 0.03}
+
+
+def found(measured: Steps, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(evidence(measured, **world))}
+
+
+def setting(name: str, configured: Any, in_effect: Any, where: str = "configs/a.yaml:12") -> Setting:
+    return Setting(name=name, configured=configured, in_effect=in_effect, where=where)
+
+
+def note(meaning: str, value: Any, source: str = "yaml", given: bool = False) -> dict[str, Any]:
+    return {
+        "note": "config",
+        "source": source,
+        "key": meaning,
+        "meaning": meaning,
+        "value": value,
+        "given": given,
+    }
+
+
+def waiting(
+    workers: int, *, busy: float | None = 0.98, wait: float = 0.05, on_cpu: float = 1.0, **fields: Any
+) -> Steps:
+    """A run that waits as long for data as it computes; its workers make batches all the time."""
+    use = loader(workers=workers, wait_s=wait, make_s=wait, busy_ratio=busy, make_on_cpu_ratio=on_cpu)
+    return steps({**MODEL, "data_wait": wait}, loaders=(use,), **fields)
+
+
+# -- ignored-value --------------------------------------------------------------------------------------------
+
+
+def test_an_ignored_number_of_workers_costs_what_the_missing_ones_would_save() -> None:
+    measured = waiting(2, settings=(setting("num_workers", 24, 2),))
+    item = found(measured, cores=32)["config/ignored-value"]
+    assert item.cost_s_per_step == pytest.approx(0.05)  # 24 workers hide all of the waiting
+    assert item.where == Place(file="configs/a.yaml", line=12)
+    assert "24" in item.message and "2 is in effect" in item.message
+    assert "train.py:30" in item.message
+
+
+def test_workers_without_a_core_save_nothing() -> None:
+    item = found(waiting(2, settings=(setting("num_workers", 24, 2),)), cores=2)["config/ignored-value"]
+    assert item.cost_s_per_step == 0
+    assert item.severity == "info"
+
+
+def test_sleeping_work_finds_room_for_more_workers_than_cores() -> None:
+    measured = waiting(2, on_cpu=0.02, settings=(setting("num_workers", 24, 2),))
+    assert found(measured, cores=2)["config/ignored-value"].cost_s_per_step > 0.03
+
+
+def test_idle_workers_are_not_what_is_missing() -> None:
+    item = found(waiting(2, busy=0.1, settings=(setting("num_workers", 24, 2),)), cores=32)[
+        "config/ignored-value"
+    ]
+    assert item.cost_s_per_step == 0
+
+
+def test_a_run_that_does_not_wait_hears_it_as_information() -> None:
+    measured = steps(MODEL, loaders=(loader(workers=2),), settings=(setting("num_workers", 24, 2),))
+    assert found(measured, cores=32)["config/ignored-value"].severity == "info"
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        [note("num_workers", 24, "argparse", given=False)],  # a default nobody gave
+        [note("num_workers", 24), note("num_workers", 2, "argparse", given=True)],  # overridden on purpose
+        [note("num_workers", 24), note("num_workers", 2, "env")],
+    ],
+)
+def test_what_is_not_ignored(notes: list[dict[str, Any]]) -> None:
+    measured = waiting(2, settings=(setting("num_workers", 24, 2),))
+    assert "config/ignored-value" not in found(measured, cores=32, notes={"config": notes})
+
+
+def test_an_argparse_default_that_beats_the_file_is_an_ignored_file() -> None:
+    notes = [note("num_workers", 24), note("num_workers", 2, "argparse", given=False)]
+    measured = waiting(2, settings=(setting("num_workers", 24, 2),))
+    assert "config/ignored-value" in found(measured, cores=32, notes={"config": notes})
+
+
+@pytest.mark.parametrize(
+    ("configured", "in_effect"), [("4", 4), (1, True), ("false", False), (64, None), (None, 3)]
+)
+def test_spellings_of_the_same_value_do_not_differ(configured: Any, in_effect: Any) -> None:
+    measured = waiting(4, settings=(setting("num_workers", configured, in_effect),))
+    assert "config/ignored-value" not in found(measured, cores=32)
+
+
+def test_a_batch_divided_among_accumulation_steps_is_the_same_batch() -> None:
+    base = {"loaders": (loader(),), "settings": (setting("batch_size", 128, 32),)}
+    assert "config/ignored-value" in found(steps(MODEL, **base))
+    assert "config/ignored-value" not in found(steps(MODEL, backwards_per_update=4.0, **base))
+
+
+def test_pinning_is_no_advice_for_a_cpu() -> None:
+    measured = steps(MODEL, loaders=(loader(),), settings=(setting("pin_memory", True, False),))
+    assert found(measured) == {}
+    assert "config/ignored-value" in found(on_accelerator(measured))
+
+
+# -- the others -----------------------------------------------------------------------------------------------
+
+
+def test_a_flag_that_something_overrode() -> None:
+    settings = (setting("cudnn_benchmark", True, False), setting("compile", True, False, "--compile"))
+    items = [
+        i
+        for i in diagnose(evidence(on_accelerator(steps(MODEL, settings=settings))))
+        if i.id == "config/overridden-flag"
+    ]
+    assert len(items) == 2
+    on_cpu = [
+        i for i in diagnose(evidence(steps(MODEL, settings=settings))) if i.id == "config/overridden-flag"
+    ]
+    assert [item.data["setting"] for item in on_cpu] == ["compile"]
+    assert all(item.severity == "info" for item in items)
+
+
+def test_too_many_workers_need_evidence_of_taking_turns() -> None:
+    crowded = waiting(8, busy=0.99, on_cpu=0.25, wait=0.02)
+    assert "config/too-many-workers-for-cores" in found(
+        crowded, cores=2
+    ) or "input/too-many-workers" in found(crowded, cores=2)
+    sleeping = waiting(
+        8, busy=0.99, on_cpu=0.02, wait=0.02
+    )  # work that sleeps on a busy machine is no contention
+    assert not any("too-many-workers" in id for id in found(sleeping, cores=2))
+
+
+@pytest.mark.parametrize(("seen", "told"), [(1.0, True), (4.0, False), (2.5, False)])
+def test_accumulation_is_compared_with_updates(seen: float, told: bool) -> None:
+    measured = steps(
+        MODEL, backwards_per_update=seen, settings=(setting("accumulation", 4, 1 if seen == 1 else seen),)
+    )
+    assert ("config/accumulation-mismatch" in found(measured)) is told
+
+
+def test_no_loader_no_verdict() -> None:
+    assert found(steps(MODEL, settings=(setting("num_workers", 24, 2),))) == {}
+
+
+def test_the_train_loader_is_the_one_compared() -> None:
+    other = Place(file=TRAIN, line=99)
+    measured = steps(
+        MODEL,
+        loaders=(loader(workers=2), loader(role="evaluation", where=other)),
+        settings=(setting("num_workers", 4, 2),),
+    )
+    assert "train.py:30" in found(measured)["config/ignored-value"].message

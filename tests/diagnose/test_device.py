@@ -1,0 +1,321 @@
+"""The device family against runs whose truth is known. No accelerator is needed: its clock is data here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import TRAIN, evidence, line, loader, steps
+
+from hotloop.diagnose import diagnose
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import DeviceUse, ModuleCost, Setting, Steps
+
+MODEL = {"forward": 0.02, "backward": 0.03, "optimizer": 0.005}
+AMPERE = {"gpus": [{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": "8.0", "memory_bytes": 80e9}]}
+PASCAL = {"gpus": [{"name": "GeForce GTX 1080", "compute_capability": "6.1", "memory_bytes": 8e9}]}
+NET = {
+    "class": "Net",
+    "num_params": 25_000_000,
+    "num_trainable": 25_000_000,
+    "param_dtypes": {"float32": 100},
+}
+FLAGS = {
+    "threads": 8, "device_name": "NVIDIA A100", "matmul_allow_tf32": False, "cudnn_allow_tf32": True,
+    "float32_matmul_precision": "highest", "cudnn_benchmark": False, "cudnn_deterministic": False,
+    "deterministic_algorithms": False,
+}  # fmt: skip
+
+
+def on_device(
+    *,
+    busy: float = 0.97,
+    idle: dict[str, float] | None = None,
+    facts: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Steps:
+    """A run on an accelerator: device-bound unless told."""
+    return steps(
+        {"forward": 0.02, "backward": 0.03, "optimizer": 0.005},
+        device=DeviceUse(busy_ratio=busy, idle_s_by_phase=idle or {}),
+        facts={
+            "accelerator": True,
+            "torch": FLAGS,
+            "modules": [NET],
+            "optimizers": [{"class": "AdamW", "num_params": 160, "fused": None, "foreach": None}],
+            "autocast": {"device": "cuda", "dtype": "bfloat16", "share": 1.0},
+            **(facts or {}),
+        },
+        **fields,
+    )
+
+
+def found(measured: Steps, machine: dict[str, Any] | None = None, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(evidence(measured, machine=machine or AMPERE, **world))}
+
+
+OFF = {"autocast": {"device": "cuda", "dtype": None, "share": 0.0}}
+
+
+# -- healthy --------------------------------------------------------------------------------------------------
+
+
+def test_a_device_bound_run_in_half_precision_hears_nothing_above_info() -> None:
+    assert {item.severity for item in found(on_device()).values()} <= {"info"}
+
+
+def test_a_cpu_run_gets_no_advice_for_accelerators() -> None:
+    facts = {"torch": {**FLAGS, "device_name": None}, "modules": [{**NET, "has_conv": True}], **OFF}
+    measured = steps(MODEL, facts={**facts, "optimizers": [{"class": "AdamW", "num_params": 400}]})
+    assert found(measured, cores=8) == {}
+
+
+# -- precision ------------------------------------------------------------------------------------------------
+
+
+def test_amp_off_in_a_device_bound_run() -> None:
+    item = found(on_device(facts=OFF))["device/amp-off"]
+    assert "bfloat16" in item.advice
+    assert item.severity == "medium"
+    assert any("assumed" in text for text in item.evidence)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"busy": 0.4},  # the device is not what the run waits for
+        {
+            "facts": {**OFF, "modules": [{**NET, "num_params": 10_000, "num_trainable": 10_000}]}
+        },  # too small to gain
+        {"facts": {**OFF, "modules": [{**NET, "param_dtypes": {"bfloat16": 100}}]}},  # half precision already
+        {"facts": {"autocast": None}},  # nobody looked
+    ],
+)
+def test_when_amp_off_cannot_be_told_or_does_not_matter(changed: dict[str, Any]) -> None:
+    assert "device/amp-off" not in found(on_device(**changed))
+
+
+def test_half_precision_is_no_advice_without_tensor_cores() -> None:
+    items = found(on_device(facts=OFF), machine=PASCAL)
+    assert "device/amp-off" not in items
+    assert "device/tf32-off" not in items
+
+
+def test_amp_configured_and_never_entered() -> None:
+    amp = (Setting(name="amp", in_effect=False, configured=True, where="configs/a.yaml:3"),)
+    item = found(on_device(facts=OFF, settings=amp))["device/amp-not-in-effect"]
+    assert item.cost_s_per_step > 0
+    assert "device/amp-off" not in found(on_device(facts=OFF, settings=amp))
+    assert "device/amp-not-in-effect" not in found(on_device(settings=amp))  # entered
+
+
+def test_amp_configured_on_a_cpu_is_information() -> None:
+    amp = (Setting(name="amp", in_effect=False, configured=True),)
+    measured = steps(MODEL, facts=OFF, settings=amp)
+    assert found(measured)["device/amp-not-in-effect"].severity == "info"
+
+
+def test_amp_switched_off_on_the_command_line_is_meant() -> None:
+    amp = (Setting(name="amp", in_effect=False, configured=True),)
+    notes = [
+        {"source": "yaml", "meaning": "amp", "value": True},
+        {"source": "argparse", "meaning": "amp", "value": False, "given": True},
+    ]
+    measured = on_device(facts=OFF, settings=amp)
+    assert "device/amp-not-in-effect" not in found(measured, notes={"config": notes})
+
+
+def test_tf32_off_only_where_float32_products_are_the_work() -> None:
+    assert "device/tf32-off" in found(on_device(facts=OFF))
+    assert "device/tf32-off" not in found(on_device())  # under autocast nothing is left of them
+    assert "device/tf32-off" not in found(on_device(facts={**OFF, "modules": [{**NET, "has_conv": True}]}))
+    high = {**FLAGS, "float32_matmul_precision": "high", "matmul_allow_tf32": True}
+    assert "device/tf32-off" not in found(on_device(facts={**OFF, "torch": high}))
+
+
+# -- convolutions ---------------------------------------------------------------------------------------------
+
+CONV = {**NET, "has_conv": True, "conv_ndim": 2, "channels_last": False}
+
+
+def batches(*shapes: list[int]) -> dict[str, Any]:
+    return {"batch": [{"fields": [{"path": "x", "shape": shape}]} for shape in shapes]}
+
+
+def test_cudnn_benchmark_needs_one_shape() -> None:
+    measured = on_device(facts={"modules": [CONV]})
+    same = batches([32, 3, 64, 64], [32, 3, 64, 64], [7, 3, 64, 64])
+    assert "device/cudnn-benchmark-off" in found(measured, notes=same)
+    assert "device/cudnn-benchmark-off" not in found(
+        measured, notes=batches([32, 3, 64, 64], [32, 3, 80, 64])
+    )
+    assert "device/cudnn-benchmark-off" not in found(measured)  # no batch was noted
+
+
+def test_channels_last_is_for_half_precision_convolutions() -> None:
+    assert "device/channels-last-off" in found(on_device(facts={"modules": [CONV]}))
+    assert "device/channels-last-off" not in found(
+        on_device(facts={"modules": [{**CONV, "channels_last": True}]})
+    )
+    assert "device/channels-last-off" not in found(on_device(facts={"modules": [CONV], **OFF}))
+    assert "device/channels-last-off" not in found(on_device(facts={"modules": [{**CONV, "conv_ndim": 1}]}))
+
+
+def test_deterministic_algorithms_take_the_place_of_benchmarking() -> None:
+    measured = on_device(facts={"modules": [CONV], "torch": {**FLAGS, "deterministic_algorithms": True}})
+    items = found(measured, notes=batches([32, 3, 64, 64]))
+    assert "device/deterministic-on" in items
+    assert "device/cudnn-benchmark-off" not in items
+
+
+# -- compile --------------------------------------------------------------------------------------------------
+
+
+def compiled(at: list[int], each_s: float = 1.0, num_steps: int = 60, **fields: Any) -> Steps:
+    forward = np.full(num_steps, 0.02)
+    forward[at] += each_s
+    return steps(
+        {"forward": forward.tolist(), "backward": 0.03},
+        num_steps=num_steps,
+        compiles_at=tuple(at),
+        compile_s=each_s * len(at),
+        facts={"compile": {"frames": 3, "recompiles": len(at)}},
+        **fields,
+    )
+
+
+def test_recompiling_costs_the_excess_of_those_steps() -> None:
+    item = found(compiled([0, 1, 10, 20, 30, 40]))["device/recompiles"]
+    assert item.cost_s_per_step == pytest.approx(4.0 / 60)  # not the two of the warm-up
+    assert item.severity == "high"
+
+
+@pytest.mark.parametrize("at", [[0], [0, 1, 2], [0, 1, 30], []])
+def test_compiling_once_is_a_warm_up(at: list[int]) -> None:
+    assert "device/recompiles" not in found(compiled(at))
+
+
+def test_graph_breaks_carry_their_reasons() -> None:
+    facts = {"compile": {"frames": 3, "graph_breaks": {"Tensor.item": 2, "print": 1}}}
+    item = found(steps(MODEL, graph_breaks=3, facts=facts))["device/graph-breaks"]
+    assert item.severity == "info"
+    assert item.evidence[0] == "2 x Tensor.item"
+    bound = on_device(busy=0.4, idle={"forward": 2.0}, graph_breaks=3, facts=facts)
+    assert found(bound)["device/graph-breaks"].severity == "low"
+
+
+def test_compile_off_is_for_device_bound_models() -> None:
+    assert found(on_device())["device/compile-off"].severity == "info"
+    assert "device/compile-off" not in found(on_device(facts={"modules": [{**NET, "compiled": True}]}))
+    assert "device/compile-off" not in found(on_device(busy=0.3))
+
+
+# -- optimizer ------------------------------------------------------------------------------------------------
+
+
+def optimizing(share_of_step: float, *, foreach: bool | None, tensors: int = 300, **fields: Any) -> Steps:
+    rest = 1 - share_of_step
+    facts = {"optimizers": [{"class": "AdamW", "num_params": tensors, "foreach": foreach, "fused": None}]}
+    phases = {"forward": 0.05 * rest, "backward": 0.05 * rest, "optimizer": 0.1 * share_of_step}
+    return steps(phases, facts=facts, **fields)
+
+
+@pytest.mark.parametrize(
+    ("share_of_step", "foreach", "tensors", "told"),
+    [(0.4, False, 300, True), (0.4, None, 300, False), (0.05, False, 300, False), (0.4, False, 8, False)],
+)
+def test_a_looping_optimizer_on_a_cpu(
+    share_of_step: float, foreach: bool | None, tensors: int, told: bool
+) -> None:
+    assert (
+        "device/optimizer-not-fused" in found(optimizing(share_of_step, foreach=foreach, tensors=tensors))
+    ) is told
+
+
+def test_an_optimizer_that_lets_the_device_idle() -> None:
+    assert "device/optimizer-not-fused" in found(on_device(busy=0.6, idle={"optimizer": 1.5}))
+    assert "device/optimizer-not-fused" not in found(on_device(busy=0.97, idle={"optimizer": 0.05}))
+
+
+def test_a_home_made_optimizer_looping_over_parameters() -> None:
+    source = "class Own:\n    def step(self):\n        for p in self.params:\n            p.data.add_(p.grad, alpha=-0.1)\n"
+    hot = line(
+        4, 3.0, file=TRAIN, function="Own.step", phase="optimizer", nature="python", source="p.data.add_(...)"
+    )
+    measured = steps({"forward": 0.02, "backward": 0.02, "optimizer": 0.03}, lines=(hot,))
+    item = found(measured, sources={TRAIN: source})["device/optimizer-not-fused"]
+    assert item.where == hot.place
+    assert "_foreach_" in item.advice
+
+
+# -- modules, batch, memory -----------------------------------------------------------------------------------
+
+
+def module(name: str, forward: float, backward: float, depth: int = 1) -> ModuleCost:
+    return ModuleCost(name=name, cls="Block", forward_share=forward, backward_share=backward, depth=depth)
+
+
+def test_the_smallest_hot_module_is_named_as_information() -> None:
+    modules = (
+        module("", 1.0, 1.0, 0), module("encoder", 0.9, 0.9), module("encoder.attn", 0.6, 0.7, 2),
+        module("encoder.mlp", 0.2, 0.1, 2), module("head", 0.1, 0.1),
+    )  # fmt: skip
+    item = found(steps(MODEL, modules=modules))["device/hot-module"]
+    assert item.data["module"] == "encoder.attn"
+    assert item.data["share"] == pytest.approx(0.66)
+    assert item.severity == "info"
+    even = tuple(module(f"layer{i}", 0.1, 0.1) for i in range(10))
+    assert found(steps(MODEL, modules=even)) == {}
+
+
+def memory(peak: float) -> dict[str, Any]:
+    return {"memory": [{"device_peak": peak}]}
+
+
+def test_a_small_batch_leaves_device_and_memory_idle() -> None:
+    measured = on_device(busy=0.4, idle={"forward": 2.0}, loaders=(loader(),))
+    items = found(measured, notes=memory(4e9))
+    assert items["device/batch-too-small"].data["effect"] == "semantic"
+    assert items["host/launch-bound"].cost_s_per_step > items["device/batch-too-small"].cost_s_per_step == 0
+    assert "device/batch-too-small" not in found(measured, notes=memory(60e9))
+    assert "device/batch-too-small" not in found(measured)  # memory unknown
+
+
+def test_checkpointing_with_free_memory() -> None:
+    measured = on_device(facts={"modules": [{**NET, "checkpointing": True}]})
+    assert "device/recompute-checkpointing" in found(measured, notes=memory(20e9))
+    assert "device/recompute-checkpointing" not in found(measured, notes=memory(60e9))
+    assert "device/recompute-checkpointing" not in found(on_device(), notes=memory(20e9))
+
+
+def test_a_busy_device_that_draws_little_power() -> None:
+    low = {"gpu0_util_ratio": [0.98] * 8, "gpu0_power_w": [90.0] * 8, "gpu0_power_limit_w": [400.0] * 8}
+    assert found(on_device(), system=low)["device/low-intensity"].severity == "info"
+    assert "device/low-intensity" not in found(on_device(), system={**low, "gpu0_power_w": [350.0] * 8})
+    assert "device/low-intensity" not in found(on_device())
+
+
+ATTENTION = """\
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        scores = q @ k.transpose(-2, -1)
+        return scores.softmax(-1) @ v
+"""
+
+
+def test_written_out_attention_is_pointed_at() -> None:
+    hot = line(3, 2.0, file=TRAIN, function="Attention.forward", phase="forward", source="scores = ...")
+    measured = steps(MODEL, lines=(hot,))
+    item = found(measured, sources={TRAIN: ATTENTION})["device/attention-not-fused"]
+    assert item.severity == "info"
+    fused = ATTENTION.replace("scores.softmax(-1) @ v", "F.scaled_dot_product_attention(q, k, v)")
+    assert found(measured, sources={TRAIN: fused}) == {}
+    brief = replace(measured, lines=(replace(hot, seconds=0.1),))
+    assert found(brief, sources={TRAIN: ATTENTION}) == {}
+
+
+def test_places_are_the_training_loops_where_no_line_is_known() -> None:
+    loop = Place(file=TRAIN, line=5, function="main")
+    assert found(on_device(facts=OFF, source_loop=loop))["device/amp-off"].where == loop

@@ -1,0 +1,166 @@
+"""The distributed family: ranks side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from synthetic import TRAIN, evidence, loader, steps
+
+from hotloop.diagnose import diagnose
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import SiteCost, Steps
+
+EVEN = {"data_wait": 0.001, "forward": 0.02, "backward": 0.04, "optimizer": 0.005}
+
+
+def job(*ranks: Steps, world_size: int | None = None) -> Evidence:
+    """Ranks of one job; the first is the one spoken about."""
+    single = [evidence(run) for run in ranks]
+    notes = {"process": [{"world_size": len(ranks) if world_size is None else world_size}]}
+    processes = tuple(
+        replace(e.recording.ranks[0], notes={**e.recording.ranks[0].notes, **notes}) for e in single
+    )
+    return replace(single[0], ranks=ranks, recording=replace(single[0].recording, ranks=processes))
+
+
+def rank(number: int, phases: dict[str, float] | None = None, **fields: Any) -> Steps:
+    return steps({**EVEN, **(phases or {})}, rank=number, pid=100 + number, **fields)
+
+
+def found(*ranks: Steps, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(job(*ranks, **world))}
+
+
+def sharded(**settings: Any) -> tuple[Any, ...]:
+    return (loader(settings={"sampler": "DistributedSampler", **settings}),)
+
+
+def test_even_ranks_hear_nothing() -> None:
+    assert found(rank(0, loaders=sharded()), rank(1, loaders=sharded())) == {}
+
+
+# -- straggler and input --------------------------------------------------------------------------------------
+
+
+def test_the_slow_rank_is_named_while_the_others_wait() -> None:
+    slow = rank(1, {"forward": 0.07, "backward": 0.02})
+    fast = rank(0, {"forward": 0.02, "backward": 0.07})
+    item = found(fast, slow)["distributed/straggler"]
+    assert item.rank == 1
+    assert item.cost_s_per_step == pytest.approx(0.05)
+    assert item.data["phase"] == "forward"
+
+
+def test_more_work_that_nobody_waits_for_costs_nothing() -> None:
+    assert "distributed/straggler" not in found(rank(0), rank(1, {"logging": 0.02}))
+
+
+def test_small_differences_are_noise() -> None:
+    assert (
+        found(rank(0, {"forward": 0.022, "backward": 0.041}), rank(1, {"forward": 0.024, "backward": 0.039}))
+        == {}
+    )
+
+
+def test_a_rank_that_waits_for_its_data_is_an_input_matter() -> None:
+    slow = rank(1, {"data_wait": 0.05, "backward": 0.02}, loaders=sharded())
+    fast = rank(0, {"backward": 0.07}, loaders=sharded())
+    items = found(fast, slow)
+    assert "distributed/straggler" not in items
+    assert items["distributed/unbalanced-input"].rank == 1
+    assert items["distributed/unbalanced-input"].cost_s_per_step == pytest.approx(0.049)
+
+
+@pytest.mark.parametrize(("other", "told"), [(100.0, False), (101.0, False), (80.0, True)])
+def test_epochs_of_different_length(other: float, told: bool) -> None:
+    def use(batches: float) -> tuple[Any, ...]:
+        return (replace(sharded()[0], num_iterators=3, batches_per_epoch=batches),)
+
+    items = found(rank(0, loaders=use(100.0)), rank(1, loaders=use(other)))
+    assert ("distributed/unbalanced-input" in items) is told
+
+
+# -- duplicated samples ---------------------------------------------------------------------------------------
+
+
+def test_every_rank_reading_everything_is_told() -> None:
+    use = (loader(settings={"sampler": "RandomSampler"}),)
+    item = found(rank(0, loaders=use), rank(1, loaders=use))["distributed/duplicated-samples"]
+    assert item.severity == "medium"
+    assert item.cost_s_per_step == 0
+    assert "2 ranks" in item.message and "3200" in item.message
+    assert item.where == Place(file=TRAIN, line=30, function="main")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sampler": "DistributedSampler"},
+        {"sampler": "MySampler"},
+        {"sampler": None, "iterable": True},
+        {"sampler": "RandomSampler", "batch_sampler": "ShardedBatches"},
+    ],
+)
+def test_samplers_that_may_shard_are_not_judged(settings: dict[str, Any]) -> None:
+    use = (loader(settings=settings),)
+    assert "distributed/duplicated-samples" not in found(rank(0, loaders=use), rank(1, loaders=use))
+
+
+def test_shards_of_a_dataset_have_different_lengths_or_are_subsets() -> None:
+    plain = {"sampler": "RandomSampler"}
+    first, second = loader(settings=plain), loader(settings=plain, dataset={"class": "Windows", "len": 3100})
+    assert "distributed/duplicated-samples" not in found(
+        rank(0, loaders=(first,)), rank(1, loaders=(second,))
+    )
+    subset = loader(settings=plain, dataset={"class": "Subset", "len": 3200})
+    assert "distributed/duplicated-samples" not in found(
+        rank(0, loaders=(subset,)), rank(1, loaders=(subset,))
+    )
+
+
+def test_two_trainings_side_by_side_are_no_job() -> None:
+    use = (loader(settings={"sampler": "RandomSampler"}),)
+    assert "distributed/duplicated-samples" not in found(
+        rank(0, loaders=use), rank(1, loaders=use), world_size=1
+    )
+
+
+# -- collectives ----------------------------------------------------------------------------------------------
+
+
+def reducing(number: int, seconds: float, **fields: Any) -> Steps:
+    site = SiteCost(
+        place=Place(file=TRAIN, line=44, function="main"), operation="all_reduce", count=300, seconds=seconds * 100,
+        num_bytes=1200, **fields,
+    )  # fmt: skip
+    return rank(number, {"collective": seconds}, sites={"collective": (site,)})
+
+
+def test_collectives_in_the_step_are_named_with_their_line() -> None:
+    item = found(reducing(0, 0.03), reducing(1, 0.03))["distributed/slow-collective"]
+    assert item.where is not None and item.where.line == 44
+    assert item.cost_s_per_step == pytest.approx(0.03)
+    assert any("3 per step" in text for text in item.evidence)
+    assert "distributed/slow-collective" not in found(reducing(0, 0.001), reducing(1, 0.001))
+
+
+def test_waiting_for_a_straggler_is_not_a_slow_collective() -> None:
+    slow = rank(1, {"forward": 0.06, "collective": 0.0})
+    items = found(reducing(0, 0.04), slow)
+    assert "distributed/slow-collective" not in items
+    assert items["distributed/straggler"].rank == 1
+
+
+def test_collectives_of_an_evaluation_are_not_the_steps() -> None:
+    assert "distributed/slow-collective" not in found(
+        reducing(0, 0.03, in_step=False), reducing(1, 0.03, in_step=False)
+    )
+
+
+def test_communication_that_backward_does_not_hide() -> None:
+    items = found(rank(0, collective_in_backward_s=0.02), rank(1, collective_in_backward_s=0.02))
+    assert items["distributed/unoverlapped-collective"].cost_s_per_step == pytest.approx(0.02)
+    assert found(rank(0, collective_in_backward_s=0.001), rank(1)) == {}

@@ -1,0 +1,339 @@
+"""The host family against runs whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
+
+from hotloop.diagnose import diagnose
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import DeviceUse, LineCost, SiteCost, Steps
+
+SOURCE = """\
+def decode(out):
+    boxes = []
+    for row in out:
+        for value in row:
+            boxes.append(float(value))
+    return boxes
+
+
+def draw(shape, centers):
+    heat = torch.zeros(shape)
+    for y in range(shape[0]):
+        for x in range(shape[1]):
+            heat[y, x] = 1.0
+    return heat
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        for i in range(x.shape[0]):
+            x[i] = x[i] / x[i].sum()
+        return x
+
+
+def main():
+    for batch in loader:
+        out = net(batch)
+        target = make_targets(batch)
+        loss = (out - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        scores = decode(out)
+        for p, q in zip(ema.parameters(), net.parameters()):
+            p.mul_(0.99).add_(q, alpha=0.01)
+
+
+def make_targets(batch):
+    for y in range(64):
+        batch[y] = y
+    return batch
+
+
+def jitter(batch):
+    return batch + torch.randn(3)
+"""
+SOURCES = {TRAIN: SOURCE}
+MODEL = {"forward": 0.02, "backward": 0.03, "optimizer": 0.005}
+
+
+def at_line(text: str) -> int:
+    return next(i for i, source in enumerate(SOURCE.splitlines(), 1) if text in source)
+
+
+def hot(text: str, seconds: float, function: str, **fields: Any) -> LineCost:
+    """A sampled line of SOURCE, reached from ``statement`` (a text of SOURCE too)."""
+    statement = fields.pop("statement", None)
+    if statement is not None:
+        fields["statement"] = Place(file=TRAIN, line=at_line(statement), function="main")
+    return line(
+        at_line(text),
+        seconds,
+        file=TRAIN,
+        function=function,
+        source=text,
+        **{"phase": "other", "nature": "python", **fields},
+    )
+
+
+def run(lines: list[LineCost], phases: dict[str, float] | None = None, **fields: Any) -> Steps:
+    return steps(
+        {**MODEL, **(phases or {})},
+        lines=tuple(lines),
+        source_loop=Place(file=TRAIN, line=at_line("for batch in loader"), function="main"),
+        **fields,
+    )
+
+
+def found(measured: Steps, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(evidence(measured, sources=SOURCES, **world))}
+
+
+# -- python-in-step -------------------------------------------------------------------------------------------
+
+
+def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
+    lines = [
+        hot("boxes.append(float(value))", 1.6, "decode", statement="scores = decode(out)"),
+        hot("for value in row:", 0.4, "decode", statement="scores = decode(out)"),
+    ]
+    item = found(run(lines, {"other": 0.02}))["host/python-in-step"]
+    assert item.where == lines[0].place
+    assert item.cost_s_per_step == pytest.approx(0.02)
+    assert item.severity == "medium"
+    assert item.cost_ci95 is not None and item.cost_ci95[0] < 0.02 < item.cost_ci95[1]
+
+
+def test_a_few_samples_are_no_verdict() -> None:
+    lines = [hot("boxes.append(float(value))", 2.0, "decode", samples=5)]
+    assert "host/python-in-step" not in found(run(lines, {"other": 0.02}))
+
+
+def test_a_small_share_is_no_cause() -> None:
+    lines = [hot("boxes.append(float(value))", 0.1, "decode")]
+    assert "host/python-in-step" not in found(run(lines, {"other": 0.001}))
+
+
+def test_two_causes_are_two_findings_costliest_first() -> None:
+    lines = [
+        hot("boxes.append(float(value))", 1.0, "decode", statement="scores = decode(out)"),
+        hot("p.mul_(0.99)", 2.0, "main", statement="p.mul_(0.99)"),
+    ]
+    items = diagnose(evidence(run(lines, {"other": 0.03}), sources=SOURCES))
+    assert [item.where.line for item in items if item.where] == [
+        at_line("p.mul_(0.99)"),
+        at_line("boxes.append"),
+    ]
+
+
+def test_an_average_updated_parameter_by_parameter_is_told_of_foreach() -> None:
+    item = found(run([hot("p.mul_(0.99)", 2.0, "main")], {"other": 0.02}))["host/python-in-step"]
+    assert "_foreach_" in item.advice
+
+
+def test_a_pixel_loop_inside_forward_is_python_in_step() -> None:
+    lines = [hot("heat[y, x] = 1.0", 3.0, "draw", phase="forward")]
+    item = found(run(lines, {"forward": 0.05}))["host/python-in-step"]
+    assert item.where == lines[0].place
+
+
+@pytest.mark.parametrize(
+    ("text", "nature"),
+    [
+        (
+            "x = layer(x)",
+            "python",
+        ),  # the structure of the model: tiny layers dispatch slowly, and that is compute
+        ("heat[y, x] = 1.0", "native"),  # long calls are compute, in a loop or not
+        ("out = net(batch)", "python"),  # in the training loop, not in a loop of its own
+    ],
+)
+def test_a_models_own_structure_is_not_python_in_step(text: str, nature: str) -> None:
+    function = {"x": "Net.forward", "h": "draw", "o": "main"}[text[0]]
+    lines = [hot(text, 3.0, function, phase="forward", nature=nature)]
+    assert "host/python-in-step" not in found(run(lines, {"forward": 0.05}))
+
+
+def test_a_sample_loop_in_forward_is_seen_beside_a_layer_loop() -> None:
+    lines = [
+        hot("x = layer(x)", 2.0, "Net.forward", phase="forward"),
+        hot("x[i] = x[i] / x[i].sum()", 2.0, "Net.forward", phase="forward"),
+    ]
+    item = found(run(lines, {"forward": 0.05}))["host/python-in-step"]
+    assert item.where == lines[1].place
+    assert item.cost_s_per_step == pytest.approx(0.02)
+
+
+def test_python_hidden_behind_the_device_costs_nothing() -> None:
+    lines = [hot("boxes.append(float(value))", 2.0, "decode")]
+    hidden = on_accelerator(
+        run(lines, {"other": 0.02}), device=DeviceUse(busy_ratio=0.98, idle_s_by_phase={"other": 0.02})
+    )
+    exposed = on_accelerator(
+        run(lines, {"other": 0.02}), device=DeviceUse(busy_ratio=0.5, idle_s_by_phase={"other": 1.9})
+    )
+    assert "host/python-in-step" not in found(hidden)
+    assert found(exposed)["host/python-in-step"].cost_s_per_step == pytest.approx(0.019)
+
+
+def test_waiting_in_the_step_is_told_as_waiting() -> None:
+    lines = [hot("scores = decode(out)", 2.0, "main", nature="waiting", on_cpu_ratio=0.01)]
+    item = found(run(lines, {"other": 0.02}))["host/python-in-step"]
+    assert "waiting" in item.advice
+
+
+# -- recomputed-targets ---------------------------------------------------------------------------------------
+
+
+def test_targets_made_in_the_step_are_their_own_finding() -> None:
+    lines = [hot("batch[y] = y", 2.0, "make_targets", role="targets", statement="target = make_targets")]
+    items = found(run(lines, {"other": 0.02}))
+    assert set(items) == {"host/recomputed-targets"}
+    item = items["host/recomputed-targets"]
+    assert item.where == lines[0].place
+    assert item.cost_s_per_step == pytest.approx(0.02)
+    assert "once" in item.advice
+
+
+def test_random_work_on_the_batch_is_sent_to_the_workers_not_stored() -> None:
+    lines = [hot("return batch + torch.randn(3)", 2.0, "jitter", role="targets")]
+    item = found(run(lines, {"other": 0.02}))["host/recomputed-targets"]
+    assert "workers" in item.advice
+    assert "once" not in item.advice
+
+
+# -- sync-in-step ---------------------------------------------------------------------------------------------
+
+
+def sync(number: int, seconds: float, count: int = 100, **fields: Any) -> SiteCost:
+    return SiteCost(
+        place=Place(file=TRAIN, line=number, function="main"),
+        operation="item",
+        count=count,
+        seconds=seconds,
+        **fields,
+    )
+
+
+def device(busy: float, **idle: float) -> DeviceUse:
+    return DeviceUse(busy_ratio=busy, idle_s_by_phase=idle)
+
+
+def test_a_sync_costs_what_the_device_then_idles() -> None:
+    sites = {"sync": (sync(31, 2.0), sync(32, 0.5))}
+    measured = on_accelerator(
+        run([], {"sync": 0.025}, sites=sites), device=device(0.8, forward=0.6, other=0.4, data_wait=2.0)
+    )
+    item = found(measured)["host/sync-in-step"]
+    assert item.where is not None and item.where.line == 31
+    assert item.cost_s_per_step == pytest.approx(
+        0.010
+    )  # the idle second outside data waits, not 2.5 s of waiting
+    assert any("train.py:32" in text for text in item.evidence)
+
+
+def test_waiting_for_a_device_that_never_idles_costs_nothing() -> None:
+    measured = on_accelerator(
+        run([], {"sync": 0.025}, sites={"sync": (sync(31, 2.5),)}), device=device(0.995, forward=0.01)
+    )
+    assert "host/sync-in-step" not in found(measured)
+
+
+def test_no_sync_finding_on_a_cpu_or_without_knowing_the_device() -> None:
+    measured = run([], {"sync": 0.025}, sites={"sync": (sync(31, 2.5),)})
+    assert "host/sync-in-step" not in found(measured)
+    assert "host/sync-in-step" not in found(on_accelerator(measured))
+    assert "host/sync-in-step" in found(on_accelerator(measured), system={"gpu0_util_ratio": [0.5] * 6})
+
+
+def test_evaluations_syncs_are_not_the_steps() -> None:
+    sites = {"sync": (sync(31, 2.5, in_step=False),)}
+    measured = on_accelerator(run([], {"sync": 0.025}, sites=sites), device=device(0.5, forward=2.0))
+    assert "host/sync-in-step" not in found(measured)
+
+
+# -- launch-bound, threads, gc, viewer --------------------------------------------------------------------------
+
+
+def test_idle_while_launching_is_launch_bound() -> None:
+    measured = on_accelerator(run([]), device=device(0.3, forward=1.5, backward=1.5, optimizer=0.4))
+    item = found(measured)["host/launch-bound"]
+    assert item.cost_s_per_step == pytest.approx(0.034)
+    assert "host/launch-bound" not in found(
+        on_accelerator(run([]), device=device(0.95, forward=0.1, backward=0.1))
+    )
+    assert "host/launch-bound" not in found(run([]))
+
+
+def test_kernel_times_correct_the_upper_bound() -> None:
+    profiled = DeviceUse(busy_ratio=0.6, idle_s_by_phase={"forward": 2.0}, launch_bound_ratio=0.15)
+    item = found(on_accelerator(run([]), device=profiled))["host/launch-bound"]
+    assert item.cost_s_per_step == pytest.approx(0.15 * 0.055)
+
+
+def computing(threads: int, on_cpu: float) -> Steps:
+    lines = [hot("out = net(batch)", 4.0, "main", phase="forward", nature="native", on_cpu_ratio=on_cpu)]
+    return run(lines, facts={"torch": {"threads": threads}})
+
+
+def test_more_threads_than_cores_cost_the_time_off_the_cpu() -> None:
+    item = found(computing(16, 0.5), cores=2)["host/thread-oversubscription"]
+    assert item.cost_s_per_step == pytest.approx(0.5 * 0.055, rel=0.01)
+    assert "OMP_NUM_THREADS=2" in item.advice
+
+
+def test_as_many_threads_as_cores_are_right() -> None:
+    assert "host/thread-oversubscription" not in found(computing(2, 0.5), cores=2)
+    assert "host/thread-oversubscription" not in found(computing(1, 0.5), cores=0.5)
+
+
+def test_threads_that_do_not_hold_each_other_up_are_no_more_than_info() -> None:
+    item = found(computing(4, 1.0), cores=2)["host/thread-oversubscription"]
+    assert item.severity == "info"
+
+
+def test_garbage_collection_counts_from_three_percent() -> None:
+    assert "host/gc-pauses" not in found(run([], gc_s=0.10, gc_count=20))
+    item = found(run([], gc_s=0.60, gc_count=20))["host/gc-pauses"]
+    assert item.cost_s_per_step == pytest.approx(0.006)
+    assert item.severity == "medium"
+
+
+def test_a_viewer_costs_its_polling_and_its_rendering() -> None:
+    place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
+    lines = [
+        hot("boxes.append(float(value))", 1.5, "decode", role="viewer", statement="scores = decode(out)"),
+        hot("for value in row:", 0.5, "decode", statement="scores = decode(out)"),
+    ]
+    sites = {"socket": (SiteCost(place=place, operation="accept", count=100, seconds=0.01),)}
+    items = found(run(lines, {"other": 0.02}, sites=sites))
+    assert items["host/viewer-in-loop"].cost_s_per_step == pytest.approx(0.02)
+    assert items["host/viewer-in-loop"].where == place
+
+
+def test_one_statement_is_not_charged_twice() -> None:
+    place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
+    lines = [hot("for value in row:", 2.0, "decode", statement="scores = decode(out)")]
+    sites = {"socket": (SiteCost(place=place, operation="accept", count=100, seconds=0.01),)}
+    items = diagnose(evidence(run(lines, {"other": 0.02}, sites=sites), sources=SOURCES))
+    assert sum(item.cost_s_per_step for item in items) <= 0.0201
+
+
+def test_polling_that_costs_nothing_is_not_mentioned() -> None:
+    sites = {"socket": (SiteCost(place=None, operation="accept", count=100, seconds=0.001),)}
+    assert found(run([], sites=sites)) == {}
+
+
+def test_an_ordinary_run_hears_nothing_of_the_host() -> None:
+    lines = [
+        hot("out = net(batch)", 2.0, "main", phase="forward", nature="native"),
+        hot("loss.backward()", 3.0, "main", phase="backward", nature="native"),
+        hot("scores = decode(out)", 0.05, "main"),
+    ]
+    assert found(replace(run(lines, {"other": 0.0005}), loaders=(loader(),))) == {}
