@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import crafted
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hotloop.errors import RecordingError
+from hotloop.record import rows as r
+from hotloop.record.read import open_recording
+from hotloop.record.recording import Recording
+from hotloop.record.store import Store
+
+TESTS = Path(__file__).parent
+
+
+def finished(folder: Path, steps: int = 5) -> Path:
+    store = Store(folder)
+    store.begin(["python", "train.py"], {"cores": 2})
+    crafted.write(store.raw_dir, crafted.gone_pid(), steps=steps)
+    store.finish(crafted.Ended())
+    return folder
+
+
+def killed(folder: Path, *, take_in: bool = True, steps: int = 5) -> tuple[Path, int]:
+    """A run whose launcher was killed: part of it in SQLite with its journal, the rest in raw files."""
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(TESTS)!r})
+from pathlib import Path
+import crafted
+from hotloop.record import rows as r
+from hotloop.record.store import Store
+store = Store(Path({str(folder)!r}))
+store.begin(["python", "train.py"], {{"cores": 2}})
+writer = crafted.write(store.raw_dir, os.getpid(), steps=600 if {take_in} else 0, close=False)
+if {take_in}:
+    store.take_in()
+for step in range({steps}):
+    writer.row(r.SAVE, (1 << 40) + step, 5)
+writer.note("exit", reason="exit")
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.returncode == -signal.SIGKILL
+    return folder, 600 * len(crafted.STEP) * take_in + steps
+
+
+def rows_of(recording: Recording) -> int:
+    return sum(len(rank.rows) for rank in recording.ranks)
+
+
+def test_a_finished_run_says_what_was_run_and_how_it_ended(tmp_path: Path) -> None:
+    recording = open_recording(finished(tmp_path))
+    assert recording.command == ("python", "train.py")
+    assert (recording.exit_code, recording.complete) == (0, True)
+    assert recording.wall_s == pytest.approx(5.0, abs=1e-5)
+    assert recording.machine == {"cores": 2}
+    (rank,) = recording.ranks
+    assert rank.first("process")["pid"] == rank.pid
+    assert np.all(np.diff(rank.rows["start"].astype(np.int64)) >= 0)
+
+
+def test_an_outer_row_comes_before_the_rows_inside_it(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    crafted.write(raw, 5, steps=0, rows=[(r.BACKWARD, 100, 10), (r.OPTIMIZER, 100, 50), (r.FETCH, 50, 10)])
+    (rank,) = open_recording(tmp_path).ranks
+    assert rank.rows["kind"].tolist() == [r.FETCH, r.OPTIMIZER, r.BACKWARD]
+
+
+def test_one_file_opens_alone(tmp_path: Path) -> None:
+    finished(tmp_path / "run")
+    alone = shutil.copy(tmp_path / "run" / "rank-0.sqlite", tmp_path / "sent.sqlite")
+    assert rows_of(open_recording(Path(alone))) == 20
+    assert rows_of(open_recording(tmp_path / "run" / "rank-0.sqlite")) == 20
+
+
+def test_a_command_that_never_reached_torch_is_a_recording_without_ranks(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["true"], {})
+    store.finish(crafted.Ended())
+    recording = open_recording(tmp_path)
+    assert recording.ranks == ()
+    assert recording.exit_code == 0
+
+
+@pytest.mark.parametrize("take_in", [False, True])
+def test_what_a_killed_launcher_left_is_taken_in_once(tmp_path: Path, take_in: bool) -> None:
+    folder, num_rows = killed(tmp_path / "run", take_in=take_in)
+    for _ in range(2):
+        recording = open_recording(folder)
+        assert rows_of(recording) == num_rows
+        assert (recording.complete, recording.exit_code) == (False, None)
+        assert recording.ranks[0].last("exit")["reason"] == "exit"
+    assert sorted(path.name for path in folder.iterdir()) == ["rank-0.sqlite", "run.json"]
+
+
+@pytest.mark.parametrize("take_in", [False, True])
+def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(tmp_path: Path, take_in: bool) -> None:
+    folder, num_rows = killed(tmp_path / "run", take_in=take_in)
+    before = sorted(path.relative_to(folder) for path in folder.rglob("*"))
+    code = (
+        "import sys; from hotloop.record.read import open_recording as o;"
+        f"print(sum(len(k.rows) for k in o({str(folder)!r}).ranks))"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    command = [sys.executable, "-c", code]
+    if os.geteuid() == 0:
+        # root may write anywhere, so the folder is made read-only by a mount in a namespace of its own
+        script = f"mount --bind '{folder}' '{folder}' && mount -o remount,bind,ro '{folder}' && exec \"$@\""
+        command = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+            pytest.skip("no mount namespaces here")
+    else:
+        for entry in (folder, folder / "raw"):
+            entry.chmod(0o555)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout.strip() == str(num_rows), done.stderr
+    assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == before
+
+
+def test_a_recording_of_another_machine_is_read_without_touching_its_raw_files(tmp_path: Path) -> None:
+    folder, num_rows = killed(tmp_path / "run", take_in=False)
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "system_id": "elsewhere"}))
+    assert rows_of(open_recording(folder)) == num_rows
+    assert list((folder / "raw").glob("*.rows"))
+
+
+def test_a_run_that_goes_on_is_read_without_disturbing_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {})
+    writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=600, close=False)
+    store.take_in()
+    for _ in range(3):
+        writer.row(r.SAVE, 1 << 40, 5)
+    assert rows_of(open_recording(tmp_path)) == 2403
+    writer.close()
+    store.take_in()
+    store.finish(crafted.Ended(pid=crafted.own_pid()))
+    assert rows_of(open_recording(tmp_path)) == 2403
+
+
+@pytest.fixture(scope="module")
+def cut_material(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    raw = tmp_path_factory.mktemp("material")
+    crafted.write(raw, 5, steps=4, notes=[{"kind": "memory", "host_rss": n} for n in range(3)])
+    return (raw / "5-1000.rows").read_bytes(), (raw / "5-1000.notes").read_bytes()
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_raw_files_cut_at_any_byte_open(
+    tmp_path: Path, cut_material: tuple[bytes, bytes], data: st.DataObject
+) -> None:
+    rows, notes = cut_material
+    rows_cut = data.draw(st.integers(0, len(rows)))
+    notes_cut = data.draw(st.integers(0, len(notes)))
+    raw = tmp_path / "raw"
+    raw.mkdir(exist_ok=True)
+    (raw / "5-1000.rows").write_bytes(rows[:rows_cut])
+    (raw / "5-1000.notes").write_bytes(notes[:notes_cut])
+    recording = open_recording(tmp_path)
+    assert rows_of(recording) == rows_cut // r.ROW.size
+    kept = sum(len(found) for found in recording.ranks[0].notes.values())
+    assert kept == notes[:notes_cut].count(b"\n")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.floats(0, 1))
+def test_a_file_cut_at_any_byte_opens_or_is_named(tmp_path: Path, cut: float) -> None:
+    whole = tmp_path / "whole"
+    if not whole.exists():
+        finished(whole, steps=3000)
+    data = (whole / "rank-0.sqlite").read_bytes()
+    cut_file = tmp_path / "cut.sqlite"
+    cut_file.write_bytes(data[: int(cut * len(data))])
+    try:
+        recording = open_recording(cut_file)
+    except RecordingError as error:
+        assert "cut.sqlite" in error.message
+        assert error.hint
+    else:
+        assert rows_of(recording) <= 12_000
+
+
+def test_empty_foreign_and_missing_folders_are_named_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "train.py").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.sqlite").write_text("no database " * 100)
+    for name in ("foreign", "empty", "missing", "text.sqlite"):
+        with pytest.raises(RecordingError, match=name) as caught:
+            open_recording(tmp_path / name)
+        assert caught.value.hint
+
+
+def test_a_newer_recording_says_upgrade(tmp_path: Path) -> None:
+    finished(tmp_path)
+    run = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**run, "schema": 99}))
+    with pytest.raises(RecordingError, match="newer") as caught:
+        open_recording(tmp_path)
+    assert "upgrade" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "", '{"schema": "x"}'])
+def test_a_damaged_run_file_is_named(tmp_path: Path, text: str) -> None:
+    finished(tmp_path)
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(RecordingError, match=r"run\.json"):
+        open_recording(tmp_path)
+
+
+def test_damaged_system_samples_are_a_warning_and_the_steps_remain(tmp_path: Path) -> None:
+    finished(tmp_path)
+    (tmp_path / "system.sqlite").write_bytes(b"junk" * 1000)
+    recording = open_recording(tmp_path)
+    assert rows_of(recording) == 20
+    assert any("system.sqlite" in warning for warning in recording.warnings)
