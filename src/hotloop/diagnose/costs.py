@@ -112,15 +112,15 @@ def feed(evidence: Evidence) -> Feed | None:
         return None
     excess = first_excess(loader, make) / steps.num_steps
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
-    on_cpu = 1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio
+    make_cpu = make * batches * (1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio)
     return Feed(
         loader=loader,
         busy_s=busy,
         wait_s=max(0.0, steps.per_step("data_wait") - excess),
         first_excess_s=excess,
         make_s=make * batches,
-        make_cpu_s=make * batches * on_cpu,
-        step_cpu_s=step_cpu_s(evidence, busy),
+        make_cpu_s=make_cpu,
+        step_cpu_s=step_cpu_s(evidence, busy, make_cpu if workers == 0 else 0.0),
         deliver_s=deliver_s(loader) * batches,
         cores=evidence.cores,
         workers=workers,
@@ -196,16 +196,38 @@ def _steady_wait(loader: LoaderUse) -> float:
     return float(np.median(loader.wait_s)) if len(loader.wait_s) else 0.0
 
 
-def step_cpu_s(evidence: Evidence, busy_s: float) -> float:
-    """CPU seconds of the training process per step, without making batches.
+def step_cpu_s(evidence: Evidence, busy_s: float, make_cpu_s: float = 0.0) -> float:
+    """CPU seconds of the training process per step, without making batches (``make_cpu_s`` of them in it).
 
-    On an accelerator the host is taken to compute all the time. On a CPU torch's threads are taken to be busy in
-    forward, backward and optimizer; where the launcher's samples show that less was used, that is taken.
+    Measured by the launcher's samples where there are enough. Otherwise the host is taken to compute all the time,
+    and on a CPU torch's threads with it in forward, backward and optimizer.
     """
     steps = evidence.steps
+    measured = process_cores(evidence, steps.pid)
+    if measured is not None:
+        return max(0.0, measured * steps.step_s - make_cpu_s)
     if evidence.on_accelerator:
         return busy_s
     torch = steps.facts.get("torch") or {}
     threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
     threaded = sum(steps.per_step(phase) for phase in THREADED_PHASES)
     return busy_s + (max(1.0, threads) - 1.0) * threaded
+
+
+def process_cores(evidence: Evidence, pid: int) -> float | None:
+    """Cores a process kept busy over the training span, None with fewer than four samples in it."""
+    columns = evidence.recording.process_system.get(pid, {})
+    seconds, used = columns.get("t_s"), columns.get("cpu_ratio")
+    if seconds is None or used is None:
+        return None
+    start, end = span_since_command(evidence)
+    inside = used[(seconds > start + 0.5) & (seconds <= end) & np.isfinite(used)]
+    return float(inside.mean()) if len(inside) >= 4 else None
+
+
+def span_since_command(evidence: Evidence) -> tuple[float, float]:
+    """The training span in seconds since the command started, as the launcher's samples count."""
+    steps, recording = evidence.steps, evidence.recording
+    process = next((one for one in recording.ranks if one.pid == steps.pid), None)
+    offset = (process.start_ns - recording.start_ns) / 1e9 if process is not None else 0.0
+    return steps.span[0] + offset, steps.span[1] + offset

@@ -52,7 +52,7 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     """What one maker beside the step would save: the shorter of the two, as far as the cores allow."""
     steps = evidence.steps
     busy = sum(steps.per_step(phase) for phase in costs.BUSY_PHASES)
-    cores_full = (wait_s * on_cpu + costs.step_cpu_s(evidence, busy)) / max(1.0, evidence.cores)
+    cores_full = (wait_s * on_cpu + costs.step_cpu_s(evidence, busy, wait_s * on_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
 
 

@@ -120,3 +120,25 @@ class Limits:
     warmup_s: float = 1.0
     #: In a run longer than this nothing fades any more.
     long_run_s: float = 60.0
+    # -- memory ----------------------------------------------------------------------------------------------
+    #: Growth over the second half of the span that is worth a word; allocators move by less.
+    growth_bytes: float = 64 * 2**20
+    #: A worker's own growth worth a word: its first batches already take some tens of MiB.
+    worker_growth_bytes: float = 128 * 2**20
+    #: Shares of the memory a run may use.
+    near_limit_ratio: float = 0.90
+    at_limit_ratio: float = 0.95
+    #: Batches waiting in shared memory, as a share of /dev/shm.
+    shm_ratio: float = 0.5
+    #: Reserved over allocated device memory.
+    fragmentation_ratio: float = 1.5
+    #: Pages read again after eviction, as a share of what the makers read, and at least this much.
+    refault_ratio: float = 0.3
+    refault_bytes_per_s: float = 4 * 2**20
+    # -- transfer --------------------------------------------------------------------------------------------
+    #: Below this per step a copy costs its call, whatever memory it comes from.
+    large_copy_bytes: float = 256 * 1024
+    #: Copies smaller than this cost their call (about 10 us), not their bytes.
+    small_copy_bytes: float = 64 * 1024
+    #: More small copies than this in a step.
+    many_copies: float = 20.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hotloop import units
 from hotloop.diagnose import costs, says
@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             says.makes(feed),
             f"read lines take {units.share(part.share)} of making and are on a CPU {units.share(part.on_cpu_ratio)}",
             *_amounts(dict(stats)),
-            *((f"storage: {evidence.machine['storage']}",) if evidence.machine.get("storage") else ()),
+            *_kind(evidence),
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
@@ -70,6 +70,13 @@ def waiting_reads(feed: Feed, evidence: Evidence) -> Part | None:
         or stats.get("major_faults", 0.0) >= batches
     )
     return part if proof else None
+
+
+def _kind(evidence: Evidence) -> Iterator[str]:
+    storage = evidence.machine.get("storage")
+    kind = storage.get("kind") if isinstance(storage, Mapping) else storage
+    if kind:
+        yield f"the working folder lies on {kind}"
 
 
 def _amounts(stats: dict[str, float]) -> Iterator[str]:

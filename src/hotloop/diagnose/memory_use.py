@@ -1,0 +1,139 @@
+"""Memory over time, as the launcher sampled it: how much, how fast it grows, how long until the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.diagnose.costs import span_since_command
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.series import mann_kendall_z, theil_sen
+from hotloop.findings import Severity
+
+Floats = npt.NDArray[np.float64]
+
+#: Fewer samples than this in the second half show no line.
+_MIN_SAMPLES = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """A line through the second half of the training span. Bytes and seconds."""
+
+    start_bytes: float
+    end_bytes: float
+    bytes_per_s: float
+    ci95: tuple[float, float]  # of bytes_per_s
+    seconds: float
+
+    @property
+    def grown_bytes(self) -> float:
+        """Growth over the second half."""
+        return self.bytes_per_s * self.seconds
+
+
+def growth(seconds: Floats, values: Floats) -> Growth | None:
+    """The growth of a series in its second half, None where it is no steady line.
+
+    A line is steady when Mann-Kendall is sure of it and both its halves grow, the later at least half as fast: what
+    levels off (a cache that is full, an allocator that has what it needs) is no leak.
+    """
+    known = np.isfinite(seconds) & np.isfinite(values)
+    t, v = seconds[known], values[known]
+    late = t >= (t[0] + t[-1]) / 2 if len(t) else np.zeros(0, bool)
+    t, v = t[late], v[late]
+    if len(t) < _MIN_SAMPLES:
+        return None
+    t, v = _thinned(t, v)
+    half = len(t) // 2
+    first, second = theil_sen(t[:half], v[:half]), theil_sen(t[half:], v[half:])
+    if mann_kendall_z(v) < 4 or first <= 0 or second < 0.5 * first:
+        return None
+    slope = theil_sen(t, v)
+    rest = v - slope * t
+    error = float(np.std(rest)) / (float(np.std(t)) * np.sqrt(len(t))) if len(t) > 2 else 0.0
+    return Growth(
+        start_bytes=float(v[0]),
+        end_bytes=float(v[-1]),
+        bytes_per_s=slope,
+        ci95=(slope - 2 * error, slope + 2 * error),
+        seconds=float(t[-1] - t[0]),
+    )
+
+
+def private(columns: Mapping[str, npt.NDArray[Any]]) -> Floats:
+    """[samples] resident bytes a process does not share: what it has grown to by itself."""
+    if "rss_bytes" not in columns:
+        return np.zeros(0)
+    shared = columns.get("shared_bytes")
+    rss = np.asarray(columns["rss_bytes"], float)
+    return rss - np.asarray(shared, float) if shared is not None else rss
+
+
+def in_span(evidence: Evidence, pid: int) -> tuple[Floats, Floats]:
+    """Seconds and private bytes of a process inside the training span, empty where it was not sampled."""
+    columns = evidence.recording.process_system.get(pid, {})
+    if "t_s" not in columns:
+        return np.zeros(0), np.zeros(0)
+    start, end = span_since_command(evidence)
+    seconds = np.asarray(columns["t_s"], float)
+    inside = (seconds >= start) & (seconds <= end)
+    return seconds[inside], private(columns)[inside]
+
+
+def worker_pids(evidence: Evidence) -> tuple[int, ...]:
+    """The DataLoader workers of the rank spoken about."""
+    process = next((one for one in evidence.recording.ranks if one.pid == evidence.steps.pid), None)
+    return tuple(worker.pid for worker in process.workers) if process is not None else ()
+
+
+def limit_bytes(evidence: Evidence) -> float | None:
+    """What the run may use: the tighter of the machine's memory and the cgroup's limit."""
+    known = [evidence.machine.get(name) for name in ("ram_bytes", "memory_limit_bytes")]
+    found = [float(value) for value in known if value]
+    return min(found) if found else None
+
+
+def room_bytes(evidence: Evidence) -> float | None:
+    """What was still free at the end of the run; under a cgroup limit, what the run's own processes left of it."""
+    limit = evidence.machine.get("memory_limit_bytes")
+    ram = evidence.machine.get("ram_bytes")
+    if limit and (not ram or limit < ram):
+        return float(limit) - run_bytes(evidence)
+    available = evidence.recording.system.get("memory_available_bytes")
+    known = available[np.isfinite(available)] if available is not None else np.zeros(0)
+    return float(known[-1]) if len(known) else None
+
+
+def run_bytes(evidence: Evidence) -> float:
+    """The largest sum of private memory over all processes of the run at one sample, shared parts counted once."""
+    sums: dict[float, float] = {}
+    shared: dict[float, float] = {}
+    for columns in evidence.recording.process_system.values():
+        if "t_s" not in columns or "rss_bytes" not in columns:
+            continue
+        rest = np.asarray(columns.get("shared_bytes", np.zeros(len(columns["t_s"]))), float)
+        for t, own, common in zip(columns["t_s"], private(columns), rest, strict=True):
+            if np.isfinite(own):
+                sums[float(t)] = sums.get(float(t), 0.0) + float(own)
+                shared[float(t)] = max(shared.get(float(t), 0.0), float(common))
+    return max((total + shared[t] for t, total in sums.items()), default=0.0)
+
+
+def severity_by_time(seconds: float | None) -> Severity:
+    """How urgent growth is that meets the limit in so many seconds; None where the limit is not known."""
+    if seconds is None or seconds > 7 * 86400:
+        return "low"
+    return "high" if seconds < 3600 else "medium"
+
+
+def _thinned(t: Floats, v: Floats, most: int = 200) -> tuple[Floats, Floats]:
+    """At most so many points: the statistics look at all pairs."""
+    if len(t) <= most:
+        return t, v
+    picked = np.linspace(0, len(t) - 1, most).astype(int)
+    return t[picked], v[picked]
