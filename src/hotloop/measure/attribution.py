@@ -1,0 +1,247 @@
+"""Every nanosecond of the process into one phase: exact for rows, by samples for the gaps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.measure.evaluation import Events, Lives, Regions, training_rows
+from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.measure.stepping import Stepping
+from hotloop.phases import COLUMN, PHASES
+from hotloop.record import rows as row
+
+Floats = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]
+
+#: Steps in which a compile counts as start-up: the first ones always trace.
+WARM_UP_STEPS = 3
+
+#: Two saves closer than this with nothing between them are one checkpoint (ns).
+SAVE_REACH_NS = 1_000_000_000
+
+#: A gap this long is split by its own samples, shorter ones by those of their kind (ns).
+LONG_GAP_NS = 25_000_000
+
+BASE = np.full(256, COLUMN["other"], np.uint8)
+for _kind, _phase in {
+    row.FETCH: "data_wait", row.ITER: "epoch_gap", row.SHUTDOWN: "epoch_gap", row.FORWARD: "forward",
+    row.BACKWARD: "backward", row.OPTIMIZER: "optimizer", row.ZERO_GRAD: "optimizer", row.CLIP: "optimizer",
+    row.SCALER: "optimizer", row.SYNC: "sync", row.TRANSFER: "transfer", row.COLLECTIVE: "collective",
+    row.SAVE: "checkpoint", row.LOG: "logging", row.COMPILE: "forward",
+}.items():  # fmt: skip
+    BASE[_kind] = COLUMN[_phase]
+
+#: The kind of "no row": before the first and after the last.
+NO_ROW = 0
+#: Fetches for evaluation are another neighbour than fetches for training.
+EVAL_FETCH = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaps:
+    """Pieces of time without a row, sorted. ``key`` tells the kinds of row before (high byte) and after."""
+
+    start: Ints
+    end: Ints
+    key: npt.NDArray[np.uint16]
+    phase: Bytes  # "other" where samples decide
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def open(self) -> Bools:
+        """[n] gaps that samples may explain."""
+        return np.asarray(self.phase == COLUMN["other"])
+
+    def find(self, times: Ints) -> Ints:
+        """[n] index of the gap that holds a time; -1 outside."""
+        if not len(self.start):
+            return np.full(len(times), -1, np.int64)
+        at = np.searchsorted(self.start, times, side="right") - 1
+        inside = (at >= 0) & (times < self.end[np.maximum(at, 0)])
+        return np.where(inside, at, -1).astype(np.int64)
+
+
+def span_phases(spans: Spans, events: Events, lives: Lives, regions: Regions, stepping: Stepping) -> Bytes:
+    """[rows] the phase of each row's exclusive time."""
+    phase = BASE[spans.kind]
+    column = COLUMN
+    trains = training_rows(spans, lives)
+    feeds = lives.of_row >= 0
+    phase[feeds & ~trains] = column["evaluation"]
+    ended = (spans.kind == row.FETCH) & ((spans.flags & row.FETCH_END) != 0)
+    phase[feeds & trains & ended] = column["epoch_gap"]
+    early = (spans.kind == row.COMPILE) & (stepping.of(spans.start) < WARM_UP_STEPS)
+    phase[early] = column["startup"]
+    _inherit(spans, phase)
+    checkpoint = phase == column["checkpoint"]
+    phase[regions.holds(spans.start) & ~checkpoint] = column["evaluation"]
+    before = spans.start < stepping.span[0]
+    if not len(stepping):
+        before = np.zeros(len(spans), np.bool_)
+    phase[before & (phase != column["evaluation"])] = column["startup"]
+    return phase
+
+
+def _inherit(spans: Spans, phase: Bytes) -> None:
+    """Rows inside a fetch, a save, an iterator's start or end are part of it; a forward inside a backward recomputes."""
+    kind = spans.kind
+    takes = (kind == row.FETCH) | (kind == row.ITER) | (kind == row.SHUTDOWN) | (kind == row.SAVE)
+    backward = kind == row.BACKWARD
+    for index in spans.by_level()[1:]:
+        parent = spans.parent[index]
+        taken = index[takes[parent]]
+        phase[taken] = phase[spans.parent[taken]]
+        takes[taken] = True
+        again = index[backward[parent] & (kind[index] == row.FORWARD)]
+        phase[again] = COLUMN["backward"]
+
+
+def saves_of(spans: Spans, events: Events) -> tuple[Ints, Ints, Ints]:
+    """Checkpoints as start, end (ns) and first row: neighbouring saves with no other row between are one."""
+    tops = np.flatnonzero(spans.level == 0)
+    saves = (spans.kind[tops] == row.SAVE) & (spans.obj[tops] != 3)
+    at = np.flatnonzero(saves)
+    if not len(at):
+        return at, at, at
+    near = spans.start[tops[at[1:]]] - spans.end[tops[at[:-1]]] < SAVE_REACH_NS
+    joined = (np.diff(at) == 1) & near
+    first = at[np.append(True, ~joined)]
+    last = at[np.append(~joined, True)]
+    return spans.start[tops[first]], spans.end[tops[last]], tops[first]
+
+
+def find_gaps(
+    spans: Spans,
+    trains: Bools,
+    regions: Regions,
+    saves: tuple[Ints, Ints, Ints],
+    stepping: Stepping,
+    wall: int,
+) -> Gaps:
+    """The time between outermost rows, cut at evaluations and at the ends of the training span."""
+    tops = np.flatnonzero(spans.level == 0)
+    starts = np.append(0, spans.end[tops])
+    ends = np.append(spans.start[tops], wall)
+    neighbour = spans.kind[tops].astype(np.uint16)
+    neighbour[(neighbour == row.FETCH) & ~trains[tops]] = EVAL_FETCH
+    key = (np.append(NO_ROW, neighbour).astype(np.uint16) << 8) | np.append(neighbour, NO_ROW).astype(
+        np.uint16
+    )
+    kept = ends > starts
+    starts, ends, key = starts[kept], ends[kept], key[kept]
+    cuts = np.unique(np.concatenate([regions.start, regions.end, np.array(stepping.span, np.int64)]))
+    starts, ends, key = _cut(starts, ends, key, cuts)
+    phase = np.full(len(starts), COLUMN["other"], np.uint8)
+    save_start, save_end, _ = saves
+    if len(save_start):
+        at = np.searchsorted(save_start, starts, side="right") - 1
+        phase[(at >= 0) & (ends <= save_end[np.maximum(at, 0)])] = COLUMN["checkpoint"]
+    evaluates = regions.holds(starts) & (phase != COLUMN["checkpoint"])
+    phase[evaluates] = COLUMN["evaluation"]
+    if len(stepping):
+        phase[(starts < stepping.span[0]) & ~evaluates] = COLUMN["startup"]
+    return Gaps(start=starts, end=ends, key=key, phase=phase)
+
+
+def _cut(
+    starts: Ints, ends: Ints, key: npt.NDArray[np.uint16], cuts: Ints
+) -> tuple[Ints, Ints, npt.NDArray[np.uint16]]:
+    if not len(starts) or not len(cuts):
+        return starts, ends, key
+    at = np.searchsorted(starts, cuts, side="right") - 1
+    inside = (at >= 0) & (cuts > starts[np.maximum(at, 0)]) & (cuts < ends[np.maximum(at, 0)])
+    cuts, at = cuts[inside], at[inside]
+    starts = np.insert(starts, at + 1, cuts)
+    ends = np.insert(ends, at, cuts)
+    return starts, ends, np.insert(key, at + 1, key[at])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How the open gaps divide: [gaps] or by key, each a share per phase that sums to one."""
+
+    by_key: Mapping[int, Floats]
+    by_gap: Mapping[int, Floats]
+
+
+def tabulate(
+    spans: Spans, phase: Bytes, gaps: Gaps, split: Split, stepping: Stepping
+) -> tuple[Floats, Floats, Floats]:
+    """(steps x phases in seconds, totals of the span, totals of the process)."""
+    num, width = len(stepping), len(PHASES)
+    table = np.zeros((num + 1, width))  # the last row takes what lies outside the steps
+    inside = np.zeros(width)
+    step = stepping.of(spans.start)
+    _add(table, step, phase, spans.exclusive)
+    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    inside += np.bincount(phase[in_span], weights=spans.exclusive[in_span], minlength=width)
+
+    step = stepping.of(gaps.start)
+    length = gaps.end - gaps.start
+    in_span = (gaps.start >= stepping.span[0]) & (gaps.start < stepping.span[1])
+    fixed = ~gaps.open
+    _add(table, step[fixed], gaps.phase[fixed], length[fixed])
+    chosen = fixed & in_span
+    inside += np.bincount(gaps.phase[chosen], weights=length[chosen], minlength=width)
+    inside += _add_open(table, gaps, split, step, length, in_span)
+    totals = table.sum(axis=0)
+    return table[:num] / 1e9, inside / 1e9, totals / 1e9
+
+
+def _add(table: Floats, step: Ints, phase: Bytes, length: Ints) -> None:
+    num, width = table.shape
+    flat = np.where(step < 0, num - 1, step) * width + phase
+    table += np.bincount(flat, weights=length, minlength=num * width)[: num * width].reshape(num, width)
+
+
+def _add_open(table: Floats, gaps: Gaps, split: Split, step: Ints, length: Ints, in_span: Bools) -> Floats:
+    num, width = table.shape
+    step = np.where(step < 0, num - 1, step)
+    inside = np.zeros(width)
+    pooled = gaps.open
+    pooled[list(split.by_gap)] = False
+    for gap, shares in split.by_gap.items():
+        table[step[gap]] += shares * length[gap]
+        if in_span[gap]:
+            inside += shares * length[gap]
+    other = np.zeros(width)
+    other[COLUMN["other"]] = 1.0
+    lookup = np.tile(other, (1 << 16, 1))
+    for key, shares in split.by_key.items():
+        lookup[key] = shares
+    index = np.flatnonzero(pooled)
+    keys, lengths, steps = gaps.key[index], length[index].astype(np.float64), step[index]
+    for column in np.flatnonzero(lookup.any(axis=0)):
+        weights = lengths * lookup[:, column][keys]
+        table[:, column] += np.bincount(steps, weights=weights, minlength=num)
+        inside[column] += weights[in_span[index]].sum()
+    return inside
+
+
+def uncovered_ns(samples: Table, gaps: Gaps) -> Ints:
+    """[gaps] ns of each gap that no sample's weight reaches."""
+    length = gaps.end - gaps.start
+    if not len(samples):
+        return length.copy()
+    end = samples.start
+    weight = np.maximum(samples.end - samples.start, 0)
+    start = np.maximum(end - weight, 0)
+    start = np.maximum(start, np.append(0, np.maximum.accumulate(end)[:-1]))
+    start = np.minimum(start, end)
+    covered = np.append(0, np.cumsum(end - start))
+
+    def until(times: Ints) -> Ints:
+        at = np.searchsorted(end, times, side="right")
+        whole = covered[at]
+        into = np.zeros(len(times), np.int64)
+        more = at < len(end)
+        into[more] = np.maximum(times[more] - start[at[more]], 0)
+        return np.asarray(whole + into)
+
+    return np.asarray(length - (until(gaps.end) - until(gaps.start)))

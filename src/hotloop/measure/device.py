@@ -1,0 +1,42 @@
+"""Device clock at phase boundaries -> how busy the device was, and which host phase kept it idle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hotloop.measure.attribution import BASE, Bytes
+from hotloop.measure.lines import innermost
+from hotloop.measure.spans import Spans, Table
+from hotloop.measure.stepping import Stepping
+from hotloop.measure.steps import DeviceUse
+from hotloop.phases import PHASES
+from hotloop.record import rows as row
+
+#: A device less than this behind the host has drained (ns): FIELDNOTES 2.6.
+DRAINED_NS = 300_000
+#: Fewer boundaries say nothing.
+LEAST_BOUNDARIES = 20
+
+
+def device_use(boundaries: Table, spans: Spans, phase: Bytes, stepping: Stepping) -> DeviceUse | None:
+    """Idle time charged to the host phase in which the device ran dry; an upper bound where work is launched."""
+    inside = (boundaries.start >= stepping.span[0]) & (boundaries.start < stepping.span[1])
+    rows = boundaries.take(inside)
+    if len(rows) < LEAST_BOUNDARIES or not len(stepping):
+        return None
+    host, lag = rows.start, rows.duration
+    done = np.maximum.accumulate(host + lag)
+    idle = np.maximum(0, host[1:] - np.maximum(host[:-1], done[:-1]))
+    idle[lag[1:] >= DRAINED_NS] = 0
+    ended = (rows.flags[1:] & row.DEVICE_END) != 0
+    # A boundary that begins a phase closes the time before it.
+    owner = innermost(spans, host[1:] - 1)
+    before = np.where(owner >= 0, phase[np.maximum(owner, 0)], BASE[0])
+    charged = np.where(ended & (owner < 0), BASE[rows.obj[1:] & 0xFF], before)
+    by_phase = np.bincount(charged, weights=idle, minlength=len(PHASES)) / 1e9
+    watched = (host[-1] - host[0]) / 1e9
+    busy = 1.0 - float(by_phase.sum()) / watched if watched > 0 else 0.0
+    return DeviceUse(
+        busy_ratio=min(1.0, max(0.0, busy)),
+        idle_s_by_phase={name: float(by_phase[i]) for i, name in enumerate(PHASES) if by_phase[i] > 0},
+    )

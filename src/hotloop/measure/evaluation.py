@@ -1,0 +1,261 @@
+"""Which iterators train and which evaluate, and where the evaluations lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.record import rows as row
+
+#: A mark this close to an evaluation belongs to it (ns): switching modes of a large model takes milliseconds.
+MARK_REACH_NS = 25_000_000
+
+#: An evaluation batch followed by this many updates before the next batch feeds no training step.
+UPDATES_PER_EVALUATION_BATCH = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lives:
+    """Every pass over a DataLoader: one ``iter()`` until its last batch. Arrays over lives unless marked."""
+
+    of_row: npt.NDArray[np.int32]  # [rows] the life of a FETCH, ITER or SHUTDOWN row; -1 for others
+    iterator: Ints  # iterator id
+    loader: Ints  # loader id, 0 unknown
+    trains: Bools
+    num_batches: Ints
+
+    def __len__(self) -> int:
+        return len(self.iterator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """The rows that tell training from evaluation: masks over the spans."""
+
+    used: Bools  # not inside a fetch, a save or the like
+    fetch: Bools
+    work: Bools  # backward, optimizer, or an optimizer step that the scaler skipped
+    step: Bools  # optimizer step or skipped one, outermost
+    skipped: Bools
+    eval_flags: Bools  # forward of a trained module with gradients and training mode off
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions:
+    """Evaluations as [start, end) in ns, sorted, disjoint. ``first`` is the span that opened each."""
+
+    start: Ints
+    end: Ints
+    first: Ints
+
+    def holds(self, times: Ints) -> Bools:
+        """[n] whether a time lies in an evaluation."""
+        if not len(self.start):
+            return np.zeros(len(times), np.bool_)
+        at = np.searchsorted(self.start, times, side="right") - 1
+        return (at >= 0) & (times < self.end[np.maximum(at, 0)])
+
+
+def dominated(spans: Spans) -> Bools:
+    """[n] rows inside a fetch, an iterator's start or end, or a save: they are part of it."""
+    kind = spans.kind
+    return spans.inside(
+        (kind == row.FETCH) | (kind == row.ITER) | (kind == row.SHUTDOWN) | (kind == row.SAVE)
+    )
+
+
+def events_of(spans: Spans) -> Events:
+    """Marks the rows that the step rule and the roles are about."""
+    kind = spans.kind
+    used = ~dominated(spans)
+    optimizer = (kind == row.OPTIMIZER) & used
+    step = optimizer & ~spans.inside(optimizer)
+    skipped = (kind == row.SCALER) & (spans.obj == 1) & used
+    if skipped.any():
+        holding = np.zeros(len(spans), np.bool_)
+        inner = np.flatnonzero(optimizer)
+        while len(inner):
+            inner = spans.parent[inner]
+            inner = inner[inner >= 0]
+            holding[inner] = True
+        skipped &= ~holding
+    step |= skipped
+    backward = (kind == row.BACKWARD) & used
+    if not step.any():
+        step = backward & ~spans.inside(backward)
+    return Events(
+        used=used,
+        fetch=(kind == row.FETCH) & used,
+        work=step | backward,
+        step=step,
+        skipped=skipped,
+        eval_flags=_eval_flags(spans, used),
+    )
+
+
+def _eval_flags(spans: Spans, used: Bools) -> Bools:
+    forward = (spans.kind == row.FORWARD) & used
+    grad = (spans.flags & row.FORWARD_GRAD) != 0
+    training = (spans.flags & row.FORWARD_TRAINING) != 0
+    trained = np.zeros(row.U16_MAX + 1, np.bool_)
+    trained[spans.obj[forward & grad & training]] = True
+    return forward & ~grad & ~training & trained[spans.obj]
+
+
+def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
+    """Splits fetches into passes and gives each pass its role."""
+    owned = np.isin(spans.kind, (row.FETCH, row.ITER, row.SHUTDOWN)) & events.used
+    index = np.flatnonzero(owned)
+    of_row = np.full(len(spans), -1, np.int32)
+    if not len(index):
+        none = np.zeros(0, np.int64)
+        return Lives(
+            of_row=of_row, iterator=none, loader=none, trains=none.astype(np.bool_), num_batches=none
+        )
+    order = index[np.argsort(spans.obj[index], kind="stable")]
+    obj = spans.obj[order].astype(np.int64)
+    opens = spans.kind[order] == row.ITER
+    opens[0] = True
+    opens[1:] |= obj[1:] != obj[:-1]
+    life = np.cumsum(opens) - 1
+    of_row[order] = life
+    count = int(life[-1]) + 1
+    iterator = obj[opens]
+    loader = _loaders(spans, order[opens], iterator, loader_of)
+    fetches = np.flatnonzero(events.fetch)
+    real = fetches[(spans.flags[fetches] & row.FETCH_END) == 0]
+    num_batches = np.bincount(of_row[real], minlength=count).astype(np.int64)
+    trains = _training_lives(spans, events, of_row, count, fetches, num_batches)
+    return Lives(of_row=of_row, iterator=iterator, loader=loader, trains=trains, num_batches=num_batches)
+
+
+def _loaders(spans: Spans, first: Ints, iterator: Ints, loader_of: dict[int, int]) -> Ints:
+    named = np.array([loader_of.get(int(i), 0) for i in iterator], np.int64)
+    value = np.where(spans.kind[first] == row.ITER, spans.value[first].astype(np.int64), 0)
+    return np.where(value > 0, value, named)
+
+
+def _training_lives(
+    spans: Spans, events: Events, of_row: npt.NDArray[np.int32], count: int, fetches: Ints, num_batches: Ints
+) -> Bools:
+    """A pass trains if a backward or an update lies between its batches, unless its batches go to evaluation."""
+    work = spans.start[np.flatnonzero(events.work)]
+    life = of_row[fetches]
+    before = np.searchsorted(work, spans.start[fetches])  # work done when the fetch began
+    first = np.full(count, len(work) + 1, np.int64)
+    last = np.full(count, -1, np.int64)
+    np.minimum.at(first, life, before)
+    np.maximum.at(last, life, before)
+    between = last > first
+
+    asked = spans.start[np.flatnonzero(events.used & np.isin(spans.kind, (row.FETCH, row.ITER)))]
+    upcoming = np.append(asked, np.iinfo(np.int64).max)[np.searchsorted(asked, spans.start[fetches], "right")]
+    until_next = np.searchsorted(work, upcoming) - before
+    evaluates = _feeds_evaluation(spans, events, fetches)
+    evaluates &= (until_next == 0) | (until_next >= UPDATES_PER_EVALUATION_BATCH)
+    votes = np.bincount(life[evaluates], minlength=count)
+    trains = between & (votes * 2 <= np.maximum(num_batches, 1))
+
+    single = (num_batches[life] == 1) & (until_next > 0) & ~evaluates
+    trains[life[single]] = True
+    if not len(work):  # killed before the first backward: a gradient was being built for these batches
+        forward = events.used & (spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)
+        trains[:] = bool(forward.any()) or not (events.used & (spans.kind == row.FORWARD)).any()
+    return trains
+
+
+def _feeds_evaluation(spans: Spans, events: Events, fetches: Ints) -> Bools:
+    """[fetches] whether the next forward, backward or update after the batch is an evaluation forward."""
+    model = np.flatnonzero(events.work | ((spans.kind == row.FORWARD) & events.used))
+    flags = np.append(events.eval_flags[model], False)
+    return flags[np.searchsorted(spans.start[model], spans.end[fetches])]
+
+
+def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
+    """[rows] forwards that evaluate: by their flags, or because an evaluation batch feeds them."""
+    forward = np.flatnonzero((spans.kind == row.FORWARD) & events.used)
+    result = events.eval_flags.copy()
+    if not len(forward):
+        return result
+    feeds = (lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
+    items = np.flatnonzero(feeds | events.work)
+    evaluates = feeds & ~_of_training(lives, spans)
+    kinds = np.concatenate([[False], evaluates[items], [False]])
+    at = np.searchsorted(spans.start[items], spans.start[forward], side="right")
+    trains = ((spans.flags[forward] & row.FORWARD_GRAD) != 0) & (
+        (spans.flags[forward] & row.FORWARD_TRAINING) != 0
+    )
+    result[forward] |= kinds[at] & (kinds[at + 1] | ~trains)
+    return result
+
+
+def _of_training(lives: Lives, spans: Spans) -> Bools:
+    result = np.zeros(len(spans), np.bool_)
+    known = lives.of_row >= 0
+    result[known] = lives.trains[lives.of_row[known]]
+    return result
+
+
+def training_rows(spans: Spans, lives: Lives) -> Bools:
+    """[rows] fetches, starts and ends of iterators that feed training."""
+    return _of_training(lives, spans)
+
+
+def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, marks: Table) -> Regions:
+    """Runs of evaluation rows that no training row interrupts, widened to the mode marks beside them."""
+    trains = _of_training(lives, spans)
+    feeds = (lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
+    forward = (spans.kind == row.FORWARD) & events.used
+    built = forward & ((spans.flags & row.FORWARD_GRAD) != 0) & ((spans.flags & row.FORWARD_PARAMS) != 0)
+    evaluates = eval_forward | (feeds & ~trains)
+    training = (feeds & trains) | events.work | (built & ~eval_forward)
+    items = np.flatnonzero(evaluates | training)
+    kinds = evaluates[items]
+    if not kinds.any():
+        none = np.zeros(0, np.int64)
+        return Regions(start=none, end=none, first=none)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], kinds.astype(np.int8), [0]])))
+    opens, closes = edges[::2], edges[1::2]  # runs items[opens:closes]
+    first = items[opens]
+    tops = spans.top[items]
+    start = spans.start[spans.top[first]]
+    end = np.array([spans.end[tops[a:b]].max() for a, b in zip(opens, closes, strict=True)], np.int64)
+    previous = np.where(opens > 0, spans.end[items[np.maximum(opens - 1, 0)]], 0)
+    following = np.where(
+        closes < len(items), spans.start[items[np.minimum(closes, len(items) - 1)]], np.iinfo(np.int64).max
+    )
+    start, end = _widen(spans, marks, start, end, previous, following)
+    return Regions(start=start, end=end, first=first)
+
+
+def _widen(
+    spans: Spans, marks: Table, start: Ints, end: Ints, previous: Ints, following: Ints
+) -> tuple[Ints, Ints]:
+    """To ``model.eval()`` before and ``model.train()`` directly after."""
+    if not len(marks):
+        return start, end
+    to_training = (marks.flags & row.FORWARD_TRAINING) != 0
+    off, on = marks.start[~to_training], marks.start[to_training]
+    if len(off):
+        at = np.searchsorted(off, previous)
+        mark = off[np.minimum(at, len(off) - 1)]
+        start = np.where((at < len(off)) & (mark >= previous) & (mark < start), mark, start)
+    if len(on):
+        at = np.searchsorted(on, end)
+        mark = on[np.minimum(at, len(on) - 1)]
+        near = (at < len(on)) & (mark <= following) & (mark - end <= MARK_REACH_NS)
+        end = np.where(near & (mark > end), mark, end)
+    return _outside_spans(spans, start, -1), _outside_spans(spans, end, 1)
+
+
+def _outside_spans(spans: Spans, times: Ints, side: int) -> Ints:
+    """Moves times that fall inside an outermost row to its start (-1) or end (1)."""
+    tops = np.flatnonzero(spans.level == 0)
+    at = np.searchsorted(spans.start[tops], times, side="right") - 1
+    holder = tops[np.maximum(at, 0)]
+    inside = (at >= 0) & (times > spans.start[holder]) & (times < spans.end[holder])
+    edge = spans.start[holder] if side < 0 else spans.end[holder]
+    return np.where(inside, edge, times)

@@ -1,0 +1,361 @@
+"""Every DataLoader: its settings, its waits, and what its makers did."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hotloop.findings import Place
+from hotloop.measure.evaluation import Events, Lives
+from hotloop.measure.lines import LineTally, innermost
+from hotloop.measure.loop import Loop
+from hotloop.measure.places import Places, places_of
+from hotloop.measure.spans import Ints, Spans, Table, nest, origin_ns, table
+from hotloop.measure.stepping import Stepping
+from hotloop.measure.steps import LineCost, LoaderUse
+from hotloop.record import rows as row
+from hotloop.record.recording import Note, Process
+
+#: Fields of a ``loader`` note that are no settings.
+NO_SETTINGS = frozenset(("note", "t", "id", "where", "dataset"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Making:
+    """MAKE, COLLATE and SLOWEST rows of one loader's makers, and their sampled lines."""
+
+    make: Table
+    collate: Table
+    slowest: Table
+    lines: tuple[LineCost, ...]
+    lines_total_s: float
+    on_cpu_ratio: float | None
+    stats: Mapping[str, float]
+    num_workers_seen: int
+
+
+def loaders_of_iterators(process: Process) -> dict[int, int]:
+    """Iterator id -> loader id."""
+    return {
+        int(note["id"]): int(note["loader"])
+        for note in process.notes.get("iterator", ())
+        if isinstance(note.get("id"), int) and isinstance(note.get("loader"), int)
+    }
+
+
+def loader_uses(
+    process: Process,
+    spans: Spans,
+    events: Events,
+    lives: Lives,
+    stepping: Stepping,
+    loop: Loop,
+    places: Places,
+) -> tuple[LoaderUse, ...]:
+    """One entry per loader that was built or used."""
+    notes = {int(n["id"]): n for n in process.notes.get("loader", ()) if isinstance(n.get("id"), int)}
+    ids = sorted(set(notes) | {int(i) for i in lives.loader if i > 0})
+    if len(lives) and (lives.loader == 0).any():
+        ids.append(0)
+    origin = origin_ns(process)
+    span = stepping.span if len(stepping) else (0, int(np.iinfo(np.int64).max))
+    workers = _workers_of(process, ids)
+    uses = []
+    for number in ids:
+        making = _making(process, workers.get(number, ()), spans, lives, number, origin, span, places)
+        uses.append(
+            _use(process, notes.get(number, {}), number, spans, events, lives, span, making, loop, places)
+        )
+    return tuple(uses)
+
+
+def _use(
+    process: Process,
+    note: Note,
+    number: int,
+    spans: Spans,
+    events: Events,
+    lives: Lives,
+    span: tuple[int, int],
+    making: Making,
+    loop: Loop,
+    places: Places,
+) -> LoaderUse:
+    mine = np.flatnonzero(lives.loader == number)
+    trains = bool(len(mine)) and bool(lives.trains[mine].any())
+    role: Literal["train", "evaluation", "unused"] = (
+        "train" if trains else "evaluation" if len(mine) else "unused"
+    )
+    chosen = mine[lives.trains[mine]] if trains else mine
+    holds = np.zeros(len(lives) + 1, np.bool_)
+    holds[chosen] = True
+    owned = holds[lives.of_row] & events.used
+    in_span = (spans.start >= span[0]) & (spans.start < span[1]) if trains else np.ones(len(spans), np.bool_)
+    rows = np.flatnonzero(owned & in_span)
+    fetch = rows[(spans.kind[rows] == row.FETCH) & ((spans.flags[rows] & row.FETCH_END) == 0)]
+    waits = spans.duration[fetch] / 1e9
+    ready = spans.extra[fetch].astype(np.float64)
+    ready[ready == row.U16_MAX] = np.nan
+    _, first = np.unique(lives.of_row[fetch], return_index=True)
+    fed = (spans.flags[fetch] & row.FETCH_WORKERS) != 0
+    delivered = waits[(ready >= 1) & fed]
+    batches = lives.num_batches[chosen]
+    settings = {k: v for k, v in note.items() if k not in NO_SETTINGS}
+    num_workers = settings.get("num_workers")
+    batch = _batch_notes(process, lives, number)
+    where = places.site(int(note.get("where") or 0)) if isinstance(note.get("where"), int) else None
+    dataset = note.get("dataset")
+    fields = tuple(batch[0].get("fields") or ()) if batch else ()
+    return LoaderUse(
+        id=number,
+        role=role,
+        where=where,
+        settings=settings,
+        dataset=dataset if isinstance(dataset, dict) else {},
+        num_iterators=int((batches > 0).sum()),
+        batches_per_epoch=float(batches[batches > 0].mean()) if (batches > 0).any() else 0.0,
+        num_batches=len(fetch),
+        wait_s=waits,
+        ready=ready,
+        iter_s=spans.duration[rows[spans.kind[rows] == row.ITER]] / 1e9,
+        first_batch_s=waits[first],
+        shutdown_s=spans.duration[rows[spans.kind[rows] == row.SHUTDOWN]] / 1e9,
+        make_s=making.make.duration / 1e9,
+        sample_s=_sample_s(making),
+        slowest_sample_s=making.slowest.duration / 1e9,
+        collate_s=float(making.collate.duration.mean() / 1e9) if len(making.collate) else 0.0,
+        batch_bytes=_batch_bytes(making, batch),
+        batch_fields=tuple(f for f in fields if isinstance(f, dict)),
+        unused_fields=_unused(process, number, spans, fetch, loop, places),
+        make_on_cpu_ratio=making.on_cpu_ratio,
+        busy_ratio=_busy(making, num_workers, span, spans),
+        deliver_s=float(np.median(delivered)) if len(delivered) else None,
+        lines=making.lines,
+        lines_total_s=making.lines_total_s,
+        worker_stats=making.stats,
+        num_worker_processes=making.num_workers_seen,
+    )
+
+
+def _sample_s(making: Making) -> float:
+    num = float(making.make.extra.sum())
+    spent = float(making.make.duration.sum() - making.collate.duration.sum())
+    return max(0.0, spent) / num / 1e9 if num else 0.0
+
+
+def _batch_bytes(making: Making, batch: list[Note]) -> float:
+    measured = making.make.value[(making.make.value > 0) & (making.make.value < row.U32_MAX)]
+    if len(measured):
+        return float(measured.mean())
+    noted = [float(n["bytes"]) for n in batch if isinstance(n.get("bytes"), int | float)]
+    return float(np.mean(noted)) if noted else 0.0
+
+
+def _busy(making: Making, num_workers: Any, span: tuple[int, int], spans: Spans) -> float | None:
+    if not isinstance(num_workers, int) or num_workers < 1 or not len(making.make):
+        return None
+    end = min(span[1], int(spans.end.max()) if len(spans) else span[1])
+    available = num_workers * max(1, end - span[0])
+    begin = np.clip(making.make.start, span[0], end)
+    return float(min(1.0, (np.clip(making.make.end, span[0], end) - begin).sum() / available))
+
+
+def _batch_notes(process: Process, lives: Lives, number: int) -> list[Note]:
+    iterators = {int(i) for i in lives.iterator[lives.loader == number]}
+    return [note for note in process.notes.get("batch", ()) if note.get("iterator") in iterators]
+
+
+# What the makers did
+
+
+def _workers_of(process: Process, ids: Iterable[int]) -> dict[int, list[Process]]:
+    """Loader id -> its worker processes, by the pids its iterators noted, else by the workers' own notes."""
+    loader_of = {}
+    for note in process.notes.get("iterator", ()):
+        for pid in note.get("workers") or ():
+            loader_of[pid] = note.get("loader")
+    found: dict[int, list[Process]] = {number: [] for number in ids}
+    for worker in process.workers:
+        number = loader_of.get(worker.pid) or worker.last("worker_stat").get("loader")
+        if number is None and len(found) == 1:
+            number = next(iter(found))
+        if isinstance(number, int) and number in found:
+            found[number].append(worker)
+    return found
+
+
+def _making(
+    process: Process,
+    workers: Iterable[Process],
+    spans: Spans,
+    lives: Lives,
+    number: int,
+    origin: int,
+    span: tuple[int, int],
+    places: Places,
+) -> Making:
+    kinds = (row.MAKE, row.COLLATE, row.SLOWEST)
+    workers = list(workers)
+    mine = np.append(lives.loader == number, False)[lives.of_row] & (spans.kind == row.FETCH)
+    parts = {kind: [] for kind in kinds}  # type: dict[int, list[Table]]
+    line_parts: list[LineCost] = []
+    cpu: list[tuple[float, float]] = []
+    total = 0.0
+    sources = [(process, places, mine)] if mine.any() else []
+    for maker, its_places, inside in [
+        *sources,
+        *((w, _with_sources(places_of(w), places), None) for w in workers),
+    ]:
+        tables = {kind: _of_kind(maker, kind, origin) for kind in kinds}
+        if inside is not None:  # the main process: only what was made inside this loader's fetches
+            tables = {kind: t.take(_within(spans, inside, t.start)) for kind, t in tables.items()}
+        made = nest(tables[row.MAKE])
+        if len(made):
+            tally, shares = _maker_lines(_of_kind(maker, row.SAMPLE, origin), made, its_places, span)
+            line_parts.extend(tally.costs())
+            total += tally.total_ns / 1e9
+            cpu.append(shares)
+        for kind, t in tables.items():
+            parts[kind].append(t.take((t.start >= span[0]) & (t.start < span[1])))
+    merged = {kind: _concat(parts[kind]) for kind in kinds}
+    weight = sum(w for _, w in cpu)
+    return Making(
+        make=merged[row.MAKE],
+        collate=merged[row.COLLATE],
+        slowest=merged[row.SLOWEST],
+        lines=merge_lines(line_parts),
+        lines_total_s=total,
+        on_cpu_ratio=sum(c for c, _ in cpu) / weight if weight else None,
+        stats=_stats(workers),
+        num_workers_seen=len({worker.pid for worker in workers}),
+    )
+
+
+def _with_sources(own: Places, parent: Places) -> Places:
+    """A worker's places; source text it did not write itself comes from its parent."""
+    return Places(sites=own.sites, stacks=own.stacks, sources={**parent.sources, **own.sources})
+
+
+def _of_kind(process: Process, kind: int, origin: int) -> Table:
+    return table(process.rows[process.rows["kind"] == kind], origin)
+
+
+def _within(spans: Spans, holders: Any, times: Ints) -> Any:
+    index = np.flatnonzero(holders)
+    at = np.searchsorted(spans.start[index], times, side="right") - 1
+    return (at >= 0) & (times < spans.end[index[np.maximum(at, 0)]])
+
+
+def _maker_lines(
+    samples: Table, made: Spans, places: Places, span: tuple[int, int]
+) -> tuple[LineTally, tuple[float, float]]:
+    """Lines sampled while making batches, and (on-CPU weight, weight)."""
+    tally = LineTally(places)
+    chosen = (innermost(made, samples.start) >= 0) & (samples.start >= span[0]) & (samples.start < span[1])
+    for i in np.flatnonzero(chosen):
+        tally.add(samples, int(i), "data_wait", "input")
+    known = chosen & (samples.obj != row.U16_MAX)
+    weight = samples.duration[known].astype(np.float64)
+    return tally, (float((weight * np.minimum(samples.obj[known] / 1000, 1)).sum()), float(weight.sum()))
+
+
+def merge_lines(costs: Iterable[LineCost]) -> tuple[LineCost, ...]:
+    """Adds up the same line seen by several makers; keeps the nature of the one that saw most of it."""
+    groups: dict[tuple[Place, str, str], list[LineCost]] = {}
+    for cost in costs:
+        groups.setdefault((cost.place, cost.phase, cost.role), []).append(cost)
+    merged = []
+    for group in groups.values():
+        most = max(group, key=lambda cost: cost.seconds)
+        seconds = sum(cost.seconds for cost in group)
+        on_cpu = sum(cost.on_cpu_ratio * cost.seconds for cost in group) / seconds if seconds else 1.0
+        values = {name: getattr(most, name) for name in LineCost.__dataclass_fields__}
+        values |= {
+            "seconds": seconds,
+            "on_cpu_ratio": on_cpu,
+            "num_samples": sum(c.num_samples for c in group),
+        }
+        merged.append(LineCost(**values))
+    return tuple(sorted(merged, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
+
+
+def _concat(tables: list[Table]) -> Table:
+    if not tables:
+        return table(np.zeros(0, np.dtype(row.ROW_FIELDS)), 0)
+    columns = {
+        name: np.concatenate([getattr(t, name) for t in tables]) for name in Table.__dataclass_fields__
+    }
+    order = np.argsort(columns["start"], kind="stable")
+    return Table(**{name: column[order] for name, column in columns.items()})
+
+
+def _stats(workers: list[Process]) -> dict[str, float]:
+    names = {"rchar": "rchar_bytes"}
+    total: dict[str, float] = {}
+    for worker in workers:
+        for key, value in worker.last("worker_stat").items():
+            if key in ("note", "t", "worker", "loader") or not isinstance(value, int | float):
+                continue
+            name = names.get(key, key)
+            total[name] = total.get(name, 0.0) + float(value)
+    return total
+
+
+# Fields nobody reads
+
+
+def _unused(
+    process: Process, number: int, spans: Spans, fetch: Ints, loop: Loop, places: Places
+) -> tuple[str, ...]:
+    noted = [n for n in process.notes.get("unread", ()) if n.get("loader") == number]
+    read = {str(key) for n in noted for key in n.get("read") or ()}
+    unread = {str(key) for n in noted for key in n.get("unread") or ()} - read
+    sites = np.bincount(spans.site[fetch], minlength=1) if len(fetch) else np.zeros(1, np.int64)
+    used = [int(site) for site in np.flatnonzero(sites) if site]
+    by_source = [_unread_targets(site, loop, places) for site in used]
+    if by_source:
+        unread |= set.intersection(*by_source)
+    return tuple(sorted(unread))
+
+
+def _unread_targets(site: int, loop: Loop, places: Places) -> set[str]:
+    """Positions in the batch whose loop variable is never read in its function: ``for x, y, extra in loader``."""
+    stack = places.sites.get(site)
+    if stack is None or not stack.frames:
+        return set()
+    frame = stack.frames[-1]
+    source = loop.source(frame.file)
+    node = source.function(frame.func, frame.func_line) if source else None
+    if node is None or (frame.func == "<module>" and source is None):
+        return set()
+    heads = [
+        n
+        for n in ast.walk(node)
+        if isinstance(n, ast.For) and n.lineno <= frame.line <= (n.iter.end_lineno or 0)
+    ]
+    if not heads:
+        return set()
+    loaded = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    if loaded & {"locals", "vars", "globals", "eval", "exec"}:
+        return set()
+    target = _batch_target(heads[-1])
+    if not isinstance(target, ast.Tuple | ast.List) or any(isinstance(e, ast.Starred) for e in target.elts):
+        return set()
+    return {str(i) for i, e in enumerate(target.elts) if isinstance(e, ast.Name) and e.id not in loaded}
+
+
+def _batch_target(head: ast.For) -> ast.expr | None:
+    """The variable that takes the batch: inside ``enumerate`` the second one; None for other wrappers of several."""
+    iterated = head.iter
+    if isinstance(iterated, ast.Call):
+        name = iterated.func.id if isinstance(iterated.func, ast.Name) else ""
+        if name == "enumerate":
+            target = head.target
+            return target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else None
+        if name == "zip":
+            return None
+    return head.target

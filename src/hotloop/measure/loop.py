@@ -1,0 +1,253 @@
+"""The training loop in source: which functions it runs through, and what each stack of a sample is part of."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotloop.findings import Place
+from hotloop.measure.dataflow import Anchors, Function, Source, parse, understand
+from hotloop.measure.places import Frame, Places, Stack
+from hotloop.measure.spans import Bools, Spans
+from hotloop.measure.steps import Role
+from hotloop.record import rows as row
+
+FunctionKey = tuple[str, str, int]
+
+#: Packages whose frames mean that something is being logged or drawn.
+LOGGERS = frozenset(
+    [
+        "logging",
+        "tqdm",
+        "tensorboard",
+        "tensorboardX",
+        "matplotlib",
+        "wandb",
+        "rich",
+        "loguru",
+        "mlflow",
+        "neptune",
+        "comet_ml",
+        "clearml",
+        "aim",
+        "seaborn",
+        "plotly",
+    ]
+)
+LOGGING_PATHS = ("torch.utils.tensorboard",)
+SERIALIZERS = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
+SOCKETS = frozenset(
+    ["socket", "select", "selectors", "websockets", "websocket", "socketserver", "viser", "zmq", "asyncio"]
+)
+
+LOGGING_TEXT = re.compile(
+    r"^(print|pprint|tqdm\.write|logging\.\w+|_?log(ger)?\.\w+|self\.(_?log(ger)?|writer|tb)\b[\w.]*|writer\.\w+"
+    r"|sys\.(stdout|stderr)\.\w+|wandb\.\w+|mlflow\.\w+|plt\.\w+|pbar\.\w+|console\.\w+)\s*\("
+    r"|\b(add_scalars?|add_image|add_images|add_histogram|add_figure|savefig|imsave|imwrite|save_image)\s*\("
+)
+SAVING_TEXT = re.compile(
+    r"\b(torch\.save|save_file|pickle\.dumps?|np\.savez?\w*|numpy\.savez?\w*|joblib\.dump|save_checkpoint)\s*\("
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a sample in a gap is part of: its role, its phase, and the statement of the loop."""
+
+    role: Role
+    phase: str
+    statement: Place | None = None
+
+
+NOTHING = Reading(role="other", phase="other")
+
+
+class Loop:
+    """Reads stacks against the functions through which training was seen to run."""
+
+    def __init__(
+        self,
+        places: Places,
+        sites: Mapping[str, Sequence[int]],
+        *,
+        by_loader: bool,
+        updates_seen: bool,
+        optimizers: Iterable[str] = (),
+    ) -> None:
+        self.places = places
+        self.by_loader = by_loader
+        self.updates_seen = updates_seen
+        self.numbers = sites
+        self.lines = {name: _lines(places, numbers) for name, numbers in sites.items()}
+        self.chain = {
+            function
+            for name in ("forward", "backward", "update", "fetch")
+            for function in self.lines.get(name, {})
+        }
+        self.viewers = {
+            frame.function
+            for number in sites.get("socket", ())
+            for frame in self._below(places.sites.get(number))
+        }
+        self._functions: dict[FunctionKey, Function | None] = {}
+        self._sources: dict[str, Source | None] = {}
+        self._readings: dict[tuple[int, int], Reading] = {}
+        self._optimizers = tuple(optimizers)
+
+    def statement(self, stack: Stack) -> tuple[Frame, tuple[Frame, ...]] | None:
+        """The frame of a stack that belongs to the loop, and the user frames below it."""
+        for at in range(len(stack.frames) - 1, -1, -1):
+            if stack.frames[at].function in self.chain:
+                return stack.frames[at], stack.frames[at + 1 :]
+        return None
+
+    def _below(self, stack: Stack | None) -> tuple[Frame, ...]:
+        found = self.statement(stack) if stack else None
+        return found[1] if found else ()
+
+    def function(self, key: FunctionKey) -> Function | None:
+        """The loop's function as understood from its source; None without source."""
+        if key not in self._functions:
+            self._functions[key] = self._understand(key)
+        return self._functions[key]
+
+    def source(self, file: str) -> Source | None:
+        """A parsed file, or None."""
+        if file not in self._sources:
+            lines = self.places.sources.get(file)
+            self._sources[file] = parse(lines, self._optimizers) if lines else None
+        return self._sources[file]
+
+    def _understand(self, key: FunctionKey) -> Function | None:
+        source = self.source(key[0])
+        node = source.function(key[1], key[2]) if source else None
+        if source is None or node is None:
+            return None
+        return understand(source, node, self.anchors(key))
+
+    def anchors(self, key: FunctionKey) -> Anchors:
+        """Lines of a function through which training was seen to go."""
+
+        def lines(name: str) -> frozenset[int]:
+            return frozenset(self.lines.get(name, {}).get(key, ()))
+
+        return Anchors(
+            forward=lines("forward"), backward=lines("backward"), update=lines("update"), fetch=lines("fetch")
+        )
+
+    def place(self) -> Place | None:
+        """The loop that drives the steps: the innermost one around everything seen of training."""
+        for number in self.numbers.get("backward", ()):
+            stack = self.places.sites.get(number)
+            for frame in reversed(stack.frames if stack else ()):
+                function = self.function(frame.function)
+                if function is not None and function.loop_line is not None:
+                    return Place(file=frame.file, line=function.loop_line, function=frame.func)
+        return None
+
+    def read(self, stack_id: int, key: int) -> Reading:
+        """What a sample with this stack, between rows of these kinds, is part of."""
+        cached = self._readings.get((stack_id, key))
+        if cached is None:
+            stack = self.places.stacks.get(stack_id)
+            cached = self._read(stack, key >> 8, key & 0xFF) if stack else NOTHING
+            self._readings[stack_id, key] = cached
+        return cached
+
+    def _read(self, stack: Stack, before: int, after: int) -> Reading:
+        found = self.statement(stack)
+        statement = found[0].place() if found else None
+        plain = self._plain(stack, found)
+        if plain is not None:
+            return Reading(role=plain[0], phase=plain[1], statement=statement)
+        if found is None:
+            return NOTHING
+        role, phase = self._by_flow(found[0], found[1], before, after)
+        return Reading(role=role, phase=phase, statement=statement)
+
+    def _plain(self, stack: Stack, found: tuple[Frame, tuple[Frame, ...]] | None) -> tuple[Role, str] | None:
+        """Roles that show without following data: saving, logging, sockets."""
+        text = self.places.text(stack.frames[-1].file, stack.frames[-1].line) if stack.frames else ""
+        modules = [entry.split(":")[0] for entry in stack.library]
+        if any(m.startswith(SERIALIZERS) for m in modules) or SAVING_TEXT.search(text):
+            return "checkpoint", "checkpoint"
+        roots = {module.split(".")[0] for module in modules}
+        if roots & LOGGERS or any(m.startswith(LOGGING_PATHS) for m in modules) or LOGGING_TEXT.search(text):
+            return "logging", "logging"
+        below = {frame.function for frame in found[1]} if found else set()
+        if roots & SOCKETS or below & self.viewers:
+            return "viewer", "other"
+        return None
+
+    def _by_flow(self, frame: Frame, below: tuple[Frame, ...], before: int, after: int) -> tuple[Role, str]:
+        function = self.function(frame.function)
+        purpose = function.purpose(frame.line) if function else None
+        made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
+        if purpose == "model":
+            return made if after == row.FORWARD and before != row.FORWARD else ("forward", "forward")
+        if purpose == "forward" or (purpose == "backward" and after == row.BACKWARD):
+            return "forward", "forward"
+        if purpose == "input":
+            return made
+        if purpose == "fetch":
+            return ("targets", "other") if below else ("other", "other")
+        if purpose == "update":
+            return "other", "optimizer"
+        if self._touches(function, frame, "save"):
+            return "checkpoint", "checkpoint"
+        if self._touches(function, frame, "log"):
+            return "logging", "logging"
+        if self._touches(function, frame, "socket"):
+            return "viewer", "other"
+        if not self.updates_seen and self._updates_by_hand(frame, below):
+            return "other", "optimizer"
+        return ("metrics", "other") if purpose == "metrics" else ("other", "other")
+
+    def _touches(self, function: Function | None, frame: Frame, name: str) -> bool:
+        """Whether the frame's statement is one through which logging, saving or a socket was reached."""
+        lines = self.lines.get(name, {}).get(frame.function, set())
+        statement = function.statement(frame.line) if function else None
+        if statement is None:
+            return frame.line in lines
+        return any(statement.first <= line <= statement.last for line in lines)
+
+    def _updates_by_hand(self, frame: Frame, below: tuple[Frame, ...]) -> bool:
+        texts = [self.places.text(f.file, f.line) for f in (frame, *below)]
+        return any(".grad" in text or re.search(r"\.step\(", text) for text in texts)
+
+
+def _lines(places: Places, numbers: Iterable[int]) -> dict[FunctionKey, set[int]]:
+    found: dict[FunctionKey, set[int]] = defaultdict(set)
+    for number in numbers:
+        stack = places.sites.get(number)
+        for frame in stack.frames if stack else ():
+            found[frame.function].add(frame.line)
+    return dict(found)
+
+
+def training_sites(
+    spans: Spans, in_span: Bools, training_fetch: Bools, eval_forward: Bools, evaluates: Bools, num_steps: int
+) -> dict[str, list[int]]:
+    """Call sites of the training span by what they do; those seen in under 1 of 200 steps are left out of the loop."""
+    kind = spans.kind
+    train = in_span & ~evaluates
+    least = num_steps / 200
+    built = (spans.flags & row.FORWARD_GRAD) != 0
+
+    def sites(mask: Bools, rare: bool = False) -> list[int]:
+        counts = np.bincount(spans.site[mask], minlength=1)
+        return [int(n) for n in np.flatnonzero(counts) if n and (rare or counts[n] >= least)]
+
+    return {
+        "forward": sites(train & (kind == row.FORWARD) & built & ~eval_forward),
+        "backward": sites(train & (kind == row.BACKWARD)),
+        "update": sites(train & ((kind == row.OPTIMIZER) | ((kind == row.SCALER) & (spans.obj == 1)))),
+        "fetch": sites(train & (kind == row.FETCH) & training_fetch),
+        "log": sites(train & (kind == row.LOG), rare=True),
+        "save": sites(train & (kind == row.SAVE) & (spans.obj != 3), rare=True),
+        "socket": sites(train & (kind == row.SOCKET), rare=True),
+    }

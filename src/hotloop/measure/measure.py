@@ -1,0 +1,247 @@
+"""One process of a Recording -> Steps. Read ``measure`` from top to bottom: it is the whole chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.measure.attribution import find_gaps, saves_of, span_phases, tabulate, uncovered_ns
+from hotloop.measure.device import device_use
+from hotloop.measure.evaluation import (
+    Events,
+    Lives,
+    Regions,
+    eval_forwards,
+    events_of,
+    lives_of,
+    regions_of,
+    training_rows,
+)
+from hotloop.measure.facts import facts_of
+from hotloop.measure.lines import main_lines, read_samples, split_gaps
+from hotloop.measure.loaders import loader_uses, loaders_of_iterators
+from hotloop.measure.loop import Loop, training_sites
+from hotloop.measure.places import places_of
+from hotloop.measure.settings import settings_of
+from hotloop.measure.sites import intervals, recurring_end, site_costs
+from hotloop.measure.spans import OWNERS, Bools, Spans, nest, of_kind, wall_ns
+from hotloop.measure.startup import startup_parts
+from hotloop.measure.stepping import Stepping, find_steps
+from hotloop.measure.steps import Floats, Steps
+from hotloop.measure.window import module_costs
+from hotloop.phases import COLUMN, PHASES
+from hotloop.record import rows as row
+from hotloop.record.recording import Process
+
+#: An "evaluation" forward in more than this share of the steps is part of the step (pseudo labels, a policy's action).
+PART_OF_STEP_RATIO = 0.5
+
+#: Warm-up is at most this share of the steps, and at most this many.
+WARM_UP_RATIO = 0.10
+WARM_UP_STEPS = 20
+
+
+def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
+    """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``."""
+    wall = wall_ns(process)
+    spans = nest(of_kind(process, *OWNERS))
+    samples = of_kind(process, row.SAMPLE)
+    places = places_of(process)
+
+    events = events_of(spans)
+    lives = lives_of(spans, events, loaders_of_iterators(process))
+    eval_forward = eval_forwards(spans, events, lives)
+    stepping = find_steps(spans, events, lives, eval_forward)
+    eval_forward = _without_step_parts(spans, events, lives, eval_forward, stepping)
+    regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
+    saves = saves_of(spans, events)
+    stepping = _with_last_interval(spans, events, lives, regions, saves, stepping)
+
+    phase = span_phases(spans, events, lives, regions, stepping)
+    gaps = find_gaps(spans, training_rows(spans, lives), regions, saves, stepping, wall)
+    loop = _loop(process, spans, lives, eval_forward, phase, stepping)
+    sampled = read_samples(samples, spans, phase, gaps, loop)
+    phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
+    unaccounted = _unaccounted(uncovered_ns(samples, gaps)[gaps.open], totals[COLUMN["other"]])
+    totals[COLUMN["other"]] -= unaccounted
+
+    facts = facts_of(process, spans)
+    loaders = loader_uses(process, spans, events, lives, stepping, loop, places)
+    compiled = _compiles(spans, stepping)
+    steps = Steps(
+        rank=process.rank,
+        pid=process.pid,
+        start_s=stepping.start / 1e9,
+        end_s=stepping.end / 1e9,
+        phases=phases,
+        samples=_samples(spans, events, lives, stepping),
+        steady=_steady(stepping, compiled),
+        totals=_by_name(totals),
+        span_totals=_by_name(span_totals),
+        wall_s=wall / 1e9,
+        span=(stepping.span[0] / 1e9, stepping.span[1] / 1e9),
+        unaccounted_s=unaccounted,
+        num_updates=stepping.num_updates,
+        num_epochs=int((lives.num_batches[stepping.driving] > 0).sum()),
+        backwards_per_update=stepping.backwards_per_update,
+        startup=startup_parts(process, spans, lives, samples, places, stepping, wall),
+        lines=main_lines(sampled, loop, places, stepping.span, span_totals),
+        loaders=loaders,
+        evaluations=intervals(spans, regions.start, regions.end, regions.first, stepping, loop, places),
+        checkpoints=intervals(spans, *saves, stepping, loop, places),
+        sites=site_costs(spans, events, phase, stepping, places),
+        compiles_at=tuple(np.flatnonzero(compiled).tolist()),
+        graph_breaks=_graph_breaks(process),
+        modules=module_costs(process, of_kind(process, row.MODULE)),
+        device=device_use(of_kind(process, row.DEVICE), spans, phase, stepping),
+        scaler_steps=int(((spans.kind == row.SCALER) & (spans.obj == 1) & events.used).sum()),
+        scaler_skips=int(events.skipped.sum()),
+        facts=facts,
+        collective_in_backward_s=_exposed_communication(process),
+        source_loop=loop.place(),
+        **_small(process, spans, stepping),
+    )
+    driving = steps.train_loader()
+    return replace(steps, settings=settings_of(process, driving, facts, steps.backwards_per_update))
+
+
+def _without_step_parts(
+    spans: Spans, events: Events, lives: Lives, eval_forward: Bools, stepping: Stepping
+) -> Bools:
+    """Forwards that look like evaluation but happen in most steps, fed by no evaluation loader, are part of the step."""
+    solo = eval_forward & events.eval_flags
+    step = stepping.of(spans.start)
+    fed = (lives.of_row >= 0) & ~training_rows(spans, lives) & (step >= 0)
+    solo &= (step >= 0) & ~np.isin(step, step[fed])
+    if len(np.unique(step[solo])) > PART_OF_STEP_RATIO * max(4, len(stepping)):
+        return eval_forward & ~solo
+    return eval_forward
+
+
+def _with_last_interval(
+    spans: Spans,
+    events: Events,
+    lives: Lives,
+    regions: Regions,
+    saves: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    stepping: Stepping,
+) -> Stepping:
+    """Extends the last step over the evaluation or checkpoint after it where that is one of a series."""
+    if not len(stepping):
+        return stepping
+    training = (events.work | (events.fetch & training_rows(spans, lives))) & (
+        (spans.flags & row.FETCH_END == 0) | (spans.kind != row.FETCH)
+    )
+    last = recurring_end(spans, regions, saves, stepping, training)
+    if last <= stepping.span[1]:
+        return stepping
+    end = stepping.end.copy()
+    end[-1] = last
+    return replace(stepping, end=end, span=(stepping.span[0], last))
+
+
+def _loop(
+    process: Process,
+    spans: Spans,
+    lives: Lives,
+    eval_forward: Bools,
+    phase: npt.NDArray[np.uint8],
+    stepping: Stepping,
+) -> Loop:
+    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    sites = training_sites(
+        spans,
+        in_span,
+        training_rows(spans, lives),
+        eval_forward,
+        np.asarray(phase == COLUMN["evaluation"]),
+        len(stepping),
+    )
+    return Loop(
+        places_of(process),
+        sites,
+        by_loader=stepping.by_loader,
+        updates_seen=bool((spans.kind == row.OPTIMIZER).any()),
+        optimizers=[str(note.get("class", "")) for note in process.notes.get("optimizer", ())],
+    )
+
+
+def _by_name(values: Floats) -> dict[str, float]:
+    return {name: float(values[i]) for i, name in enumerate(PHASES)}
+
+
+def _unaccounted(uncovered: npt.NDArray[np.int64], other: float) -> float:
+    return min(float(uncovered.sum()) / 1e9, max(0.0, float(other)))
+
+
+def _samples(spans: Spans, events: Events, lives: Lives, stepping: Stepping) -> Floats:
+    """Samples of each step's batches of the driving loader; nan where the batch size is not known."""
+    result = np.full(len(stepping), np.nan)
+    if not len(stepping) or not stepping.by_loader:
+        return result
+    drives = np.append(stepping.driving, False)[lives.of_row] & events.fetch
+    fetch = np.flatnonzero(drives & ((spans.flags & row.FETCH_END) == 0) & (spans.value > 0))
+    step = stepping.of(spans.start[fetch])
+    known = step >= 0
+    sums = np.bincount(step[known], weights=spans.value[fetch][known], minlength=len(stepping))
+    return np.where(sums > 0, sums, np.nan)
+
+
+def _compiles(spans: Spans, stepping: Stepping) -> Bools:
+    """[steps] whether something was compiled in it."""
+    result = np.zeros(len(stepping), np.bool_)
+    step = stepping.of(spans.start[spans.kind == row.COMPILE])
+    result[step[step >= 0]] = True
+    return result
+
+
+def _steady(stepping: Stepping, compiled: Bools) -> Bools:
+    """Leading steps outside the later steps' distribution are warm-up; steps with a compile never count."""
+    num = len(stepping)
+    steady = ~compiled
+    if not num:
+        return steady
+    length = (stepping.end - stepping.start).astype(np.float64)
+    most = max(1, min(WARM_UP_STEPS, int(num * WARM_UP_RATIO)))
+    usual = np.quantile(length[most:], 0.95) if num > most else np.inf
+    first = 1
+    while first < most and length[first] > usual:
+        first += 1
+    steady[:first] = False
+    return steady
+
+
+def _graph_breaks(process: Process) -> int:
+    breaks = process.last("compile").get("graph_breaks")
+    if isinstance(breaks, dict):
+        return sum(count for count in breaks.values() if isinstance(count, int))
+    return breaks if isinstance(breaks, int) else 0
+
+
+def _exposed_communication(process: Process) -> float:
+    """Seconds per step of DDP's gradient exchange that backward did not hide."""
+    note = process.last("ddp")
+    spent, hidden = note.get("avg_backward_comm_s"), note.get("overlap_s")
+    if not isinstance(spent, int | float):
+        return 0.0
+    return max(0.0, float(spent) - (float(hidden) if isinstance(hidden, int | float) else 0.0))
+
+
+def _small(process: Process, spans: Spans, stepping: Stepping) -> dict[str, Any]:
+    """The views that are one sum each."""
+    begin, end = stepping.span
+    pauses = of_kind(process, row.GC)
+    inside = (pauses.start >= begin) & (pauses.start < end)
+    compiles = (spans.kind == row.COMPILE) & (spans.start >= begin) & (spans.start < end)
+    losses = of_kind(process, row.LOSS)
+    return {
+        "gc_s": float(pauses.duration[inside].sum()) / 1e9,
+        "gc_count": int(inside.sum()),
+        "compile_s": float(spans.exclusive[compiles].sum()) / 1e9,
+        "losses": losses.value.astype(np.uint32).view(np.float32).astype(np.float64),
+        "loss_steps": stepping.of(losses.start),
+    }

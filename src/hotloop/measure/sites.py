@@ -1,0 +1,127 @@
+"""Exact cost of every call site of an observed operation, and the intervals of evaluations and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from hotloop.findings import Place
+from hotloop.measure.attribution import Bytes
+from hotloop.measure.evaluation import Events, Regions
+from hotloop.measure.loop import Loop
+from hotloop.measure.places import Places
+from hotloop.measure.spans import Bools, Ints, Spans
+from hotloop.measure.stepping import Stepping
+from hotloop.measure.steps import Interval, SiteCost
+from hotloop.phases import COLUMN
+from hotloop.record import rows as row
+
+#: View name -> kind of row and the names of its operations (``obj``).
+VIEWS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "sync": (row.SYNC, row.SYNC_OPS),
+    "transfer": (row.TRANSFER, ("", "host-to-device", "device-to-host")),
+    "collective": (row.COLLECTIVE, row.COLLECTIVE_OPS),
+    "logging": (row.LOG, row.LOG_OPS),
+    "checkpoint": (row.SAVE, ("", "write", "state_dict", "load")),
+    "socket": (row.SOCKET, ("", "select", "recv", "send")),
+}
+
+TRANSFER_FLAGS: Final = {
+    "pinned": row.TRANSFER_PINNED,
+    "non_blocking": row.TRANSFER_NON_BLOCKING,
+    "converts": row.TRANSFER_CONVERTS,
+    "float": row.TRANSFER_FLOAT,
+}
+
+
+def site_costs(
+    spans: Spans, events: Events, phase: Bytes, stepping: Stepping, places: Places
+) -> dict[str, tuple[SiteCost, ...]]:
+    """Sites by view, each sorted by seconds; views without a call are left out."""
+    counted = events.used.copy()
+    if len(stepping):
+        counted &= (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    views = {}
+    for name, (kind, operations) in VIEWS.items():
+        index = np.flatnonzero(counted & (spans.kind == kind))
+        if len(index):
+            costs = _costs(spans, phase, index, operations, places)
+            views[name] = tuple(sorted(costs, key=lambda cost: -cost.seconds))
+    return views
+
+
+def _costs(
+    spans: Spans, phase: Bytes, index: Ints, operations: tuple[str, ...], places: Places
+) -> list[SiteCost]:
+    key = (spans.site[index].astype(np.int64) << 16) | spans.obj[index]
+    keys, group = np.unique(key, return_inverse=True)
+    count = np.bincount(group)
+    kind = int(spans.kind[index[0]])
+    length = spans.duration[index] if kind == row.SAVE else spans.exclusive[index]
+    seconds = np.bincount(group, weights=length) / 1e9
+    has_bytes = kind in (row.TRANSFER, row.COLLECTIVE)
+    num_bytes = np.bincount(group, weights=spans.value[index]) if has_bytes else np.zeros(len(keys))
+    aside = np.isin(phase[index], (COLUMN["evaluation"], COLUMN["checkpoint"]))
+    in_step = np.bincount(group, weights=~aside) * 2 > count
+    shares = {
+        name: np.bincount(group, weights=(spans.flags[index] & bit) != 0) / count
+        for name, bit in (TRANSFER_FLAGS.items() if kind == row.TRANSFER else ())
+    }
+    return [
+        SiteCost(
+            place=places.site(int(keys[i]) >> 16),
+            operation=_operation(operations, int(keys[i]) & 0xFFFF),
+            count=int(count[i]),
+            seconds=float(seconds[i]),
+            num_bytes=int(num_bytes[i]),
+            flags={name: float(share[i]) for name, share in shares.items()},
+            in_step=bool(in_step[i]),
+        )
+        for i in range(len(keys))
+    ]
+
+
+def _operation(operations: tuple[str, ...], number: int) -> str:
+    return (operations[number] if number < len(operations) else "") or "other"
+
+
+def intervals(
+    spans: Spans, start: Ints, end: Ints, first: Ints, stepping: Stepping, loop: Loop, places: Places
+) -> tuple[Interval, ...]:
+    """Evaluations or checkpoints, each with the line of the training loop it was started from."""
+    return tuple(
+        Interval(
+            start_s=int(start[i]) / 1e9,
+            end_s=int(end[i]) / 1e9,
+            after_step=int(np.searchsorted(stepping.end, start[i], side="right")),
+            place=_started_from(int(spans.site[first[i]]), loop, places),
+        )
+        for i in range(len(start))
+    )
+
+
+def _started_from(site: int, loop: Loop, places: Places) -> Place | None:
+    stack = places.sites.get(site)
+    if stack is None:
+        return None
+    found = loop.statement(stack)
+    return found[0].place() if found else places.site(site)
+
+
+def recurring_end(
+    spans: Spans, regions: Regions, saves: tuple[Ints, Ints, Ints], stepping: Stepping, is_training: Bools
+) -> int:
+    """Where the span ends when the evaluation or checkpoint after the last step is one of a series.
+
+    Without this a run of two epochs would show one evaluation for two epochs of steps.
+    """
+    begin, end = stepping.span
+    later = np.flatnonzero(is_training & (spans.start > end))
+    limit = int(spans.start[later[0]]) if len(later) else np.iinfo(np.int64).max
+    result = end
+    for starts, ends in ((regions.start, regions.end), (saves[0], saves[1])):
+        if ((starts >= begin) & (ends <= end)).any():
+            after = (starts >= end) & (ends <= limit)
+            result = max(result, int(ends[after][0])) if after.any() else result
+    return result

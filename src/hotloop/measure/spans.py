@@ -1,0 +1,206 @@
+"""Rows as arrays: durations in nanoseconds since the process started, and how the intervals nest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.record import rows as row
+from hotloop.record.recording import Process
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: Kinds that own host time. GC, MAKE, MODULE and the rest overlap them and are read on their own.
+OWNERS = (
+    row.FETCH, row.ITER, row.SHUTDOWN, row.FORWARD, row.BACKWARD, row.OPTIMIZER, row.ZERO_GRAD, row.CLIP,
+    row.SCALER, row.SYNC, row.TRANSFER, row.COLLECTIVE, row.SAVE, row.LOG, row.SOCKET, row.COMPILE,
+)  # fmt: skip
+
+#: After this many vectorized repairs of overlapping rows the plain loop takes over.
+MAX_REPAIRS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of some kinds as columns; ``start`` and ``end`` are ns since the process started."""
+
+    start: Ints
+    end: Ints
+    kind: npt.NDArray[np.uint8]
+    flags: npt.NDArray[np.uint8]
+    site: npt.NDArray[np.uint16]
+    obj: npt.NDArray[np.uint16]
+    extra: npt.NDArray[np.uint16]
+    value: npt.NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def duration(self) -> Ints:
+        """[n] ns."""
+        return self.end - self.start
+
+    def take(self, index: Any) -> Table:
+        """The rows picked by a mask or by indices."""
+        return Table(
+            start=self.start[index], end=self.end[index], kind=self.kind[index], flags=self.flags[index],
+            site=self.site[index], obj=self.obj[index], extra=self.extra[index], value=self.value[index],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans(Table):
+    """Intervals that own host time, sorted by start, properly nested.
+
+    ``parent`` is the index of the enclosing row (-1: none), ``level`` its depth, ``top`` the outermost ancestor
+    (itself at level 0), ``exclusive`` the ns not inside a child.
+    """
+
+    parent: npt.NDArray[np.int32]
+    level: npt.NDArray[np.uint8]
+    top: npt.NDArray[np.int32]
+    exclusive: Ints
+
+    def inside(self, marked: Bools) -> Bools:
+        """[n] whether a strict ancestor of the row is marked."""
+        result = np.zeros(len(self), np.bool_)
+        for index in self.by_level()[1:]:
+            parent = self.parent[index]
+            result[index] = marked[parent] | result[parent]
+        return result
+
+    def by_level(self) -> list[Ints]:
+        """Indices of the rows of each level, outermost first (at least one list)."""
+        deepest = int(self.level.max()) if len(self) else 0
+        return [np.flatnonzero(self.level == depth) for depth in range(deepest + 1)]
+
+
+def origin_ns(process: Process) -> int:
+    """The instant all times are counted from."""
+    if process.start_ns or not len(process.rows):
+        return process.start_ns
+    return int(process.rows["start"][0])
+
+
+def wall_ns(process: Process) -> int:
+    """From the process's start to its end, or to its last row where that is later."""
+    origin = origin_ns(process)
+    last = process.end_ns
+    if len(process.rows):
+        tail = table(process.rows[-64:], origin)
+        last = max(last, origin + int(tail.end.max()))
+    return max(0, last - origin)
+
+
+def table(rows: npt.NDArray[Any], origin: int) -> Table:
+    """Rows of one process as columns, times counted from ``origin``."""
+    start = np.maximum(rows["start"].astype(np.int64) - origin, 0)
+    flags = rows["flags"]
+    duration = rows["dur"].astype(np.int64)
+    long = (flags & row.LONG) != 0
+    if long.any():
+        duration[long] *= 1000
+    return Table(
+        start=start, end=start + duration, kind=rows["kind"], flags=flags, site=rows["site"], obj=rows["obj"],
+        extra=rows["extra"], value=rows["value"],
+    )  # fmt: skip
+
+
+def of_kind(process: Process, *kinds: int) -> Table:
+    """The rows of some kinds of a process."""
+    rows = process.rows
+    mask = rows["kind"] == kinds[0]
+    for kind in kinds[1:]:
+        mask |= rows["kind"] == kind
+    return table(rows[mask], origin_ns(process))
+
+
+def nest(rows: Table) -> Spans:
+    """Sorts intervals, repairs what overlaps (a child ends with its parent), and finds every parent."""
+    rows = _sorted(rows)
+    end = rows.end.copy()
+    parent, level = _levels(rows.start, end)
+    duration = end - rows.start
+    exclusive = duration.copy()
+    inner = parent >= 0
+    if inner.any():
+        spent = np.bincount(parent[inner], weights=duration[inner].astype(np.float64), minlength=len(rows))
+        exclusive -= spent.astype(np.int64)
+        np.maximum(exclusive, 0, out=exclusive)
+    top = np.arange(len(rows), dtype=np.int32)
+    for depth in range(1, int(level.max()) + 1 if len(rows) else 0):
+        index = np.flatnonzero(level == depth)
+        top[index] = top[parent[index]]
+    return Spans(
+        start=rows.start, end=end, kind=rows.kind, flags=rows.flags, site=rows.site, obj=rows.obj,
+        extra=rows.extra, value=rows.value, parent=parent, level=level, top=top, exclusive=exclusive,
+    )  # fmt: skip
+
+
+def _sorted(rows: Table) -> Table:
+    """By start, the longer of two that start together first."""
+    start, end = rows.start, rows.end
+    if len(rows) < 2:
+        return rows
+    ordered = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))
+    if ordered.all():
+        return rows
+    return rows.take(np.lexsort((-end, start)))
+
+
+def _levels(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Parent and depth of every row; shortens ``end`` in place where rows overlap without nesting."""
+    for _ in range(MAX_REPAIRS):
+        parent, level = _nesting(start, end)
+        outside = np.flatnonzero(parent >= 0)
+        outside = outside[end[outside] > end[parent[outside]]]
+        if not len(outside):
+            return parent, level
+        # A row that begins after its supposed parent ended is somebody else's: right once the others are cut.
+        outside = outside[start[outside] < end[parent[outside]]]
+        end[outside] = end[parent[outside]]
+    return _nesting_loop(start, end)
+
+
+def _nesting(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """One pass per level: a row that starts after everything before it has ended is outermost among the rest."""
+    num = len(start)
+    parent = np.full(num, -1, np.int32)
+    level = np.zeros(num, np.uint8)
+    rest = np.arange(num, dtype=np.int32)
+    depth = 0
+    previous = rest[:0]
+    while len(rest):
+        starts, ends = start[rest], end[rest]
+        reach = np.maximum.accumulate(ends)
+        outer = np.ones(len(rest), np.bool_)
+        outer[1:] = starts[1:] >= reach[:-1]
+        found = rest[outer]
+        level[found] = depth
+        if depth:
+            parent[found] = previous[np.searchsorted(previous, found) - 1]
+        previous = found
+        rest = rest[~outer]
+        depth = min(depth + 1, 255)
+    return parent, level
+
+
+def _nesting_loop(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """The same by a stack: slow, for rows that overlap without end."""
+    parent = np.full(len(start), -1, np.int32)
+    level = np.zeros(len(start), np.uint8)
+    open_rows: list[int] = []
+    for i, begin in enumerate(start.tolist()):
+        while open_rows and end[open_rows[-1]] <= begin:
+            open_rows.pop()
+        if open_rows:
+            parent[i] = open_rows[-1]
+            level[i] = min(len(open_rows), 255)
+            end[i] = max(begin, min(int(end[i]), int(end[open_rows[-1]])))
+        open_rows.append(i)
+    return parent, level

@@ -1,0 +1,176 @@
+"""Where one step ends and the next begins.
+
+A step is one batch of the loader that drives training: it begins with the first training fetch after work was
+done. Without a loader it is one round of the optimizers: it ends with the last update before an optimizer that
+already stepped in it steps again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotloop.measure.evaluation import Events, Lives, training_rows
+from hotloop.measure.spans import Bools, Ints, Spans
+from hotloop.record import rows as row
+
+#: Fewer training batches than this share of the updates: the loader only filled a buffer, updates drive.
+BATCHES_PER_UPDATE = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepping:
+    """Step boundaries in ns. ``start[i + 1] == end[i]``; ``span`` runs from the first batch asked for."""
+
+    start: Ints
+    end: Ints
+    span: tuple[int, int]
+    by_loader: bool
+    num_updates: int
+    backwards_per_update: float
+    driving: Bools  # [lives] passes over the loader that drives the steps
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, times: Ints) -> Ints:
+        """[n] step that holds a time; -1 outside."""
+        at = np.searchsorted(self.start, times, side="right") - 1
+        if len(self.start):
+            at = np.where(times < self.end[np.maximum(at, 0)], at, -1)
+        return at.astype(np.int64)
+
+
+def find_steps(
+    spans: Spans, events: Events, lives: Lives, eval_forward: Bools, pacing: Collection[int] | None = None
+) -> Stepping:
+    """Applies the rule. ``pacing``: ids of the optimizers that pace the loop where its source tells."""
+    rounds = _rounds(spans, events, pacing)
+    trains = training_rows(spans, lives)
+    fetches = np.flatnonzero(events.fetch & trains & (spans.level == 0))
+    driving, num_batches = _driving(spans, lives, fetches)
+    by_loader = num_batches > 0 and len(rounds) > 0 and num_batches >= BATCHES_PER_UPDATE * len(rounds)
+    if by_loader:
+        start, end = _by_loader(spans, events, lives, fetches, driving, rounds)
+        asked = np.flatnonzero(trains & (lives.of_row >= 0) & (spans.level == 0))
+        opening = int(spans.start[asked[0]]) if len(asked) else 0
+    else:
+        start, end = _by_updates(spans, events, rounds, eval_forward)
+        opening = int(start[0]) if len(start) else 0
+    if len(start):
+        opening = min(opening, int(start[0]))
+        start[0] = opening
+    span = (opening, int(end[-1])) if len(start) else (0, 0)
+    num_updates, per_update = _updates(spans, events)
+    return Stepping(
+        start=start, end=end, span=span, by_loader=by_loader, num_updates=num_updates,
+        backwards_per_update=per_update, driving=driving,
+    )  # fmt: skip
+
+
+def _rounds(spans: Spans, events: Events, pacing: Collection[int] | None) -> Ints:
+    """Indices of the last optimizer step of every round."""
+    steps = np.flatnonzero(events.step)
+    ids = _optimizer_ids(spans, events, steps)
+    if pacing:
+        return steps[np.isin(ids, list(pacing))]
+    if len(steps) == 0 or (ids == ids[0]).all():
+        return steps
+    last: list[int] = []
+    seen: set[int] = set()
+    for at, optimizer in enumerate(ids.tolist()):
+        if optimizer in seen:
+            last.append(at - 1)
+            seen = set()
+        seen.add(optimizer)
+    last.append(len(ids) - 1)
+    return steps[np.array(last, np.int64)]
+
+
+def _optimizer_ids(spans: Spans, events: Events, steps: Ints) -> Ints:
+    """Ids of the optimizers that stepped; a skipped step takes the one that steps at its place."""
+    ids = spans.obj[steps].astype(np.int64)
+    ids[spans.kind[steps] == row.BACKWARD] = 0
+    skipped = events.skipped[steps]
+    if not skipped.any():
+        return ids
+    done = np.flatnonzero(~skipped)
+    outer = spans.parent[steps[done]]
+    scaled = done[(outer >= 0) & (spans.kind[np.maximum(outer, 0)] == row.SCALER)]
+    usual = int(np.bincount(ids[scaled]).argmax()) if len(scaled) else 0
+    at_site = dict(zip(spans.site[spans.parent[steps[scaled]]].tolist(), ids[scaled].tolist(), strict=True))
+    for at in np.flatnonzero(skipped):
+        ids[at] = at_site.get(int(spans.site[steps[at]]), usual)
+    return ids
+
+
+def _driving(spans: Spans, lives: Lives, fetches: Ints) -> tuple[Bools, int]:
+    """The passes of the training loader with the most batches; of equals the one asked first."""
+    none = np.zeros(len(lives), np.bool_)
+    if not len(lives) or not lives.trains.any():
+        return none, 0
+    # A pass whose loader is unknown stands for itself.
+    key = np.where(lives.loader > 0, lives.loader, -lives.iterator - 1)
+    trained = np.flatnonzero(lives.trains)
+    names, where = np.unique(key[trained], return_inverse=True)
+    batches = np.bincount(where, weights=lives.num_batches[trained])
+    asked = np.full(len(names), np.iinfo(np.int64).max, np.int64)
+    place = np.full(len(lives), -1, np.int64)
+    place[trained] = where
+    np.minimum.at(asked, place[lives.of_row[fetches]], spans.start[fetches])
+    near = np.flatnonzero(batches >= 0.98 * batches.max())
+    chosen = near[np.argmin(asked[near])]
+    return lives.trains & (key == names[chosen]), int(batches[chosen])
+
+
+def _by_loader(
+    spans: Spans, events: Events, lives: Lives, fetches: Ints, driving: Bools, rounds: Ints
+) -> tuple[Ints, Ints]:
+    work = np.flatnonzero(events.work)
+    began = spans.start[fetches]
+    done = np.searchsorted(spans.start[work], began)
+    closed = np.searchsorted(spans.start[rounds], began)
+    opens = driving[lives.of_row[fetches]]
+    opens[1:] |= closed[1:] > closed[:-1]
+    at = np.flatnonzero(opens)
+    at = at[np.append(True, np.diff(done[at]) > 0)] if len(at) else at
+    bounds = began[at]
+    total = len(work)
+    if not len(bounds):
+        return bounds, bounds
+    if done[at[-1]] == total:  # a fetch after the last work: the end of an epoch, or one batch too many
+        return bounds[:-1].copy(), bounds[1:].copy()
+    tail = work[int(done[at[-1]]) :]
+    finished = tail[events.step[tail]]
+    if not len(finished) and len(rounds) and not _accumulates(events):
+        return bounds[:-1].copy(), bounds[1:].copy()  # killed between backward and update
+    last = finished[-1] if len(finished) else tail[-1]
+    return bounds.copy(), np.append(bounds[1:], spans.end[spans.top[last]])
+
+
+def _accumulates(events: Events) -> bool:
+    steps = int(events.step.sum())
+    return int(events.work.sum()) - steps > 1.5 * steps
+
+
+def _by_updates(spans: Spans, events: Events, rounds: Ints, eval_forward: Bools) -> tuple[Ints, Ints]:
+    if not len(rounds):
+        none = np.zeros(0, np.int64)
+        return none, none
+    end = np.unique(spans.end[spans.top[rounds]])
+    kinds = (row.FORWARD, row.BACKWARD, row.ZERO_GRAD, row.OPTIMIZER, row.SCALER)
+    model = np.flatnonzero(np.isin(spans.kind, kinds) & events.used & ~eval_forward)
+    opening = int(spans.start[spans.top[model[0]]]) if len(model) else int(spans.start[rounds[0]])
+    return np.append(opening, end[:-1]), end
+
+
+def _updates(spans: Spans, events: Events) -> tuple[int, float]:
+    """Updates of the busiest optimizer, and backwards per update."""
+    done = np.flatnonzero(events.step & ~events.skipped)
+    backward = int(((spans.kind == row.BACKWARD) & events.work).sum())
+    if not len(done):
+        return 0, float(max(1, backward))
+    ids = spans.obj[done] if (spans.kind[done] == row.OPTIMIZER).any() else np.zeros(len(done), np.uint16)
+    return int(np.bincount(ids).max()), max(1.0, backward / len(np.flatnonzero(events.step)))

@@ -1,0 +1,1 @@
+"""Named synthetic runs with a known truth, built as the rows and notes a probe would have written."""

@@ -1,0 +1,274 @@
+"""Training loops by name. Each returns a Scenario: the process and what is true of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from textwrap import dedent
+
+from hotloop.record.recording import Process
+
+from .builder import Script
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A run and its truth: steps, evaluations, and the milliseconds of phases in the training span."""
+
+    process: Process
+    num_steps: int
+    num_evaluations: int = 0
+    num_updates: int | None = None
+    span_ms: Mapping[str, float] = field(default_factory=dict)
+    script: Script
+
+
+PLAIN = dedent("""
+    import torch
+    for epoch in range(2):
+        for x, y in loader:  # fetch
+            out = model(x)  # forward
+            loss = criterion(out, y)
+            optimizer.zero_grad()
+            loss.backward()  # backward
+            optimizer.step()  # update
+        model.eval()
+        for x, y in val:  # val
+            correct += (model(x).argmax(1) == y).sum()  # evaluate
+        print(correct)  # print
+        torch.save(model.state_dict(), "a.pt")  # save
+    """)
+
+
+def _train_step(run: Script, *, forward: float = 3, backward: float = 4, update: float = 1) -> None:
+    with run.at("forward"):
+        run.forward(forward)
+    with run.at("backward"):
+        run.backward(backward)
+    with run.at("update"):
+        run.update(update)
+
+
+def plain(steps: int = 50, fetch_ms: float = 2.0) -> Scenario:
+    """One loader, one epoch."""
+    run = Script(PLAIN)
+    run.work(100)
+    with run.at("fetch"):
+        run.iterate(1, ms=1)
+    for _ in range(steps):
+        with run.at("fetch"):
+            run.fetch(1, fetch_ms)
+        _train_step(run)
+    with run.at("fetch"):
+        run.fetch(1, 0.1, end=True)
+    run.work(20)
+    return Scenario(
+        process=run.process(), num_steps=steps, num_updates=steps, script=run,
+        span_ms={"data_wait": fetch_ms * steps, "forward": 3 * steps, "backward": 4 * steps, "optimizer": steps, "epoch_gap": 1},
+    )  # fmt: skip
+
+
+def epochs_with_evaluation(epochs: int = 3, steps: int = 20, evaluations: int = 10) -> Scenario:
+    """Each epoch is followed by an evaluation on a second loader and a checkpoint."""
+    run = Script(PLAIN)
+    run.work(50)
+    for epoch in range(epochs):
+        run.mark(training=True)
+        with run.at("fetch"):
+            run.iterate(2 * epoch + 1, loader=1, ms=2)
+        for _ in range(steps):
+            with run.at("fetch"):
+                run.fetch(2 * epoch + 1, 1)
+            _train_step(run)
+        with run.at("fetch"):
+            run.fetch(2 * epoch + 1, 0.5, end=True)
+        run.mark(training=False)
+        with run.at("val"):
+            run.iterate(2 * epoch + 2, loader=2, ms=2)
+        for _ in range(evaluations):
+            with run.at("val"):
+                run.fetch(2 * epoch + 2, 5)
+            with run.at("evaluate"):
+                run.evaluate(3)
+                run.work(2)
+        with run.at("val"):
+            run.fetch(2 * epoch + 2, 0.5, end=True)
+        with run.at("save"):
+            run.call(13, 30, obj=1)
+    run.work(5)
+    return Scenario(
+        process=run.process(), num_steps=epochs * steps, num_evaluations=epochs, script=run,
+        span_ms={
+            "data_wait": epochs * steps, "forward": 3 * epochs * steps,
+            "evaluation": epochs * (2 + 10 * evaluations + 0.5), "checkpoint": 30 * epochs,
+            "epoch_gap": 2.5 * epochs,
+        },
+    )  # fmt: skip
+
+
+def accumulation(updates: int = 12, every: int = 4) -> Scenario:
+    """Several batches per update: a step is a batch."""
+    run = Script(PLAIN)
+    with run.at("fetch"):
+        run.iterate(1)
+    for _ in range(updates):
+        for micro in range(every):
+            with run.at("fetch"):
+                run.fetch(1, 1)
+            with run.at("forward"):
+                run.forward(3)
+            with run.at("backward"):
+                run.backward(4)
+            if micro == every - 1:
+                with run.at("update"):
+                    run.update(1)
+    with run.at("fetch"):
+        run.fetch(1, 0.1, end=True)
+    return Scenario(process=run.process(), num_steps=updates * every, num_updates=updates, script=run)
+
+
+def gan(steps: int = 25, with_loader: bool = True) -> Scenario:
+    """Two optimizers a batch: one step."""
+    run = Script(PLAIN)
+    if with_loader:
+        with run.at("fetch"):
+            run.iterate(1)
+    for _ in range(steps):
+        if with_loader:
+            with run.at("fetch"):
+                run.fetch(1, 1)
+        for optimizer in (1, 2):
+            with run.at("forward"):
+                run.forward(2, module=optimizer)
+            with run.at("backward"):
+                run.backward(2)
+            with run.at("update"):
+                run.update(1, optimizer=optimizer)
+    return Scenario(process=run.process(), num_steps=steps, num_updates=steps, script=run)
+
+
+def zipped(steps: int = 25) -> Scenario:
+    """A batch of each of two loaders a step."""
+    run = Script(PLAIN)
+    with run.at("fetch"):
+        run.iterate(1, loader=1)
+        run.iterate(2, loader=2)
+    for _ in range(steps):
+        with run.at("fetch"):
+            run.fetch(1, 1)
+            run.fetch(2, 1)
+        _train_step(run)
+    return Scenario(process=run.process(), num_steps=steps, script=run)
+
+
+GET_BATCH = dedent("""
+    import torch
+
+    def get_batch(split):
+        ix = torch.randint(len(data), (32,))
+        x = torch.stack([data[i] for i in ix])  # stack
+        return x, x
+
+    for step in range(100):
+        x, y = get_batch("train")  # get
+        logits = model(x)  # forward
+        loss = torch.nn.functional.cross_entropy(logits, y)  # loss
+        optimizer.zero_grad()  # zero
+        loss.backward()  # backward
+        optimizer.step()  # update
+        accuracy = heavy_metric(logits, y)  # metric
+        if step % 10 == 0:
+            print(loss.item())  # print
+    """)
+
+
+def get_batch(steps: int = 60, batch_ms: float = 20.0) -> Scenario:
+    """No loader: batches are made by a function of the script, the loss by another, a metric after the update."""
+    run = Script(GET_BATCH)
+    run.work(50)
+    for _ in range(steps):
+        with run.at("get", "stack"):
+            run.work(batch_ms)
+        with run.at("forward"):
+            run.forward(3)
+        with run.at("loss"):
+            run.work(5)
+        with run.at("backward"):
+            run.backward(4)
+        with run.at("update"):
+            run.update(1)
+        with run.at("metric"):
+            run.work(6)
+    return Scenario(
+        process=run.process(), num_steps=steps, script=run,
+        span_ms={"data_wait": batch_ms * (steps - 1), "forward": 8 * steps, "other": 6 * (steps - 1)},
+    )  # fmt: skip
+
+
+TARGETS = dedent("""
+    def make_targets(y):
+        heat = []
+        for box in y:
+            heat.append(draw(box))  # draw
+        return stack(heat)
+
+    def train(model, loader):
+        for batch in loader:  # fetch
+            images, boxes = batch
+            heat = make_targets(boxes)  # targets
+            pred = model(images)  # forward
+            diff = pred - heat
+            loss = (diff ** 2).mean()  # loss
+            optimizer.zero_grad()
+            loss.backward()  # backward
+            optimizer.step()  # update
+            ema.update(model)  # ema
+            logger.info("loss %s", loss)  # log
+            poll_viewer(server)  # viewer
+
+    train(model, loader)  # main
+    """)
+
+
+def recomputed_targets(steps: int = 60) -> Scenario:
+    """A loader drives the loop, and the loop does more than training: targets, EMA, logging, a viewer."""
+    run = Script(TARGETS)
+    with run.at("main", "fetch"):
+        run.iterate(1)
+    for _ in range(steps):
+        with run.at("main", "fetch"):
+            run.fetch(1, 1)
+        with run.at("main", "targets", "draw"):
+            run.work(12)
+        with run.at("main", "forward"):
+            run.forward(3)
+        with run.at("main", "loss"):
+            run.work(5)
+        with run.at("main", "backward"):
+            run.backward(4)
+        with run.at("main", "update"):
+            run.update(1)
+        with run.at("main", "ema"):
+            run.work(7)
+        with run.at("main", "log"), run.library("logging:info"):
+            run.work(6)
+        with run.at("main", "viewer"), run.library("select:select"):
+            run.work(8, on_cpu=0.0)
+    with run.at("main", "fetch"):
+        run.fetch(1, 0.1, end=True)
+    return Scenario(
+        process=run.process(), num_steps=steps, script=run,
+        span_ms={"data_wait": steps, "forward": 8 * steps, "logging": 6 * steps, "other": 27 * steps},
+    )  # fmt: skip
+
+
+SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    "plain": plain,
+    "epochs_with_evaluation": epochs_with_evaluation,
+    "accumulation": accumulation,
+    "gan": gan,
+    "gan_without_loader": lambda: gan(with_loader=False),
+    "zipped": zipped,
+    "get_batch": get_batch,
+    "recomputed_targets": recomputed_targets,
+}
