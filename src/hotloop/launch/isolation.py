@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Final
 
 _PYTHON: Final = re.compile(r"^(python|pypy)[0-9.]*$")
-#: Options that keep PYTHONPATH or sitecustomize from being used.
-_SHUTS_OUT: Final = re.compile(r"^-[a-zA-Z]*?([IES])")
-_TAKES_VALUE: Final = frozenset({"-X", "-W", "--check-hash-based-pycs"})
 
 
 def isolation_warnings(command: Sequence[str]) -> tuple[str, ...]:
@@ -29,21 +26,32 @@ def isolation_warnings(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_interpreter(name: str, options: Sequence[str]) -> list[str]:
-    skip = False
-    for option in options:
-        if skip:
-            skip = False
+    flag = _flag_that_shuts_out(options)
+    if not flag:
+        return []
+    return [f"could not look inside: {name} {flag} ignores the environment that hotloop uses (run without {flag})"]
+
+
+def _flag_that_shuts_out(options: Sequence[str]) -> str:
+    """Walk an interpreter's options up to the script, -c or -m, as the interpreter does."""
+    words = iter(options)
+    for word in words:
+        if word == "--check-hash-based-pycs":
+            next(words, "")
+        if word == "-" or not word.startswith("-"):
+            return ""
+        if word.startswith("--"):
             continue
-        if not option.startswith("-") or option in ("-", "-c", "-m", "--"):
-            break
-        skip = option in _TAKES_VALUE
-        match = None if option.startswith("--") or option[1] in "XW" else _SHUTS_OUT.match(option)
-        if match:
-            flag = match[1]
-            return [f"could not look inside: {name} -{flag} ignores the environment hotloop uses (run without -{flag})"]
-        if re.match(r"^-[a-zA-Z]*[cm]$", option):
-            break
-    return []
+        for at, letter in enumerate(word[1:], 1):
+            if letter in "IES":
+                return f"-{letter}"
+            if letter in "cm":
+                return ""
+            if letter in "WX":  # the rest of the word is the value, or the next word
+                if at == len(word) - 1:
+                    next(words, "")
+                break
+    return ""
 
 
 def _of_shebang(program: str) -> list[str]:

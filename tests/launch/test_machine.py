@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hotloop.launch import machine
+from hotloop.launch.gpu import is_visible
+from hotloop.launch.storage import mount_of, storage
+
+
+def test_facts_are_plain_json_and_name_the_parts_the_rules_read() -> None:
+    found = machine.facts()
+    assert json.loads(json.dumps(found)) == found
+    assert 0 < found["cores"] <= os.cpu_count()
+    assert found["ram_bytes"] > 1 << 28
+    assert found["storage"]["kind"] in {"nvme", "ssd", "rotational", "virtual", "network", "tmpfs", "unknown"}
+    assert isinstance(found["gpus"], list)
+
+
+def test_a_narrower_affinity_is_fewer_cores() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert machine.usable_cores() <= 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000"}, 1.5),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}, 0.5),
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, None),
+        ({}, None),
+    ],
+)
+def test_quotas_of_both_cgroup_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cores: float | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text + "\n")
+    monkeypatch.setattr(machine, "_cgroup_folders", lambda controller: [tmp_path / "none", tmp_path])
+    assert machine.cpu_quota() == cores
+
+
+def test_the_tightest_memory_limit_counts_and_no_limit_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("job", "2147483648"), ("user", "max"), ("v1", "9223372036854771712")):
+        (tmp_path / name).mkdir()
+        file = "memory.limit_in_bytes" if name == "v1" else "memory.max"
+        (tmp_path / name / file).write_text(text)
+    folders = [tmp_path / name for name in ("job", "user", "v1")]
+    monkeypatch.setattr(machine, "_cgroup_folders", lambda controller: folders)
+    assert machine.memory_limit_bytes() == 2 << 30
+    folders.pop(0)
+    assert machine.memory_limit_bytes() is None
+
+
+MOUNTS = r"""
+rootfs / rootfs rw 0 0
+/dev/sda1 / ext4 rw 0 0
+nas:/export /data nfs4 rw 0 0
+/dev/nvme0n1 /data/my\040fast xfs rw 0 0
+tmpfs /dev/shm tmpfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "mount", "filesystem"),
+    [
+        ("/home/u", "/", "ext4"),
+        ("/data/set", "/data", "nfs4"),
+        ("/data/my fast/x", "/data/my fast", "xfs"),
+        ("/database", "/", "ext4"),
+        ("/dev/shm/x", "/dev/shm", "tmpfs"),
+    ],
+)
+def test_the_mount_of_a_path(path: str, mount: str, filesystem: str) -> None:
+    found = mount_of(Path(path), MOUNTS)
+    assert (found[0], found[2]) == (mount, filesystem)
+
+
+def test_shared_memory_is_tmpfs() -> None:
+    assert storage(Path("/dev/shm"))["kind"] == "tmpfs"
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [(None, True), ("0,1", True), ("0", False), ("", False), ("-1", False), ("GPU-ab", True), ("GPU-cd", False), ("-1,1", False)],
+)
+def test_cuda_visible_devices(visible: str | None, expected: bool) -> None:
+    assert is_visible(1, "GPU-abcd", visible) is expected

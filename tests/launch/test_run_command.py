@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from hotloop.errors import UsageError
+from hotloop.launch.command import Outcome, observed_environment, run_command
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+
+def run(*command: str, tmp_path: Path, **options: object) -> Outcome:
+    return run_command(command, raw_dir=tmp_path / "raw", src_dir=SRC, **options)  # type: ignore[arg-type]
+
+
+def launcher(tmp_path: Path, child: str, *, before: str = "") -> subprocess.Popen[str]:
+    """A process that runs ``child`` (Python source) through run_command and prints the outcome as JSON."""
+    (tmp_path / "child.py").write_text(dedent(child))
+    code = f"""
+import sys, json, os, signal
+{before}
+from pathlib import Path
+from hotloop.launch.command import run_command
+o = run_command([sys.executable, "-S", {str(tmp_path / "child.py")!r}], raw_dir=Path({str(tmp_path)!r}),
+    src_dir=Path({str(SRC)!r}), tick_s=0.05)
+print(json.dumps([o.exit_code, o.signal, o.abandoned, o.pid]), flush=True)
+"""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
+
+
+def outcome_of(process: subprocess.Popen[str]) -> tuple[list[str], list[object]]:
+    assert process.stdout is not None
+    with process:
+        *lines, last = process.stdout.read().splitlines()
+    assert process.returncode == 0
+    return lines, json.loads(last)
+
+
+def until_ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+
+
+def test_the_exit_code_is_the_commands_own(tmp_path: Path) -> None:
+    outcome = run("sh", "-c", "exit 3", tmp_path=tmp_path)
+    assert (outcome.exit_code, outcome.signal, outcome.abandoned) == (3, None, False)
+    assert 0 < outcome.wall_s < 60
+
+
+def test_a_command_killed_by_a_signal_gives_what_a_shell_gives(tmp_path: Path) -> None:
+    outcome = run("sh", "-c", "kill -9 $$", tmp_path=tmp_path)
+    assert (outcome.exit_code, outcome.signal) == (137, signal.SIGKILL)
+
+
+def test_words_reach_the_command_as_they_are(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["a b", "$HOME", "*", "", "ü", "--x=1"]
+    run(sys.executable, "-c", "import sys; print(sys.argv[1:])", *words, tmp_path=tmp_path)
+    assert capfd.readouterr().out == f"{words}\n"
+
+
+def test_output_can_go_elsewhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "out").open("w") as file:
+        run("sh", "-c", "echo out; echo err >&2", tmp_path=tmp_path, stdout=file)
+    assert (tmp_path / "out").read_text() == "out\n"
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "err\n")
+
+
+def test_a_terminal_stays_a_terminal(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from hotloop.launch.command import run_command
+run_command(["sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo all three"], raw_dir=Path({str(tmp_path)!r}),
+    src_dir=Path({str(SRC)!r}))
+"""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        os.execve(sys.executable, [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": path})
+    out = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            out += piece
+    except OSError:  # the other end is closed
+        pass
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert out.strip() == b"all three"
+
+
+def test_ctrl_c_at_the_terminal_reaches_the_command_once_and_hotloop_waits(tmp_path: Path) -> None:
+    child = """
+        import signal, time
+        got = []
+        signal.signal(signal.SIGINT, lambda *_: got.append(1))
+        print("ready", flush=True)
+        while not got:
+            time.sleep(0.01)
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        raise SystemExit(40 + len(got))
+    """
+    (tmp_path / "child.py").write_text(dedent(child))
+    code = f"""
+import sys
+from pathlib import Path
+from hotloop.launch.command import run_command
+o = run_command([sys.executable, "-S", {str(tmp_path / "child.py")!r}], raw_dir=Path({str(tmp_path)!r}),
+    src_dir=Path({str(SRC)!r}), tick_s=0.05)
+raise SystemExit(o.exit_code)
+"""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        os.execve(sys.executable, [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": path})
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 41
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
+def test_a_signal_sent_to_hotloop_alone_is_passed_on(tmp_path: Path, name: str) -> None:
+    child = f"""
+        import signal, sys
+        def leave(number, frame):
+            print("got", signal.Signals(number).name, flush=True)
+            sys.exit(7)
+        signal.signal(signal.{name}, leave)
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+    """
+    process = launcher(tmp_path, child)
+    until_ready(process)
+    process.send_signal(signal.Signals[name])
+    lines, found = outcome_of(process)
+    assert lines == [f"got {name}"]
+    assert found[:3] == [7, None, False]
+
+
+def test_ctrl_c_without_a_handler_ends_as_130(tmp_path: Path) -> None:
+    child = """
+        import signal
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+    """
+    process = launcher(tmp_path, child)
+    until_ready(process)
+    process.send_signal(signal.SIGINT)
+    assert outcome_of(process)[1][:2] == [130, signal.SIGINT]
+
+
+def test_the_command_starts_with_the_signals_of_a_shell(tmp_path: Path) -> None:
+    child = """
+        import signal
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        kinds = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)]
+        print("ready", flush=True)
+        line = next(line for line in open("/proc/self/status") if line.startswith("SigIgn"))
+        # Python itself ignores SIGPIPE and SIGXFSZ, in the command as anywhere; 32 and 33 are the C library's own
+        ignored = {n for n in range(1, 65) if int(line.split()[1], 16) >> n - 1 & 1}
+        print(sorted(blocked), kinds == [signal.SIG_DFL] * 3, ignored - {signal.SIGPIPE, signal.SIGXFSZ, 32, 33})
+    """
+    process = launcher(tmp_path, child)
+    until_ready(process)
+    assert outcome_of(process)[0] == ["[] True set()"]
+
+
+def test_under_nohup_the_command_ignores_hangups_too(tmp_path: Path) -> None:
+    child = """
+        import signal
+        print("ready", flush=True)
+        print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
+    """
+    process = launcher(tmp_path, child, before="signal.signal(signal.SIGHUP, signal.SIG_IGN)")
+    until_ready(process)
+    assert outcome_of(process)[0] == ["True"]
+
+
+def test_a_second_sigterm_ends_the_wait_and_leaves_the_command(tmp_path: Path) -> None:
+    child = """
+        import signal, time
+        got = []
+        signal.signal(signal.SIGTERM, lambda *_: (got.append(1), print("got", flush=True)))
+        print("ready", flush=True)
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            time.sleep(0.05)
+    """
+    process = launcher(tmp_path, child, before="import hotloop.launch.command as c; c.PATIENCE_S = 0.0")
+    until_ready(process)
+    assert process.stdout is not None
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "got\n"
+    process.send_signal(signal.SIGTERM)
+    line = next(line for line in process.stdout if line.startswith("["))
+    exit_code, number, abandoned, pid = json.loads(line)
+    os.kill(pid, signal.SIGKILL)
+    outcome = process.communicate(timeout=60)
+    assert outcome == ("", None)
+    assert (exit_code, number, abandoned) == (143, signal.SIGTERM, True)
+
+
+def test_ticks_come_while_the_command_runs_and_once_after_its_end(tmp_path: Path) -> None:
+    seen: list[tuple[int, bool]] = []
+    flag = tmp_path / "seen"
+
+    def tick(pid: int) -> None:
+        seen.append((pid, Path(f"/proc/{pid}").exists()))
+        flag.touch()
+
+    outcome = run(
+        "sh", "-c", f"until test -e {flag}; do sleep 0.01; done", tmp_path=tmp_path, on_tick=tick, tick_s=0.05
+    )
+    assert {pid for pid, _ in seen} == {outcome.pid}
+    assert seen[0][1]
+    assert not seen[-1][1]
+
+
+def test_a_tick_that_fails_is_a_warning_and_the_command_goes_on(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def tick(pid: int) -> None:
+        calls.append(pid)
+        raise RuntimeError("no room")
+
+    outcome = run("sh", "-c", "sleep 0.3; exit 5", tmp_path=tmp_path, on_tick=tick, tick_s=0.01)
+    assert outcome.exit_code == 5
+    assert len(calls) == 1
+    assert any("no room" in warning for warning in outcome.warnings)
+
+
+def test_a_script_without_a_first_line_runs_as_in_a_shell(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text('echo "$0 $1"\n')
+    script.chmod(0o755)
+    assert run(str(script), "x y", tmp_path=tmp_path).exit_code == 0
+    assert capfd.readouterr().out == f"{script} x y\n"
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "plain.py", "plain.sh"])
+def test_a_command_that_cannot_start_is_named_with_a_hint(tmp_path: Path, what: str) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("plain.py", "plain.sh"):
+        (tmp_path / name).write_text("pass\n")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with pytest.raises(UsageError, match=what) as caught:
+        run(str(tmp_path / what), tmp_path=tmp_path)
+    assert caught.value.hint
+    assert caught.value.exit_code == 2
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_the_environment_puts_hotloop_first_and_keeps_the_rest(tmp_path: Path) -> None:
+    base = {"PYTHONPATH": f"/a{os.pathsep}{os.pathsep}/b", "HOME": "/h", "HOTLOOP_STEPS": "9", "HOTLOOP_HZ": "50"}
+    found = observed_environment(base, raw_dir=tmp_path / "raw", src_dir=SRC)
+    assert found == {
+        "PYTHONPATH": os.pathsep.join([str(SRC / "hotloop" / "bootstrap" / "inject"), "/a", "/b"]),
+        "HOME": "/h",
+        "HOTLOOP_HZ": "50",
+        "HOTLOOP_RAW": str(tmp_path / "raw"),
+        "HOTLOOP_SRC": str(SRC),
+    }
+    again = observed_environment(found, raw_dir=tmp_path / "raw", src_dir=SRC, steps=7, profile=True)
+    assert again == {**found, "HOTLOOP_STEPS": "7", "HOTLOOP_PROFILE": "1"}
+
+
+def test_without_a_pythonpath_the_working_folder_does_not_get_in(tmp_path: Path) -> None:
+    found = observed_environment({}, raw_dir=tmp_path, src_dir=SRC)
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(SRC / "hotloop" / "bootstrap" / "inject")]

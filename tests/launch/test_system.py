@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hotloop.launch import system
+from hotloop.launch.system import Sampler
+
+
+@contextmanager
+def family() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A parent with a child that holds 64 MB; yields the parent and the child's pid."""
+    child = "import sys; block = bytearray(64 << 20); block[::4096] = bytes([1]) * (64 << 8); print(1, flush=True); sys.stdin.read()"
+    code = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdin=subprocess.PIPE,"
+        " stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True); sys.stdin.readline();"
+        " p.stdin.close(); p.wait(); print('alone', flush=True); sys.stdin.readline()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    try:
+        yield parent, int(parent.stdout.readline())
+    finally:
+        parent.communicate("\n\n", timeout=60)
+
+
+def test_every_process_of_the_tree_is_sampled_until_it_ends() -> None:
+    sampler = Sampler(interval_s=0.0)
+    with family() as (parent, child):
+        sampler.sample(parent.pid)
+        _, rows = sampler.drain()
+        assert {int(row["pid"]) for row in rows} == {parent.pid, child}
+        memory = {int(row["pid"]): row["rss_bytes"] for row in rows}
+        assert memory[child] > 64 << 20
+        assert memory[child] > memory[parent.pid] + (40 << 20)
+        assert parent.stdin is not None and parent.stdout is not None
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        assert parent.stdout.readline() == "alone\n"
+        sampler.sample(parent.pid)
+        _, rows = sampler.drain()
+        assert {int(row["pid"]) for row in rows} == {parent.pid}
+    sampler.sample(parent.pid)
+    assert sampler.drain()[1] == []
+
+
+def test_rates_begin_with_the_second_sample_and_drain_hands_over_once() -> None:
+    sampler = Sampler(interval_s=0.0)
+    with family() as (parent, _):
+        sampler.sample(parent.pid)
+        sampler.sample(parent.pid)
+        machine, rows = sampler.drain()
+    assert "context_switches_per_s" not in machine[0]
+    assert machine[1]["context_switches_per_s"] >= 0
+    assert 0 < machine[1]["memory_available_bytes"]
+    assert ["cpu_ratio" in row for row in rows] == [False, False, True, True]
+    assert sampler.drain() == ([], [])
+
+
+def test_a_call_before_the_interval_has_passed_takes_no_sample() -> None:
+    sampler = Sampler(interval_s=3600.0)
+    with family() as (parent, _):
+        assert sampler.sample(parent.pid)
+        assert not sampler.sample(parent.pid)
+    assert len(sampler.drain()[0]) == 1
+
+
+def test_every_column_is_documented() -> None:
+    documented = set(re.findall(r"``([a-zA-Z0-9_]+)``", system.__doc__ or ""))
+    sampler = Sampler(interval_s=0.0)
+    with family() as (parent, _):
+        for _ in range(2):
+            sampler.sample(parent.pid)
+        machine, rows = sampler.drain()
+    names = {re.sub(r"^gpu\d+_", "gpuN_", name) for row in [*machine, *rows] for name in row}
+    assert names - {"t_ns", "pid"} <= documented
+
+
+def test_many_samples_that_nobody_drains_stay_bounded() -> None:
+    sampler = Sampler(interval_s=0.0)
+    sampler.machine += [{"t_ns": 1}] * 3 * system.THIN_AFTER
+    with family() as (parent, _):
+        sampler.sample(parent.pid)
+    assert len(sampler.machine) == system.THIN_AFTER
+    assert "cpu_ratio" in sampler.machine[-1] or "load1" in sampler.machine[-1]
