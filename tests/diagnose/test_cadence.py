@@ -38,7 +38,7 @@ def evaluated(each_s: float, times: int, *, num_steps: int = 100, **fields: Any)
     )
 
 
-# -- evaluation -----------------------------------------------------------------------------------------------
+# evaluation
 
 
 def test_evaluation_costs_what_goes_beyond_a_sensible_share() -> None:
@@ -78,7 +78,7 @@ def test_an_evaluation_bound_run_is_not_told_about_input() -> None:
     assert not any(id.startswith("input/") for id in ids)
 
 
-# -- checkpoint -----------------------------------------------------------------------------------------------
+# checkpoint
 
 
 def test_checkpoints_are_named_with_their_line_size_and_count() -> None:
@@ -98,7 +98,7 @@ def test_a_checkpoint_now_and_then_is_silent() -> None:
     assert found(steps({**MODEL, "checkpoint": 0.0005}, sites={"checkpoint": (site,)})) == {}
 
 
-# -- logging --------------------------------------------------------------------------------------------------
+# logging
 
 
 def logged(*sites: SiteCost, lines: tuple[Any, ...] = (), total: float = 0.02) -> Steps:

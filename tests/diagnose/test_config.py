@@ -41,7 +41,7 @@ def waiting(
     return steps({**MODEL, "data_wait": wait}, loaders=(use,), **fields)
 
 
-# -- ignored-value --------------------------------------------------------------------------------------------
+# ignored-value
 
 
 def test_an_ignored_number_of_workers_costs_what_the_missing_ones_would_save() -> None:
@@ -115,7 +115,7 @@ def test_pinning_is_no_advice_for_a_cpu() -> None:
     assert "config/ignored-value" in found(on_accelerator(measured))
 
 
-# -- the others -----------------------------------------------------------------------------------------------
+# the others
 
 
 def test_a_flag_that_something_overrode() -> None:

@@ -59,7 +59,7 @@ def found(measured: Steps, machine: dict[str, Any] | None = None, **world: Any) 
 OFF = {"autocast": {"device": "cuda", "dtype": None, "share": 0.0}}
 
 
-# -- healthy --------------------------------------------------------------------------------------------------
+# healthy
 
 
 def test_a_device_bound_run_in_half_precision_hears_nothing_above_info() -> None:
@@ -72,7 +72,7 @@ def test_a_cpu_run_gets_no_advice_for_accelerators() -> None:
     assert found(measured, cores=8) == {}
 
 
-# -- precision ------------------------------------------------------------------------------------------------
+# precision
 
 
 def test_amp_off_in_a_device_bound_run() -> None:
@@ -135,7 +135,7 @@ def test_tf32_off_only_where_float32_products_are_the_work() -> None:
     assert "device/tf32-off" not in found(on_device(facts={**OFF, "torch": high}))
 
 
-# -- convolutions ---------------------------------------------------------------------------------------------
+# convolutions
 
 CONV = {**NET, "has_conv": True, "conv_ndim": 2, "channels_last": False}
 
@@ -170,7 +170,7 @@ def test_deterministic_algorithms_take_the_place_of_benchmarking() -> None:
     assert "device/cudnn-benchmark-off" not in items
 
 
-# -- compile --------------------------------------------------------------------------------------------------
+# compile
 
 
 def compiled(at: list[int], each_s: float = 1.0, num_steps: int = 60, **fields: Any) -> Steps:
@@ -212,7 +212,7 @@ def test_compile_off_is_for_device_bound_models() -> None:
     assert "device/compile-off" not in found(on_device(busy=0.3))
 
 
-# -- optimizer ------------------------------------------------------------------------------------------------
+# optimizer
 
 
 def optimizing(share_of_step: float, *, foreach: bool | None, tensors: int = 300, **fields: Any) -> Steps:
@@ -240,7 +240,7 @@ def test_an_optimizer_that_lets_the_device_idle() -> None:
 
 
 def test_a_home_made_optimizer_looping_over_parameters() -> None:
-    source = "class Own:\n    def step(self):\n        for p in self.params:\n            p.data.add_(p.grad, alpha=-0.1)\n"
+    source = "class Own:\n    def step(self):\n        for p in self.params:\n            p.data.add_(p.grad)\n"
     hot = line(
         4, 3.0, file=TRAIN, function="Own.step", phase="optimizer", nature="python", source="p.data.add_(...)"
     )
@@ -250,7 +250,7 @@ def test_a_home_made_optimizer_looping_over_parameters() -> None:
     assert "_foreach_" in item.advice
 
 
-# -- modules, batch, memory -----------------------------------------------------------------------------------
+# modules, batch, memory
 
 
 def module(name: str, forward: float, backward: float, depth: int = 1) -> ModuleCost:

@@ -42,7 +42,7 @@ def test_even_ranks_hear_nothing() -> None:
     assert found(rank(0, loaders=sharded()), rank(1, loaders=sharded())) == {}
 
 
-# -- straggler and input --------------------------------------------------------------------------------------
+# straggler and input
 
 
 def test_the_slow_rank_is_named_while_the_others_wait() -> None:
@@ -83,7 +83,7 @@ def test_epochs_of_different_length(other: float, told: bool) -> None:
     assert ("distributed/unbalanced-input" in items) is told
 
 
-# -- duplicated samples ---------------------------------------------------------------------------------------
+# duplicated samples
 
 
 def test_every_rank_reading_everything_is_told() -> None:
@@ -128,13 +128,13 @@ def test_two_trainings_side_by_side_are_no_job() -> None:
     )
 
 
-# -- collectives ----------------------------------------------------------------------------------------------
+# collectives
 
 
 def reducing(number: int, seconds: float, **fields: Any) -> Steps:
     site = SiteCost(
-        place=Place(file=TRAIN, line=44, function="main"), operation="all_reduce", count=300, seconds=seconds * 100,
-        num_bytes=1200, **fields,
+        place=Place(file=TRAIN, line=44, function="main"), operation="all_reduce", count=300,
+        seconds=seconds * 100, num_bytes=1200, **fields,
     )  # fmt: skip
     return rank(number, {"collective": seconds}, sites={"collective": (site,)})
 

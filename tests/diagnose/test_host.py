@@ -95,7 +95,7 @@ def found(measured: Steps, **world: Any) -> dict[str, Finding]:
     return {item.id: item for item in diagnose(evidence(measured, sources=SOURCES, **world))}
 
 
-# -- python-in-step -------------------------------------------------------------------------------------------
+# python-in-step
 
 
 def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
@@ -188,7 +188,7 @@ def test_waiting_in_the_step_is_told_as_waiting() -> None:
     assert "waiting" in item.advice
 
 
-# -- recomputed-targets ---------------------------------------------------------------------------------------
+# recomputed-targets
 
 
 def test_targets_made_in_the_step_are_their_own_finding() -> None:
@@ -208,7 +208,7 @@ def test_random_work_on_the_batch_is_sent_to_the_workers_not_stored() -> None:
     assert "once" not in item.advice
 
 
-# -- sync-in-step ---------------------------------------------------------------------------------------------
+# sync-in-step
 
 
 def sync(number: int, seconds: float, count: int = 100, **fields: Any) -> SiteCost:
@@ -258,7 +258,7 @@ def test_evaluations_syncs_are_not_the_steps() -> None:
     assert "host/sync-in-step" not in found(measured)
 
 
-# -- launch-bound, threads, gc, viewer --------------------------------------------------------------------------
+# launch-bound, threads, gc, viewer
 
 
 def test_idle_while_launching_is_launch_bound() -> None:
