@@ -70,8 +70,6 @@ class Limits:
     diverged_min_losses: int = 40
     #: Ranks that differ by less than this in their own work are even.
     straggler_ratio: float = 0.10
-    #: Attention over fewer tokens than this gains nothing from a fused kernel.
-    attention_tokens: int = 256
 
     # -- machinery -----------------------------------------------------------------------------------------
     #: A costed finding below this share of the span is not mentioned at all (timer noise of a shared machine).
