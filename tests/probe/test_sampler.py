@@ -1,0 +1,182 @@
+"""The sampler sees Python, native code and sleep alike, loses no time, and leaves the script's signals alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotloop.record.rows import U16_MAX
+from tests.running import Observed, Row, run_observed
+
+
+def samples_by_line(observed: Observed) -> dict[int, list[Row]]:
+    """Samples of the main script by the line of its innermost user frame."""
+    stacks: dict[int, Any] = {note["id"]: note["frames"] for note in observed.notes["stack"]}
+    found: dict[int, list[Row]] = {}
+    for row in observed.of("sample"):
+        frames = stacks.get(row.value)
+        if frames:
+            found.setdefault(frames[-1][1], []).append(row)
+    return found
+
+
+def line_containing(script: str, text: str) -> int:
+    return next(i for i, line in enumerate(script.splitlines(), 1) if text in line)
+
+
+SECTIONS = """\
+import time
+import torch
+
+spent = {"py": 0.0, "native": 0.0, "sleep": 0.0}
+big = torch.zeros(400_000)
+
+def section(name, work):
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.02:
+        work()
+    spent[name] += time.perf_counter() - begin
+
+def python():
+    for i in range(1000): pass  # PY
+
+def native():
+    torch.sort(big)  # NATIVE
+
+def sleeping():
+    time.sleep(0.02)  # SLEEP
+
+for _ in range(15):
+    section("py", python)
+    section("native", native)
+    section("sleep", sleeping)
+print(*spent.values())
+"""
+
+
+@pytest.fixture(scope="module")
+def sections(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    return run_observed(SECTIONS, folder=tmp_path_factory.mktemp("sections"))
+
+
+def test_shares_of_python_native_and_sleeping_lines_match_exact_timers(sections: Observed) -> None:
+    observed = sections
+    assert observed.returncode == 0, observed.stderr
+    truth = [float(word) for word in observed.stdout.split()]
+    lines = samples_by_line(observed)
+    seen = [
+        sum(row.dur for row in lines.get(line_containing(SECTIONS, mark), []))
+        for mark in ("# PY", "# NATIVE", "# SLEEP")
+    ]
+    for got, want in zip(seen, truth, strict=True):
+        assert got / sum(seen) == pytest.approx(want / sum(truth), abs=0.1)
+
+
+def test_what_slept_is_told_from_what_computed(sections: Observed) -> None:
+    lines = samples_by_line(sections)
+    sleeping = lines[line_containing(SECTIONS, "# SLEEP")]
+    python = lines[line_containing(SECTIONS, "# PY")]
+    share = [sum(r.obj * r.dur for r in rows) / sum(r.dur for r in rows) for rows in (sleeping, python)]
+    assert share[0] < 400 < share[1]
+
+
+def test_samples_lose_no_time(sections: Observed) -> None:
+    rows = sections.of("sample")
+    assert len(rows) > 20
+    for before, after in zip(rows, rows[1:], strict=False):
+        assert after.start - after.dur == before.start
+
+
+def test_a_rate_of_zero_takes_no_samples(tmp_path: Path) -> None:
+    observed = run_observed("import torch\nprint('done')", folder=tmp_path, env={"HOTLOOP_HZ": "0"})
+    assert observed.stdout == "done\n"
+    assert observed.of("sample") == []
+
+
+def test_a_script_that_takes_the_signal_gets_it_and_nothing_else(tmp_path: Path) -> None:
+    script = """
+        import os, signal, time
+        import torch
+        got = []
+        signal.signal(signal.SIGURG, lambda *_: got.append(1))
+        for _ in range(20):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGURG)
+        print(len(got), signal.getsignal(signal.SIGURG).__name__)
+    """
+    observed = run_observed(script, folder=tmp_path)
+    assert observed.stdout == "1 <lambda>\n"
+    assert any("SIGURG" in note["text"] for note in observed.notes["warning"])
+
+
+def test_a_handler_installed_before_torch_is_kept(tmp_path: Path) -> None:
+    script = """
+        import os, signal
+        signal.signal(signal.SIGURG, lambda *_: print("mine"))
+        import torch
+        os.kill(os.getpid(), signal.SIGURG)
+    """
+    observed = run_observed(script, folder=tmp_path)
+    assert observed.stdout == "mine\n"
+    assert observed.of("sample") == []
+    assert any("SIGURG" in note["text"] for note in observed.notes["warning"])
+
+
+def test_other_signals_sleeps_and_exits_are_what_they_were(tmp_path: Path) -> None:
+    script = """
+        import os, select, signal, subprocess, sys, threading, time
+        import torch
+
+        class Timeout(Exception): pass
+        def alarm(*_): raise Timeout
+        signal.signal(signal.SIGALRM, alarm)
+        hits = 0
+        for _ in range(200):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001)
+                while True: pass
+            except Timeout:
+                hits += 1
+        begin = time.perf_counter(); time.sleep(0.2); slept = time.perf_counter() - begin >= 0.2
+        read, write = os.pipe()
+        begin = time.perf_counter(); select.select([read], [], [], 0.1); waited = time.perf_counter() - begin >= 0.1
+        child = subprocess.run([sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGURG))"],
+                               capture_output=True, text=True).stdout.strip()
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(0.05)
+            os._exit(7)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print(hits, slept, waited, child == str(signal.SIG_DFL), status, flush=True)
+        os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(0.1); print('exec')"])
+    """
+    observed = run_observed(script, folder=tmp_path)
+    assert observed.returncode == 0, observed.stderr
+    assert observed.stdout.splitlines() == ["200 True True True 7", "exec"]
+    assert observed.stderr == ""
+
+
+def test_training_in_a_thread_is_sampled_there(tmp_path: Path) -> None:
+    script = """\
+import threading, time
+import torch
+
+def train():
+    net = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(50):
+        net(torch.zeros(4, 8)).sum().backward()
+        optimizer.step()
+        time.sleep(0.03)  # IN THREAD
+
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()  # JOIN
+"""
+    observed = run_observed(script, folder=tmp_path)
+    lines = samples_by_line(observed)
+    inside = lines.get(line_containing(script, "# IN THREAD"), [])
+    assert len(inside) >= 10
+    assert {row.obj for row in inside} == {U16_MAX}  # another thread's CPU time is not known

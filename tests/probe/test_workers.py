@@ -1,0 +1,156 @@
+"""Batches being made: in workers of every start method and in the main process, without the dataset noticing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.utils.data._utils.fetch as torch_fetch
+
+from hotloop.probe.observers.workers import _known_code, same_code
+from hotloop.record.rows import U32_MAX
+from tests.running import Observed, Row, run_observed
+
+SCRIPT = """
+import sys, time
+import numpy, random
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+class Map(Dataset):
+    def __len__(self):
+        return 22
+    def __getitem__(self, i):
+        if i == 5:
+            time.sleep(0.02)
+        info = get_worker_info()
+        seed = info.seed - info.id if info else 0
+        noise = torch.rand(3)
+        return {"x": torch.full((4,), float(i)), "noise": noise, "np": numpy.random.rand(2), "r": random.random()}
+
+class Many(Map):
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (info.id, info.num_workers) if info else (0, 1)
+        for i in range(first, 22, step):
+            yield torch.full((4,), float(i))
+
+if __name__ == "__main__":
+    kind, workers, context, size = sys.argv[1], int(sys.argv[2]), sys.argv[3] or None, int(sys.argv[4]) or None
+    random.seed(1); numpy.random.seed(2); torch.manual_seed(3)
+    dataset = {"map": Map, "many": Many, "stream": Stream}[kind]()
+    loader = DataLoader(dataset, batch_size=size, num_workers=workers, multiprocessing_context=context,
+                        drop_last=bool(size))
+    digest = []
+    for batch in loader:
+        values = batch.values() if isinstance(batch, dict) else [batch]
+        digest.append([v.double().sum().item() if hasattr(v, "sum") and hasattr(v, "double") else v for v in values])
+    print(digest)
+    print(torch.rand(1).item(), random.random())
+"""
+
+
+def made(observed: Observed) -> tuple[list[Row], list[dict[str, Any]]]:
+    """Every row and every process note, over all processes."""
+    rows = [row for rows, _ in observed.processes.values() for row in rows]
+    notes = [note for _, notes in observed.processes.values() for note in notes.get("process", [])]
+    return rows, notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers", "context", "size"),
+    [
+        ("map", 0, "", 4),
+        ("map", 2, "fork", 4),
+        ("many", 2, "spawn", 4),
+        ("stream", 2, "forkserver", 4),
+        ("stream", 0, "", 4),
+        ("map", 0, "", 0),
+    ],
+)
+def test_batches_are_timed_and_are_the_same_batches(
+    tmp_path: Path, kind: str, workers: int, context: str, size: int
+) -> None:
+    arguments = (kind, str(workers), context, str(size))
+    observed = run_observed(SCRIPT, *arguments, folder=tmp_path)
+    forked = (kind, str(workers), "fork" if workers else "", str(size))  # same seeds, and quicker to start
+    plain = run_observed(SCRIPT, *forked, folder=tmp_path / "plain", observed=False)
+    assert observed.returncode == plain.returncode == 0, observed.stderr
+    assert observed.stdout == plain.stdout
+    assert observed.stderr == plain.stderr
+
+    rows, notes = made(observed)
+    makes = [row for row in rows if row.kind == "make"]
+    batches = (5 if kind != "stream" or workers == 0 else 4) if size else 22
+    assert len(makes) == batches
+    assert {row.extra for row in makes} == {size or 1}
+    assert {row.obj for row in makes} == (set(range(1, workers + 1)) or {0})
+    assert {note["worker"] for note in notes if note["role"] == "worker"} == set(range(workers))
+    assert all(row.value >= 16 for row in makes[:8])
+    assert not any("disabled" in notes for _, notes in observed.processes.values())
+
+    collates = [row for row in rows if row.kind == "collate"]
+    assert len(collates) == batches
+    slowest = [row for row in rows if row.kind == "slowest"]
+    if kind == "map" and size:
+        assert len(slowest) == batches
+        assert max(slowest, key=lambda row: row.dur).value == 5
+    elif kind == "stream":
+        assert {row.value for row in slowest} == {U32_MAX}
+    if workers:
+        stats = [note for _, notes in observed.processes.values() for note in notes.get("worker_stat", [])]
+        assert {note["worker"] for note in stats} == set(range(workers))
+        assert all(note["cpu_s"] > 0 for note in stats)
+        main = next(note for note in notes if note["role"] == "main")
+        assert {n["parent_main_pid"] for n in notes if n["role"] == "worker"} == {main["pid"]}
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_an_error_in_the_dataset_keeps_its_type_and_its_traceback(tmp_path: Path, workers: str) -> None:
+    script = """
+        import sys, torch
+        from torch.utils.data import DataLoader, Dataset
+        class Broken(Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, i):
+                return {}["missing"]  # THE LINE
+        if __name__ == "__main__":
+            try:
+                list(DataLoader(Broken(), batch_size=4, num_workers=int(sys.argv[1])))
+            except KeyError as error:
+                print(type(error).__name__)
+                raise
+    """
+    observed = run_observed(script, workers, folder=tmp_path)
+    assert observed.returncode == 1
+    assert observed.stdout == "KeyError\n"
+    assert 'return {}["missing"]  # THE LINE' in observed.stderr
+    assert [row for row in made(observed)[0] if row.kind == "make"] == []
+
+
+def test_what_is_repeated_is_what_this_torch_does() -> None:
+    for name, code in _known_code().items():
+        assert same_code(getattr(torch_fetch, name).fetch.__code__, code)
+
+
+def test_another_body_is_told_apart() -> None:
+    known = _known_code()
+    assert not same_code(known["_MapDatasetFetcher"], known["_IterableDatasetFetcher"])
+
+    class Changed:
+        def fetch(self, possibly_batched_index: Any) -> Any:
+            if self.auto_collation:  # type: ignore[attr-defined]
+                if hasattr(self.dataset, "__getitems__") and self.dataset.__getitems__:  # type: ignore[attr-defined]
+                    data = self.dataset.__getitems__(possibly_batched_index)  # type: ignore[attr-defined]
+                else:
+                    data = [self.dataset[idx + 1] for idx in possibly_batched_index]  # type: ignore[attr-defined]
+            else:
+                data = self.dataset[possibly_batched_index]  # type: ignore[attr-defined]
+            return self.collate_fn(data)  # type: ignore[attr-defined]
+
+    assert not same_code(Changed.fetch.__code__, known["_MapDatasetFetcher"])
