@@ -54,6 +54,8 @@ def is_conversion(line: LineCost) -> bool:
     """Whether the line changes the form of one sample."""
     if _CONVERSION_LIBRARY.match(line.library):
         return True
+    if line.library.startswith("sklearn") and re.search(r"\btransform\(", line.source):
+        return True
     return bool(_CONVERSION.search(line.source)) and bool(_PLAIN_LIBRARY.match(line.library))
 
 

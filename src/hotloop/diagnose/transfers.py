@@ -43,8 +43,8 @@ def copies(evidence: Evidence) -> Copies | None:
 
 
 def to_device(site: SiteCost) -> bool:
-    """Whether the site's copies go from host to device (where that is not known: yes)."""
-    return site.flags.get("host_to_device", 1.0) >= 0.5
+    """Whether the site's copies go from host to device."""
+    return site.operation != "device-to-host"
 
 
 def is_pinned(site: SiteCost) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.costs import Feed
@@ -27,7 +29,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     waiting = part.share * (1.0 - part.on_cpu_ratio)
     cost = feed.saved_by_make(waiting) * costs.exposed_ratio(evidence.steps, "data_wait")
-    stats = feed.loader.worker_stats
     yield Finding(
         id=ID,
         message=(
@@ -43,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             says.waits(feed),
             says.makes(feed),
             f"read lines take {units.share(part.share)} of making and are on a CPU {units.share(part.on_cpu_ratio)}",
-            *_amounts(dict(stats)),
+            *_amounts(reading_stats(feed, evidence)),
             *_kind(evidence),
         ),
         cost_s_per_step=cost,
@@ -61,15 +62,26 @@ def waiting_reads(feed: Feed, evidence: Evidence) -> Part | None:
     limits = evidence.limits
     if part is None or part.on_cpu_ratio >= limits.waiting_on_cpu_ratio or part.share < limits.hot_line_ratio:
         return None
-    stats = loader.worker_stats
+    stats = reading_stats(feed, evidence)
     batches = max(1, loader.num_batches)
     read = max(stats.get("read_bytes", 0.0), stats.get("rchar_bytes", 0.0)) / batches
-    proof = (
-        read >= limits.min_read_bytes_per_batch
-        or stats.get("io_wait_s", 0.0) > 0
-        or stats.get("major_faults", 0.0) >= batches
-    )
+    waited = stats.get("io_wait_s", 0.0) > 0 or stats.get("major_faults", 0.0) >= batches
+    proof = waited or read >= limits.min_read_bytes_per_batch
     return part if proof else None
+
+
+def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
+    """What the makers read: the workers' own counts, or those of the training process over the training span."""
+    if feed.workers:
+        return dict(feed.loader.worker_stats)
+    columns = evidence.recording.process_system.get(evidence.steps.pid, {})
+    if "t_s" not in columns:
+        return {}
+    start, end = costs.span_since_command(evidence)
+    inside = (columns["t_s"] >= start) & (columns["t_s"] <= end)
+    names = ("read_bytes", "rchar_bytes", "major_faults", "io_wait_s")
+    known = {name: columns[name][inside & np.isfinite(columns[name])] for name in names if name in columns}
+    return {name: float(values[-1] - values[0]) for name, values in known.items() if len(values) >= 2}
 
 
 def _kind(evidence: Evidence) -> Iterator[str]:

@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if feed is None or feed.wait_s <= 0:
         return
     slowest, make = feed.loader.slowest_sample_s, feed.loader.make_s
-    if len(slowest) < 20 or len(slowest) != len(make) or feed.loader.sample_s <= 0:
+    if len(slowest) < 20 or len(make) < 20 or feed.loader.sample_s <= 0:
         return
     usual = _usual(feed)
     heavy = slowest > evidence.limits.straggler_factor * usual
@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     if excess.sum() < 0.2 * make.sum() and feed.workers == 0:
         return
-    cost = _cost(evidence, feed, make - excess) * costs.exposed_ratio(evidence.steps, "data_wait")
+    cost = _cost(evidence, feed, _without(make, excess)) * costs.exposed_ratio(evidence.steps, "data_wait")
     if cost < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     typical = float(np.median(slowest[heavy]))
@@ -60,6 +60,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         remedies=("in-order-false", "prefetch-factor"),
         data={"slow_batches_ratio": float(heavy.mean()), "slow_sample_s": typical, "usual_sample_s": usual},
     )
+
+
+def _without(make: Floats, excess: Floats) -> Floats:
+    """Making times with the slow samples cut down, the longest batch paired with the slowest sample.
+
+    Batches of several workers and their slowest samples are not in the same order.
+    """
+    cut = make.copy()
+    longest = np.argsort(make)[::-1][: int((excess > 0).sum())]
+    slowest = np.sort(excess[excess > 0])[::-1]
+    cut[longest] = np.maximum(make[longest] - slowest, np.minimum(np.median(make), make[longest]))
+    return cut
 
 
 def _usual(feed: Feed) -> float:

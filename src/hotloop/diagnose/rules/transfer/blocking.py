@@ -31,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"The batch is pinned but copied with non_blocking=False: the host waits {units.duration(cost)} in each "
             "step while the device could already work."
         ),
-        advice=f"Pass non_blocking=True to .{top.operation or 'to'}() for batches from the DataLoader.",
+        advice="Pass non_blocking=True where the batch is copied: x.to(device, non_blocking=True).",
         evidence=(
             f"{found.count_per_step(sites):.0f} copies per step, {units.size(found.bytes_per_step(sites))}, pinned, "
             "blocking",
