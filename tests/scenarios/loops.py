@@ -184,7 +184,7 @@ GET_BATCH = dedent("""
 
 def get_batch(steps: int = 60, batch_ms: float = 20.0) -> Scenario:
     """No loader: batches are made by a function of the script, the loss by another, a metric after the update."""
-    run = Script(GET_BATCH)
+    run = Script(GET_BATCH, sample_ms=1.97)
     run.work(50)
     for _ in range(steps):
         with run.at("get", "stack"):

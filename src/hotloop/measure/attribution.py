@@ -89,7 +89,7 @@ def span_phases(spans: Spans, events: Events, lives: Lives, regions: Regions, st
 
 
 def _inherit(spans: Spans, phase: Bytes) -> None:
-    """Rows inside a fetch, a save, an iterator's start or end are part of it; a forward inside a backward recomputes."""
+    """Rows inside a fetch, a save or an iterator's start are part of it; a forward inside a backward recomputes."""
     kind = spans.kind
     takes = (kind == row.FETCH) | (kind == row.ITER) | (kind == row.SHUTDOWN) | (kind == row.SAVE)
     backward = kind == row.BACKWARD
@@ -128,11 +128,9 @@ def find_gaps(
     tops = np.flatnonzero(spans.level == 0)
     starts = np.append(0, spans.end[tops])
     ends = np.append(spans.start[tops], wall)
-    neighbour = spans.kind[tops].astype(np.uint16)
-    neighbour[(neighbour == row.FETCH) & ~trains[tops]] = EVAL_FETCH
-    key = (np.append(NO_ROW, neighbour).astype(np.uint16) << 8) | np.append(neighbour, NO_ROW).astype(
-        np.uint16
-    )
+    kinds = np.full(len(tops) + 2, NO_ROW, np.uint16)  # of the row before and the row after each gap
+    kinds[1:-1] = np.where((spans.kind[tops] == row.FETCH) & ~trains[tops], EVAL_FETCH, spans.kind[tops])
+    key = kinds[:-1] << np.uint16(8) | kinds[1:]
     kept = ends > starts
     starts, ends, key = starts[kept], ends[kept], key[kept]
     cuts = np.unique(np.concatenate([regions.start, regions.end, np.array(stepping.span, np.int64)]))

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
-#: ``model``, ``backward``, ``update``, ``fetch``: the statement reaches that call; the rest as in ``steps.Role``.
+#: ``model``, ``backward``, ``update``, ``fetch``: the statement reaches that call; others as in ``steps.Role``.
 Purpose = Literal["model", "backward", "update", "fetch", "input", "forward", "metrics", "other"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A simple statement or the head of a compound one: its lines, the names it sets and the names it reads."""
+    """A simple statement or the head of a compound one: its lines, the names it sets and reads."""
 
     first: int
     last: int
@@ -63,7 +63,7 @@ class Function:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A parsed file; ``trainable`` are names of its parameters without a module, and of functions that read them."""
+    """A parsed file; ``trainable``: names of its parameters without a module, and of functions that read them."""
 
     tree: ast.Module
     functions: Mapping[tuple[str, int], FunctionNode]
@@ -167,7 +167,7 @@ class _Flow:
         return tuple(result)
 
     def _dependent(self) -> set[int]:
-        """Statements that read something made from the model's output (or, without a module, from parameters)."""
+        """Statements that read what was made from the model's output (without a module: from parameters)."""
         tainted: set[str] = set() if self.model else set(self.trainable)
         fixed = frozenset(tainted)
         found: set[int] = set()
@@ -183,7 +183,7 @@ class _Flow:
         return found
 
     def _loss(self) -> set[int]:
-        """Statements that flow into what backward is called on, or into the result where backward is elsewhere."""
+        """Statements that flow into what backward is called on, or into the result where it is elsewhere."""
         ends = self.backward or {i for i, s in enumerate(self.statements) if s.returns and self.model}
         found = set(ends) - self.backward
         for end in ends:
@@ -199,7 +199,7 @@ class _Flow:
         return found
 
     def _inputs(self, loss: set[int]) -> set[int]:
-        """Statements whose results reach the model's arguments (also of the next round) and are not made from its output."""
+        """Statements that reach the model's arguments, also of the next round, and are not made from its output."""
         needed: set[str] = set()
         for i in self.model:
             needed |= self.statements[i].reads
@@ -250,6 +250,7 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
     last = node.end_lineno or node.lineno
     sets: set[str] = set()
     parts: list[ast.AST] = [node]
+    heads: list[ast.expr] = []
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return
@@ -258,8 +259,8 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
         case ast.While() | ast.If():
             parts, last = [node.test], _head_end(node.test)
         case ast.With() | ast.AsyncWith():
-            parts = [item.context_expr for item in node.items]
-            last = max(_head_end(part) for part in parts)
+            heads = [item.context_expr for item in node.items]
+            parts, last = [*heads], max(_head_end(head) for head in heads)
             for item in node.items:
                 sets |= _targets(item.optional_vars) if item.optional_vars else set()
         case ast.Try() | ast.Match():
@@ -379,7 +380,7 @@ def _trainable(tree: ast.Module, optimizers: frozenset[str]) -> frozenset[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple | ast.Dict):
                 if names & set().union(*(_targets(target) for target in node.targets)):
-                    names |= {n for n in _reads(node.value)}
+                    names |= _reads(node.value)
             elif isinstance(node, ast.FunctionDef):
                 own = {arg.arg for arg in node.args.args}
                 reads = set().union(*(_reads(child) for child in node.body), set()) - own

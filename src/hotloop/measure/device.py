@@ -19,7 +19,7 @@ LEAST_BOUNDARIES = 20
 
 
 def device_use(boundaries: Table, spans: Spans, phase: Bytes, stepping: Stepping) -> DeviceUse | None:
-    """Idle time charged to the host phase in which the device ran dry; an upper bound where work is launched."""
+    """Idle time by the host phase in which the device ran dry; an upper bound where work is launched."""
     inside = (boundaries.start >= stepping.span[0]) & (boundaries.start < stepping.span[1])
     rows = boundaries.take(inside)
     if len(rows) < LEAST_BOUNDARIES or not len(stepping):

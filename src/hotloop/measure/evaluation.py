@@ -76,11 +76,9 @@ def events_of(spans: Spans) -> Events:
     skipped = (kind == row.SCALER) & (spans.obj == 1) & used
     if skipped.any():
         holding = np.zeros(len(spans), np.bool_)
-        inner = np.flatnonzero(optimizer)
-        while len(inner):
-            inner = spans.parent[inner]
-            inner = inner[inner >= 0]
-            holding[inner] = True
+        for index in reversed(spans.by_level()[1:]):
+            inner = index[optimizer[index] | holding[index]]
+            holding[spans.parent[inner]] = True
         skipped &= ~holding
     step |= skipped
     backward = (kind == row.BACKWARD) & used
@@ -102,7 +100,7 @@ def _eval_flags(spans: Spans, used: Bools) -> Bools:
     training = (spans.flags & row.FORWARD_TRAINING) != 0
     trained = np.zeros(row.U16_MAX + 1, np.bool_)
     trained[spans.obj[forward & grad & training]] = True
-    return forward & ~grad & ~training & trained[spans.obj]
+    return np.asarray(forward & ~grad & ~training & trained[spans.obj])
 
 
 def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
@@ -141,7 +139,7 @@ def _loaders(spans: Spans, first: Ints, iterator: Ints, loader_of: dict[int, int
 def _training_lives(
     spans: Spans, events: Events, of_row: npt.NDArray[np.int32], count: int, fetches: Ints, num_batches: Ints
 ) -> Bools:
-    """A pass trains if a backward or an update lies between its batches, unless its batches go to evaluation."""
+    """A pass trains if a backward or an update lies between its batches, unless they go to evaluation."""
     work = spans.start[np.flatnonzero(events.work)]
     life = of_row[fetches]
     before = np.searchsorted(work, spans.start[fetches])  # work done when the fetch began

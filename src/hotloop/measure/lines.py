@@ -194,7 +194,7 @@ FunctionLine = tuple[str, str, int, int]
 def main_lines(
     sampled: Sampled, loop: Loop, places: Places, span: tuple[int, int], exact: Floats
 ) -> tuple[LineCost, ...]:
-    """Lines of the main thread over the training span and start-up. ``exact``: [phases] seconds of the span."""
+    """Lines of the main thread in the training span and before it. ``exact``: [phases] seconds of the span."""
     samples = sampled.samples
     tally = LineTally(places)
     seen = np.zeros(len(PHASES))

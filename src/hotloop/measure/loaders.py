@@ -323,7 +323,7 @@ def _unused(
 
 
 def _unread_targets(site: int, loop: Loop, places: Places) -> set[str]:
-    """Positions in the batch whose loop variable is never read in its function: ``for x, y, extra in loader``."""
+    """Positions in the batch whose variable is never read in its function: ``for x, y, extra in loader``."""
     stack = places.sites.get(site)
     if stack is None or not stack.frames:
         return set()
@@ -349,7 +349,7 @@ def _unread_targets(site: int, loop: Loop, places: Places) -> set[str]:
 
 
 def _batch_target(head: ast.For) -> ast.expr | None:
-    """The variable that takes the batch: inside ``enumerate`` the second one; None for other wrappers of several."""
+    """The variable that takes the batch: inside ``enumerate`` the second one; None where it cannot be told."""
     iterated = head.iter
     if isinstance(iterated, ast.Call):
         name = iterated.func.id if isinstance(iterated.func, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""The training loop in source: which functions it runs through, and what each stack of a sample is part of."""
+"""The training loop in source: which functions it runs through, and what a sample's stack is part of."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _lines(places: Places, numbers: Iterable[int]) -> dict[FunctionKey, set[int]
 def training_sites(
     spans: Spans, in_span: Bools, training_fetch: Bools, eval_forward: Bools, evaluates: Bools, num_steps: int
 ) -> dict[str, list[int]]:
-    """Call sites of the training span by what they do; those seen in under 1 of 200 steps are left out of the loop."""
+    """Call sites of the training span by what they do; the loop's are seen in at least 1 of 200 steps."""
     kind = spans.kind
     train = in_span & ~evaluates
     least = num_steps / 200

@@ -37,7 +37,7 @@ from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
 
-#: An "evaluation" forward in more than this share of the steps is part of the step (pseudo labels, a policy's action).
+#: An "evaluation" forward in more than this share of the steps is part of the step: pseudo labels, an action.
 PART_OF_STEP_RATIO = 0.5
 
 #: Warm-up is at most this share of the steps, and at most this many.
@@ -112,7 +112,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
 def _without_step_parts(
     spans: Spans, events: Events, lives: Lives, eval_forward: Bools, stepping: Stepping
 ) -> Bools:
-    """Forwards that look like evaluation but happen in most steps, fed by no evaluation loader, are part of the step."""
+    """Forwards that look like evaluation but run in most steps, fed by no other loader, are part of the step."""
     solo = eval_forward & events.eval_flags
     step = stepping.of(spans.start)
     fed = (lives.of_row >= 0) & ~training_rows(spans, lives) & (step >= 0)

@@ -10,7 +10,8 @@ from hotloop.measure.steps import LoaderUse, Setting
 from hotloop.record.recording import Note, Process
 
 LOADER_SETTINGS: Final = (
-    "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size", "drop_last", "shuffle",
+    "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size", "drop_last",
+    "shuffle",
 )  # fmt: skip
 
 #: Name of a setting -> flag of the ``torch`` note.
@@ -41,12 +42,12 @@ def settings_of(
             configured.setdefault(_meaning(note), []).append(note)
     result = []
     for name, value in effect.items():
-        note = _strongest(configured.get(name, ()))
+        note = _strongest(configured.get(name, [])) or {}
         result.append(
             Setting(
                 name=name,
                 in_effect=value,
-                configured=note.get("value") if note else None,
+                configured=note.get("value"),
                 where=_where(note) if note else None,
             )
         )
@@ -77,9 +78,7 @@ def _in_effect(loader: LoaderUse | None, facts: Mapping[str, Any], accumulation:
 def _meaning(note: Note) -> str:
     meaning = note.get("meaning")
     return (
-        str(meaning)
-        if meaning
-        else re.split(r"[._]?\.", str(note.get("key", "")))[-1].lower().replace("-", "_")
+        str(meaning) if meaning else re.split(r"\.", str(note.get("key", "")))[-1].lower().replace("-", "_")
     )
 
 

@@ -1,4 +1,4 @@
-"""Exact cost of every call site of an observed operation, and the intervals of evaluations and checkpoints."""
+"""Exact cost of every call site of an observed operation; intervals of evaluations and checkpoints."""
 
 from __future__ import annotations
 

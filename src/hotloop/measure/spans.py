@@ -57,8 +57,8 @@ class Table:
 class Spans(Table):
     """Intervals that own host time, sorted by start, properly nested.
 
-    ``parent`` is the index of the enclosing row (-1: none), ``level`` its depth, ``top`` the outermost ancestor
-    (itself at level 0), ``exclusive`` the ns not inside a child.
+    ``parent`` is the index of the enclosing row (-1: none), ``level`` its depth, ``top`` the outermost
+    ancestor (itself at level 0), ``exclusive`` the ns not inside a child.
     """
 
     parent: npt.NDArray[np.int32]
@@ -168,7 +168,7 @@ def _levels(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[
 
 
 def _nesting(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """One pass per level: a row that starts after everything before it has ended is outermost among the rest."""
+    """One pass per level: a row that starts when all before it have ended is outermost among the rest."""
     num = len(start)
     parent = np.full(num, -1, np.int32)
     level = np.zeros(num, np.uint8)

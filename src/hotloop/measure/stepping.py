@@ -1,8 +1,8 @@
 """Where one step ends and the next begins.
 
-A step is one batch of the loader that drives training: it begins with the first training fetch after work was
-done. Without a loader it is one round of the optimizers: it ends with the last update before an optimizer that
-already stepped in it steps again.
+A step is one batch of the loader that drives training: it begins with the first training fetch after work
+was done. Without a loader it is one round of the optimizers: it ends with the last update before an optimizer
+that already stepped in it steps again.
 """
 
 from __future__ import annotations
