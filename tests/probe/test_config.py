@@ -1,0 +1,200 @@
+"""Which keys mean what, where they stand, and what a script that reads configuration leaves in its notes."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotloop.probe.config import MEANINGS, known_values, line_of, meaning_of, value_for
+from tests.running import run_observed
+
+
+@pytest.mark.parametrize(
+    ("key", "meaning"),
+    [
+        ("num_workers", "num_workers"),
+        ("data.workers_per_gpu", "num_workers"),
+        ("DATALOADER.TOTAL_WORKERS", "num_workers"),
+        ("dataloader-workers", "num_workers"),
+        ("numWorkers", "num_workers"),
+        ("nworkers", "num_workers"),
+        ("train.bs", "batch_size"),
+        ("data.samples_per_gpu", "batch_size"),
+        ("TRAIN.AMP_ENABLED", "amp"),
+        ("amp.enabled", "amp"),
+        ("trainer.precision", "amp"),
+        ("TRAIN.COMPILE_MODEL", "compile"),
+        ("use_torch_compile", "compile"),
+        ("cudnn.benchmark", "cudnn_benchmark"),
+        ("accumulate_grad_batches", "accumulation"),
+        ("optim.lr", "lr"),
+        ("persistent_workers", "persistent_workers"),
+        ("pin_mem", "pin_memory"),
+        ("val.num_workers", None),
+        ("val_batch_size", None),
+        ("benchmark", None),
+        ("password", None),
+        ("hidden_size", None),
+        ("worker_class", None),
+    ],
+)
+def test_meanings(key: str, meaning: str | None) -> None:
+    assert meaning_of(key) == meaning
+
+
+@pytest.mark.parametrize(
+    ("meaning", "value", "plain"),
+    [
+        ("num_workers", "8", 8),
+        ("num_workers", "auto", "auto"),
+        ("num_workers", True, None),
+        ("num_workers", "cpu*0.6", None),
+        ("pin_memory", "yes", True),
+        ("pin_memory", 3, None),
+        ("amp", "bf16-mixed", "bf16-mixed"),
+        ("amp", "32", False),
+        ("amp", {"loss_scale": 512.0}, True),
+        ("lr", "1e-3", 0.001),
+        ("lr", [0.1], None),
+    ],
+)
+def test_values_are_taken_only_where_they_can_be_meant(meaning: str, value: Any, plain: Any) -> None:
+    assert value_for(meaning, value) == plain
+
+
+YAML = """\
+# num_workers: 1 was too slow
+seed: 1
+data:
+  root: /data
+  num_workers: 24   # many
+  loader: {batch_size: 8, pin_memory: true}
+train:
+    AMP_ENABLED: false
+    optim:
+        lr: 1.0e-3
+val:
+  batch_size: 3
+"""
+
+
+def test_lines_of_nested_yaml_keys() -> None:
+    found = {key: line_of(YAML, key, "yaml") for key, _, _ in known_values(yaml.safe_load(YAML))}
+    assert found == {
+        "data.num_workers": 5,
+        "data.loader.batch_size": 6,
+        "data.loader.pin_memory": 6,
+        "train.AMP_ENABLED": 8,
+        "train.optim.lr": 10,
+    }
+
+
+TOML = '[train.loader]\nroot = "x"\nworkers = 3\n\n[optim]\nlr = 0.1\n[amp]\nenabled = true\n'
+
+
+def test_lines_of_toml_keys() -> None:
+    assert line_of(TOML, "train.loader.workers", "toml") == 3
+    assert line_of(TOML, "optim.lr", "toml") == 6
+    assert line_of(TOML, "amp.enabled", "toml") == 8
+
+
+def test_a_key_that_stands_twice_outside_any_known_syntax_has_no_line() -> None:
+    text = "train = dict(num_workers=4)\ntest = dict(num_workers=1)\nlr = 0.1\n"
+    assert line_of(text, "train.num_workers", "python") is None
+    assert line_of(text, "lr", "python") == 3
+
+
+keys = st.sampled_from([name for _, names in MEANINGS.values() for name in names.split()] + ["a", "b", "model"])
+trees = st.recursive(
+    st.integers(0, 64) | st.booleans() | st.floats(0, 1),
+    lambda inner: st.dictionaries(keys, inner, min_size=1, max_size=4),
+    max_leaves=12,
+).filter(lambda tree: isinstance(tree, dict))
+
+
+@given(trees)
+def test_every_known_key_of_a_written_file_is_found_on_its_line(tree: dict[str, Any]) -> None:
+    as_json = json.dumps(tree, indent=1)
+    as_yaml = yaml.safe_dump(tree)
+    for key, _, _ in known_values(tree):
+        name = key.split(".")[-1]
+        for text, syntax in ((as_json, "json"), (as_yaml, "yaml")):
+            line = line_of(text, key, syntax)
+            assert line is not None
+            assert name in text.splitlines()[line - 1]
+
+
+def test_what_a_script_reads_is_noted_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(YAML)
+    (tmp_path / "b.json").write_text('{\n "train": {\n  "batch_size": 16,\n  "password": "secret"\n }\n}')
+    (tmp_path / "c.toml").write_text(TOML)
+    script = """\
+import argparse, json, sys, tomllib
+from yaml import safe_load
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--num-workers", "-j", type=int, default=2)
+parser.add_argument("--batch_size", type=int, default=32)
+parser.add_argument("--secret", default="x")
+sub = parser.add_subparsers(dest="command")
+train = sub.add_parser("train")
+train.add_argument("--lr", type=float, default=0.1)
+args = parser.parse_args()
+with open("a.yaml") as stream:
+    a = safe_load(stream)
+with open("b.json") as stream:
+    b = json.load(stream)
+with open("c.toml", "rb") as stream:
+    c = tomllib.load(stream)
+json.loads('{"num_workers": 3}')
+print(args.num_workers, a["data"]["num_workers"], b["train"]["batch_size"], c["optim"]["lr"])
+"""
+    observed = run_observed(script, "-j6", "train", "--lr", "0.5", folder=tmp_path)
+    assert observed.stdout == "6 24 16 0.1\n"
+    found = {
+        (Path(note["file"]).name, note["line"], note["key"]): (note["meaning"], note["value"], note["given"])
+        for note in observed.notes["config"]
+    }
+    assert found == {
+        ("train.py", 6, "num_workers"): ("num_workers", 6, True),
+        ("train.py", 7, "batch_size"): ("batch_size", 32, False),
+        ("train.py", 11, "lr"): ("lr", 0.5, True),
+        ("a.yaml", 5, "data.num_workers"): ("num_workers", 24, True),
+        ("a.yaml", 6, "data.loader.batch_size"): ("batch_size", 8, True),
+        ("a.yaml", 6, "data.loader.pin_memory"): ("pin_memory", True, True),
+        ("a.yaml", 8, "train.AMP_ENABLED"): ("amp", False, True),
+        ("a.yaml", 10, "train.optim.lr"): ("lr", 0.001, True),
+        ("b.json", 3, "train.batch_size"): ("batch_size", 16, True),
+        ("c.toml", 3, "train.loader.workers"): ("num_workers", 3, True),
+        ("c.toml", 6, "optim.lr"): ("lr", 0.1, True),
+        ("c.toml", 8, "amp.enabled"): ("amp", True, True),
+    }
+    assert "secret" not in json.dumps(observed.notes["config"])
+
+
+def test_arguments_parsed_before_torch_and_overrides_are_caught_up_with(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--workers", type=int, default=2)
+        parser.add_argument("--amp", action="store_true")
+        args = parser.parse_args()
+        import torch
+        net = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net(torch.zeros(1, 2)).sum().backward()
+        optimizer.step()
+        """
+    )
+    observed = run_observed(script, "--workers=4", folder=tmp_path)
+    found = {note["key"]: (note["value"], note["given"]) for note in observed.notes["config"]}
+    assert found == {"workers": (4, True), "amp": (False, False)}
