@@ -92,7 +92,16 @@ def test_shared_memory_is_tmpfs() -> None:
 
 @pytest.mark.parametrize(
     ("visible", "expected"),
-    [(None, True), ("0,1", True), ("0", False), ("", False), ("-1", False), ("GPU-ab", True), ("GPU-cd", False), ("-1,1", False)],
+    [
+        (None, True),
+        ("0,1", True),
+        ("0", False),
+        ("", False),
+        ("-1", False),
+        ("GPU-ab", True),
+        ("GPU-cd", False),
+        ("-1,1", False),
+    ],
 )
 def test_cuda_visible_devices(visible: str | None, expected: bool) -> None:
     assert is_visible(1, "GPU-abcd", visible) is expected

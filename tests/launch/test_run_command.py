@@ -86,8 +86,8 @@ def test_a_terminal_stays_a_terminal(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from hotloop.launch.command import run_command
-run_command(["sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo all three"], raw_dir=Path({str(tmp_path)!r}),
-    src_dir=Path({str(SRC)!r}))
+command = ["sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo all three"]
+run_command(command, raw_dir=Path({str(tmp_path)!r}), src_dir=Path({str(SRC)!r}))
 """
     pid, terminal = pty.fork()
     if pid == 0:
@@ -180,9 +180,10 @@ def test_the_command_starts_with_the_signals_of_a_shell(tmp_path: Path) -> None:
         kinds = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)]
         print("ready", flush=True)
         line = next(line for line in open("/proc/self/status") if line.startswith("SigIgn"))
-        # Python itself ignores SIGPIPE and SIGXFSZ, in the command as anywhere; 32 and 33 are the C library's own
+        # Python itself ignores SIGPIPE and SIGXFSZ, as anywhere; 32 and 33 are the C library's
         ignored = {n for n in range(1, 65) if int(line.split()[1], 16) >> n - 1 & 1}
-        print(sorted(blocked), kinds == [signal.SIG_DFL] * 3, ignored - {signal.SIGPIPE, signal.SIGXFSZ, 32, 33})
+        ignored -= {signal.SIGPIPE, signal.SIGXFSZ, 32, 33}
+        print(sorted(blocked), kinds == [signal.SIG_DFL] * 3, ignored)
     """
     process = launcher(tmp_path, child)
     until_ready(process)
@@ -277,7 +278,12 @@ def test_a_command_that_cannot_start_is_named_with_a_hint(tmp_path: Path, what: 
 
 
 def test_the_environment_puts_hotloop_first_and_keeps_the_rest(tmp_path: Path) -> None:
-    base = {"PYTHONPATH": f"/a{os.pathsep}{os.pathsep}/b", "HOME": "/h", "HOTLOOP_STEPS": "9", "HOTLOOP_HZ": "50"}
+    base = {
+        "PYTHONPATH": f"/a{os.pathsep}{os.pathsep}/b",
+        "HOME": "/h",
+        "HOTLOOP_STEPS": "9",
+        "HOTLOOP_HZ": "50",
+    }
     found = observed_environment(base, raw_dir=tmp_path / "raw", src_dir=SRC)
     assert found == {
         "PYTHONPATH": os.pathsep.join([str(SRC / "hotloop" / "bootstrap" / "inject"), "/a", "/b"]),

@@ -13,10 +13,13 @@ from hotloop.launch.system import Sampler
 @contextmanager
 def family() -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A parent with a child that holds 64 MB; yields the parent and the child's pid."""
-    child = "import sys; block = bytearray(64 << 20); block[::4096] = bytes([1]) * (64 << 8); print(1, flush=True); sys.stdin.read()"
+    child = (
+        "import sys; block = bytearray(64 << 20); block[::4096] = bytes([1]) * (64 << 8);"
+        " print(1, flush=True); sys.stdin.read()"
+    )
     code = (
-        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdin=subprocess.PIPE,"
-        " stdout=subprocess.PIPE); p.stdout.readline(); print(p.pid, flush=True); sys.stdin.readline();"
+        "import subprocess as s, sys; p = s.Popen([sys.executable, '-c', sys.argv[1]], stdin=s.PIPE,"
+        " stdout=s.PIPE); p.stdout.readline(); print(p.pid, flush=True); sys.stdin.readline();"
         " p.stdin.close(); p.wait(); print('alone', flush=True); sys.stdin.readline()"
     )
     parent = subprocess.Popen(
@@ -57,7 +60,7 @@ def test_rates_begin_with_the_second_sample_and_drain_hands_over_once() -> None:
         machine, rows = sampler.drain()
     assert "context_switches_per_s" not in machine[0]
     assert machine[1]["context_switches_per_s"] >= 0
-    assert 0 < machine[1]["memory_available_bytes"]
+    assert machine[1]["memory_available_bytes"] > 0
     assert ["cpu_ratio" in row for row in rows] == [False, False, True, True]
     assert sampler.drain() == ([], [])
 

@@ -47,7 +47,7 @@ def write(
     close: bool = True,
     **introduction: Any,
 ) -> Writer:
-    """One process: its ``process`` note, ``steps`` training steps, more ``rows`` (kind, start, dur), more ``notes``."""
+    """One process: its ``process`` note, ``steps`` training steps, ``rows`` (kind, start, dur), ``notes``."""
     raw.mkdir(parents=True, exist_ok=True)
     writer = Writer(str(raw), pid, start_ns)
     about = {"schema": 1, "pid": pid, "ppid": 1, "parent_main_pid": None, "role": "main", "rank": 0}

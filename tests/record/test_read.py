@@ -50,7 +50,9 @@ for step in range({steps}):
 writer.note("exit", reason="exit")
 os.kill(os.getpid(), 9)
 """
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
     assert done.returncode == -signal.SIGKILL
     return folder, 600 * len(crafted.STEP) * take_in + steps
 
@@ -105,7 +107,9 @@ def test_what_a_killed_launcher_left_is_taken_in_once(tmp_path: Path, take_in: b
 
 
 @pytest.mark.parametrize("take_in", [False, True])
-def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(tmp_path: Path, take_in: bool) -> None:
+def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(
+    tmp_path: Path, take_in: bool
+) -> None:
     folder, num_rows = killed(tmp_path / "run", take_in=take_in)
     before = sorted(path.relative_to(folder) for path in folder.rglob("*"))
     code = (

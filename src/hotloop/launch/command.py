@@ -1,10 +1,11 @@
-"""The user's command as a child process that cannot tell the difference: its streams, signals and exit code are its own.
+"""The user's command as a child process that cannot tell the difference: its streams, signals and exit code
+are its own.
 
-Signals. A Ctrl-C at the terminal reaches the command directly (it is in the same process group); hotloop only goes
-on waiting. SIGTERM, SIGHUP and SIGQUIT, and a SIGINT sent to hotloop alone, are passed on. A second SIGTERM, at least
-``PATIENCE_S`` after the first, makes hotloop stop waiting and write what it has. The exit code is the command's; a
-command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill itself with the same signal: it
-has a report to write).
+Signals. A Ctrl-C at the terminal reaches the command directly (it is in the same process group); hotloop only
+goes on waiting. SIGTERM, SIGHUP and SIGQUIT, and a SIGINT sent to hotloop alone, are passed on. A second
+SIGTERM, at least ``PATIENCE_S`` after the first, makes hotloop stop waiting and write what it has. The exit
+code is the command's; a command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill
+itself with the same signal: it has a report to write).
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ def run_command(
 ) -> Outcome:
     """Run ``command`` under observation and wait for it.
 
-    ``raw_dir`` receives the raw files; ``src_dir`` is the folder that holds the ``hotloop`` package. ``on_tick`` gets
-    the command's pid every ``tick_s`` seconds and once after it ended; if it raises it is not called again and the
-    outcome has a warning. ``stdout`` is a file or descriptor for the command's output instead of hotloop's own. To be called from
-    the main thread. Raises UsageError when the command cannot be started.
+    ``raw_dir`` receives the raw files; ``src_dir`` is the folder that holds the ``hotloop`` package.
+    ``on_tick`` gets the command's pid every ``tick_s`` seconds and once after it ended; if it raises it is
+    not called again and the outcome has a warning. ``stdout`` is a file or descriptor for the command's
+    output instead of hotloop's own. To be called from the main thread. Raises UsageError when the command
+    cannot be started.
     """
     if not command:
         raise UsageError("no command given", hint="hotloop run -- python train.py")
@@ -142,7 +144,12 @@ def _posix_spawn(
     # Python ignores these two; a command started by a shell does not.
     restored = [signal.SIGPIPE, signal.SIGXFSZ]
     return os.posix_spawnp(
-        command[0], list(command), dict(environment), file_actions=redirect, setsigmask=mask, setsigdef=restored
+        command[0],
+        list(command),
+        dict(environment),
+        file_actions=redirect,
+        setsigmask=mask,
+        setsigdef=restored,
     )
 
 

@@ -1,7 +1,8 @@
 """GPUs through NVML (nvidia-ml-py): facts once, samples while a run goes on. Without a driver there are none.
 
-Facts of a GPU: index, uuid, name, memory_bytes, power_limit_w, power_limit_max_w, pcie_gen, pcie_width, pcie_gen_max,
-pcie_width_max, compute_capability, driver, sm_clock_max_mhz, visible (not hidden by CUDA_VISIBLE_DEVICES).
+Facts of a GPU: index, uuid, name, memory_bytes, power_limit_w, power_limit_max_w, pcie_gen, pcie_width,
+pcie_gen_max, pcie_width_max, compute_capability, driver, sm_clock_max_mhz, visible (not hidden by
+CUDA_VISIBLE_DEVICES).
 """
 
 from __future__ import annotations

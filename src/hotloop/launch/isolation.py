@@ -20,7 +20,11 @@ def isolation_warnings(command: Sequence[str]) -> tuple[str, ...]:
             break
     if command and Path(command[0]).name in ("sudo", "doas"):
         found.append(f"could not look inside: {command[0]} does not pass the environment on (try sudo -E)")
-    if len(command) > 1 and Path(command[0]).name == "env" and command[1] in ("-i", "-", "--ignore-environment"):
+    if (
+        len(command) > 1
+        and Path(command[0]).name == "env"
+        and command[1] in ("-i", "-", "--ignore-environment")
+    ):
         found.append("could not look inside: env -i does not pass the environment on")
     return (*found, *_of_shebang(command[0])) if command else tuple(found)
 
@@ -29,7 +33,9 @@ def _of_interpreter(name: str, options: Sequence[str]) -> list[str]:
     flag = _flag_that_shuts_out(options)
     if not flag:
         return []
-    return [f"could not look inside: {name} {flag} ignores the environment that hotloop uses (run without {flag})"]
+    return [
+        f"could not look inside: {name} {flag} ignores the environment that hotloop uses (run without {flag})"
+    ]
 
 
 def _flag_that_shuts_out(options: Sequence[str]) -> str:

@@ -1,9 +1,10 @@
 """Facts about the machine that bear on a run's speed; what cannot be learned is left out. Never raises.
 
-Keys of ``facts``: cores (usable: affinity and cgroup quota together, may be fractional), cpu_count, cpu_model, ram_bytes,
-memory_limit_bytes (cgroup; absent without a limit), swap_bytes, shm_bytes, shm_free_bytes, storage {path, kind, filesystem,
-device, free_bytes} of the working folder, gpus (list, see ``launch.gpu``), kernel, os, arch, python, hostname,
-container ("docker", "kubernetes", "podman", "lxc", ...; absent outside one), cpu_governor.
+Keys of ``facts``: cores (usable: affinity and cgroup quota together, may be fractional), cpu_count,
+cpu_model, ram_bytes, memory_limit_bytes (cgroup; absent without a limit), swap_bytes, shm_bytes,
+shm_free_bytes, storage {path, kind, filesystem, device, free_bytes} of the working folder, gpus (list, see
+``launch.gpu``), kernel, os, arch, python, hostname, container ("docker", "kubernetes", "podman", "lxc", ...;
+absent outside one), cpu_governor.
 """
 
 from __future__ import annotations

@@ -10,16 +10,17 @@ from typing import Any, Final
 
 _NETWORK: Final = frozenset(
     {
-        "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "afs", "9p", "sshfs",
-        "fuse.sshfs", "fuse.gcsfuse", "fuse.s3fs", "fuse.rclone", "fuse.glusterfs", "fuse.juicefs", "virtiofs",
-        "wekafs", "daos", "orangefs",
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "afs", "9p",
+        "sshfs", "fuse.sshfs", "fuse.gcsfuse", "fuse.s3fs", "fuse.rclone", "fuse.glusterfs", "fuse.juicefs",
+        "virtiofs", "wekafs", "daos", "orangefs",
     }
 )  # fmt: skip
 _MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 
 
 def storage(path: Path) -> dict[str, Any]:
-    """Kind ("nvme", "ssd", "rotational", "virtual", "network", "tmpfs", "unknown"), filesystem, device and free space.
+    """Kind ("nvme", "ssd", "rotational", "virtual", "network", "tmpfs", "unknown"), filesystem, device and
+    free space.
 
     "virtual" is a disk of a virtual machine: what is behind it cannot be told from inside. Raises OSError.
     """
@@ -36,7 +37,7 @@ def storage(path: Path) -> dict[str, Any]:
 
 
 def mount_of(path: Path, mounts: str) -> tuple[str, str, str]:
-    """The mount point, device and filesystem of a path, from the text of ``/proc/mounts``: the deepest, latest one."""
+    """Mount point, device and filesystem of a path, from ``/proc/mounts`` (its text): the deepest, latest."""
     best = ("", "", "")
     for line in mounts.splitlines():
         fields = line.split(" ")
@@ -61,12 +62,14 @@ def _kind(path: Path, device: str, filesystem: str) -> str:
     if disk.name.startswith(("vd", "xvd")):
         return "virtual"
     rotational = _flag(disk / "queue" / "rotational")
-    return {True: "rotational", False: "ssd"}.get(rotational, "unknown") if rotational is not None else "unknown"
+    return (
+        {True: "rotational", False: "ssd"}.get(rotational, "unknown") if rotational is not None else "unknown"
+    )
 
 
 def _disk(path: Path, device: str) -> Path | None:
     """The disk in ``/sys/block`` under a path, the first one below device-mapper and partitions."""
-    number = os.stat(path).st_dev
+    number = path.stat().st_dev
     node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not node.exists():
         # overlayfs and btrfs have a device number of their own

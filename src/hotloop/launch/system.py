@@ -1,24 +1,29 @@
 """Samples of the machine and of every process of the command, taken by the launching parent.
 
-Machine columns (``recording.system``), rates over the time since the sample before (so the first sample has none):
+Machine columns (``recording.system``), rates over the time since the sample before (so the first sample has
+none):
 
 * ``t_s``: seconds since the command started.
-* ``cpu_ratio``, ``iowait_ratio``, ``steal_ratio``: share of all CPUs, 0 to 1 (iowait is idle time). ``load1``: load average.
-* ``memory_available_bytes``, ``memory_used_bytes``, ``page_cache_bytes``, ``shm_bytes`` (shared memory in use),
-  ``swap_used_bytes``, ``cgroup_memory_bytes`` (in use, page cache included; only under a cgroup limit).
-* ``context_switches_per_s``, ``major_faults_per_s``, ``refaults_per_s`` (pages read again soon after they were evicted).
-* ``disk_read_bytes_per_s``, ``disk_write_bytes_per_s``, ``disk_busy_ratio`` (busiest disk), ``net_recv_bytes_per_s``,
-  ``net_sent_bytes_per_s``.
-* ``cpu_pressure_ratio``, ``io_pressure_ratio``, ``memory_pressure_ratio``: share of time in which some task waited for it.
-* ``gpuN_util_ratio``, ``gpuN_memory_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_power_w``, ``gpuN_power_limit_w``,
-  ``gpuN_sm_clock_mhz``, ``gpuN_memory_clock_mhz``, ``gpuN_temperature_c``, ``gpuN_throttle_reasons`` (NVML bit mask),
-  ``gpuN_pcie_rx_bytes_per_s`` (to the GPU), ``gpuN_pcie_tx_bytes_per_s``.
+* ``cpu_ratio``, ``iowait_ratio``, ``steal_ratio``: share of all CPUs, 0 to 1 (iowait is idle time).
+  ``load1``: load average.
+* ``memory_available_bytes``, ``memory_used_bytes``, ``page_cache_bytes``, ``shm_bytes`` (shared memory in
+  use), ``swap_used_bytes``, ``cgroup_memory_bytes`` (in use, page cache included; only under a cgroup limit).
+* ``context_switches_per_s``, ``major_faults_per_s``, ``refaults_per_s`` (pages read again soon after they
+  were evicted).
+* ``disk_read_bytes_per_s``, ``disk_write_bytes_per_s``, ``disk_busy_ratio`` (busiest disk),
+  ``net_recv_bytes_per_s``, ``net_sent_bytes_per_s``.
+* ``cpu_pressure_ratio``, ``io_pressure_ratio``, ``memory_pressure_ratio``: share of time in which some task
+  waited for it.
+* ``gpuN_util_ratio``, ``gpuN_memory_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_power_w``,
+  ``gpuN_power_limit_w``, ``gpuN_sm_clock_mhz``, ``gpuN_memory_clock_mhz``, ``gpuN_temperature_c``,
+  ``gpuN_throttle_reasons`` (NVML bit mask), ``gpuN_pcie_rx_bytes_per_s`` (to the GPU),
+  ``gpuN_pcie_tx_bytes_per_s``.
 * ``sample_s``: what taking the sample cost.
 
 Process columns (``recording.process_system[pid]``): ``t_s``; ``cpu_ratio`` (1.0 is one core); ``rss_bytes``,
-``shared_bytes`` (the part of rss shared or backed by files), ``num_threads``; cumulative ``read_bytes`` and ``write_bytes``
-(storage), ``rchar_bytes`` (all reads, page cache included), ``major_faults``, ``io_wait_s``; at a lower rate, nan between:
-``pss_bytes`` (shared pages divided by their users), ``uss_bytes`` (private).
+``shared_bytes`` (the part of rss shared or backed by files), ``num_threads``; cumulative ``read_bytes`` and
+``write_bytes`` (storage), ``rchar_bytes`` (all reads, page cache included), ``major_faults``, ``io_wait_s``;
+at a lower rate, nan between: ``pss_bytes`` (shared pages divided by their users), ``uss_bytes`` (private).
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ THIN_AFTER: Final = 2000
 
 @dataclass(kw_only=True)
 class Sampler:
-    """Call ``sample`` as often as you like; it takes one when the interval has passed. ``drain`` hands over."""
+    """Call ``sample`` as often as you like; one is taken when the interval has passed."""
 
     interval_s: float = 0.5
     machine: list[Mapping[str, float]] = field(default_factory=list)
@@ -50,7 +55,7 @@ class Sampler:
     _count: int = 0
 
     def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> bool:
-        """Sample the machine and the process tree under ``root_pid``; False when the interval has not passed yet.
+        """Sample the machine and the processes under ``root_pid``; False while the interval has not passed.
 
         ``extra_pids`` are processes of the run that may have left the tree.
         """

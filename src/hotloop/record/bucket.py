@@ -71,7 +71,14 @@ class Bucket:
         """Append rows in the order they were written."""
         last = self._db.execute("SELECT coalesce(max(seq), 0) FROM chunks WHERE process=?", (process,))
         for seq, piece in enumerate(raw.pieces(rows, schema.CHUNK_ROWS), last.fetchone()[0] + 1):
-            values = (process, seq, len(piece), int(piece["start"].min()), raw.last_ns(piece), schema.pack(piece))
+            values = (
+                process,
+                seq,
+                len(piece),
+                int(piece["start"].min()),
+                raw.last_ns(piece),
+                schema.pack(piece),
+            )
             self._db.execute("INSERT INTO chunks VALUES (?,?,?,?,?,?)", values)
 
     def add_notes(self, process: int, notes: Iterable[Note]) -> None:
@@ -142,7 +149,7 @@ def to_json(facts: Facts) -> dict[str, Any]:
 
 
 def read_processes(db: sqlite3.Connection) -> list[tuple[Facts, int, int]]:
-    """Every process of a file with the raw bytes of rows and notes taken; raises sqlite3.Error, ValueError."""
+    """Every process of a file with the raw bytes of rows and notes taken; raises sqlite3.Error."""
     found = db.execute(
         "SELECT key, pid, ppid, start_ns, active, rows_taken, notes_taken, info FROM processes ORDER BY id"
     )

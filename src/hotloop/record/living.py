@@ -47,7 +47,8 @@ def _stat(pid: int) -> list[str] | None:
 def punch(path: Path, start: int, end: int) -> int:
     """Give back the space of a file's bytes from ``start`` up to ``end``; returns how far that went.
 
-    The file keeps its size and its writer's offsets. Where the file system cannot do it the space stays taken.
+    The file keeps its size and its writer's offsets. Where the file system cannot do it the space stays
+    taken.
     """
     upto = end - end % _HOLE
     if upto <= start or sys.platform != "linux":

@@ -1,4 +1,4 @@
-"""Who is who among the observed processes: which ones train, which are their workers, which only came along."""
+"""Who is who among the observed processes: which train, which are their workers, which only came along."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy.typing as npt
 from hotloop.record import rows as r
 from hotloop.record.recording import Note
 
-#: Rows that only a process doing training's work leaves. A launcher's agent imports torch, logs and collects garbage.
+#: Rows that only a process doing training's work leaves. A launcher's agent imports torch, logs and collects
+#: garbage.
 _WORK: Final = np.array(
     [
         r.FETCH, r.ITER, r.FORWARD, r.BACKWARD, r.OPTIMIZER, r.ZERO_GRAD, r.CLIP, r.SCALER, r.TRANSFER,
@@ -77,12 +78,14 @@ class Seat:
 
 
 def assign(everyone: Sequence[Facts], parents: Mapping[int, int] | None = None) -> dict[str, Seat]:
-    """Seat every process by key. ``parents`` are pid -> ppid of processes that were not observed themselves."""
+    """Seat every process by key. ``parents`` are pid -> ppid of processes that were not observed."""
     family = _Family(everyone, parents or {})
     mains = [facts for facts in everyone if facts.role == "main"]
     ranks = _numbered(family.training(mains))
     seats = {
-        facts.key: Seat(role="main" if facts.key in ranks else "other", rank=ranks.get(facts.key, facts.rank or 0))
+        facts.key: Seat(
+            role="main" if facts.key in ranks else "other", rank=ranks.get(facts.key, facts.rank or 0)
+        )
         for facts in mains
     }
     for facts in everyone:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    """Write ``text`` beside ``path`` and rename it there: a reader sees the old file or the new one, never half."""
+    """Write ``text`` beside ``path`` and rename it there: readers see the old file or the new, never half."""
     write_bytes_atomic(path, text.encode())
 
 

@@ -58,7 +58,7 @@ class RawFiles:
 def find(folder: Path) -> list[RawFiles]:
     """Every process that left raw files in ``folder``, oldest first; empty when there is no such folder."""
     try:
-        names = os.listdir(folder)
+        names = os.listdir(folder)  # noqa: PTH208 - called every tick, and names are all it needs
     except (FileNotFoundError, NotADirectoryError):
         return []
     keys = {(int(match[1]), int(match[2])) for name in names if (match := _NAME.match(name))}
@@ -69,8 +69,8 @@ def find(folder: Path) -> list[RawFiles]:
 def read_rows(path: Path, offset: int, *, live: bool) -> tuple[npt.NDArray[Any], int]:
     """Rows written from byte ``offset`` on, dtype ROW_DTYPE, and the offset behind them; at most LIMIT rows.
 
-    A place that was taken but never filled (an exception came in between) is skipped. While the writer lives, such
-    a place may still be filled, so rows behind it wait until many follow; the newest row waits too.
+    A place that was taken but never filled (an exception came in between) is skipped. While the writer lives,
+    such a place may still be filled, so rows behind it wait until many follow; the newest row waits too.
     """
     data = _written(path, offset)
     rows = np.frombuffer(data, ROW_DTYPE)
@@ -106,7 +106,7 @@ def _last_filled(piece: bytes | bytearray) -> int:
 
 
 def read_notes(path: Path, offset: int) -> tuple[list[Note], int, int]:
-    """Whole lines from byte ``offset``: the notes, the offset behind them, and how many lines were no notes."""
+    """Whole lines from byte ``offset``: the notes, the offset behind them, how many lines were no notes."""
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(offset)

@@ -1,4 +1,4 @@
-"""A run folder, or one of its files, as a Recording. Reads what a killed launcher left and folders it may not write."""
+"""A run folder, or one of its files, as a Recording; also what a killed launcher left, also read-only."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _journal(path: Path) -> Path:
 
 
 def _from_copy(path: Path, read: Callable[[sqlite3.Connection, Path], _T]) -> _T:
-    """A killed launcher leaves a journal, and SQLite must write beside it: in a read-only folder a copy is read."""
+    """A killed launcher leaves a journal and SQLite must write beside it: where it cannot, a copy is read."""
     with tempfile.TemporaryDirectory(prefix="hotloop-") as scratch:
         copy = Path(scratch) / path.name
         try:
@@ -196,7 +196,8 @@ def _system(path: Path, start_ns: int, warnings: list[str]) -> tuple[_Columns, d
         everyone = _table(db, "SELECT * FROM process ORDER BY t_s", shift)
         pids = everyone.pop("pid", np.zeros(0))
         return machine, {
-            int(pid): {name: values[pids == pid] for name, values in everyone.items()} for pid in np.unique(pids)
+            int(pid): {name: values[pids == pid] for name, values in everyone.items()}
+            for pid in np.unique(pids)
         }
 
     try:
@@ -235,7 +236,9 @@ def _recording(
     lost = sum(1 for seat in seats.values() if seat.role == "worker" and not seat.owner)
     if lost:
         warnings.append(f"{lost} loader workers could not be matched to a training process and are left out")
-    ranks = [_process(parts[key], seat, workers.get(key, ())) for key, seat in seats.items() if seat.role == "main"]
+    ranks = [
+        _process(parts[key], seat, workers.get(key, ())) for key, seat in seats.items() if seat.role == "main"
+    ]
     ranks.sort(key=lambda process: (process.rank, process.start_ns))
     start_ns = int(run.get("start_ns") or min((part.facts.start_ns for part in parts.values()), default=0))
     last_ns = max((part.end_ns or part.facts.last_ns for part in parts.values()), default=start_ns)

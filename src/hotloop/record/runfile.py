@@ -24,7 +24,7 @@ def write(folder: Path, run: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The run's facts, empty when there is no ``run.json``; raises RecordingError on a damaged or newer one."""
+    """The run's facts, empty without a ``run.json``; raises RecordingError on a damaged or newer one."""
     path = folder / NAME
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
@@ -37,7 +37,9 @@ def read(folder: Path) -> dict[str, Any]:
             f"{path} is damaged: {error}", hint="delete it to read what the other files hold, or run again"
         ) from error
     if not isinstance(run, dict):
-        raise RecordingError(f"{path} is not a hotloop run", hint="give the folder that `hotloop run` printed")
+        raise RecordingError(
+            f"{path} is not a hotloop run", hint="give the folder that `hotloop run` printed"
+        )
     check_schema(run.get("schema"), path)
     return run
 
@@ -52,7 +54,7 @@ def check_schema(schema: object, path: Path) -> None:
         ) from None
     if version > SCHEMA_VERSION:
         raise RecordingError(
-            f"{path} was written by a newer hotloop (schema {version}, this one reads up to {SCHEMA_VERSION})",
+            f"{path} was written by a newer hotloop (schema {version}; this one reads {SCHEMA_VERSION})",
             hint="upgrade hotloop: pip install --upgrade hotloop",
         )
 
@@ -85,9 +87,9 @@ class Lock:
 
 
 def system_id() -> str:
-    """Names this boot and process namespace: the pids of a recording mean something only under the same one."""
+    """Names this boot and process namespace: a recording's pids mean something only under the same one."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
+        return f"{boot}:{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""``system.sqlite`` while it is written: samples of the machine and of each process. Columns appear as they come."""
+"""``system.sqlite`` while it is written: samples of the machine and of each process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Samples = tuple[Sequence[Sample], Sequence[Sample]]
 
 
 class SystemFile:
-    """Opened at the first sample. ``start_ns`` is where ``t_s`` counts from. Raises sqlite3.Error."""
+    """Opened at the first sample; columns appear as they come. ``t_s`` counts from ``start_ns``.
+
+    Raises sqlite3.Error.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

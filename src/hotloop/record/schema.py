@@ -1,15 +1,17 @@
 """The tables of a recording, and how rows are packed into them. Any SQLite tool opens the files.
 
-``rank-N.sqlite``, one per training process with its workers inside (``other-PID.sqlite``: a process that reached torch
-but did not train, such as torchrun's agent):
+``rank-N.sqlite``, one per training process with its workers inside (``other-PID.sqlite``: a process that
+reached torch but did not train, such as torchrun's agent):
 
 * ``meta(key, value)``: ``schema`` and ``packing``.
-* ``processes``: one row per process. ``rows_taken`` and ``notes_taken`` are bytes of the raw files already in here.
+* ``processes``: one row per process. ``rows_taken`` and ``notes_taken`` are bytes of the raw files already in
+  here.
 * ``chunks``: rows in the order they were written, see ``pack``.
 * ``notes``: one JSON object each, ``kind`` is the note's type.
 * ``steps``: the measured table, one row per step; columns in nanoseconds end in ``_ns``.
 
-``system.sqlite``: ``machine(t_s, ...)`` and ``process(t_s, pid, ...)``; columns are named in ``launch.system``.
+``system.sqlite``: ``machine(t_s, ...)`` and ``process(t_s, pid, ...)``; columns are named in
+``launch.system``.
 """
 
 from __future__ import annotations
@@ -34,13 +36,14 @@ CHUNK_ROWS: Final = 8192
 RANK_TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS processes (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, pid INTEGER NOT NULL, ppid INTEGER, role TEXT, rank INTEGER,
-    start_ns INTEGER, end_ns INTEGER, active INTEGER NOT NULL DEFAULT 0,
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, pid INTEGER NOT NULL, ppid INTEGER, role TEXT, rank
+    INTEGER, start_ns INTEGER, end_ns INTEGER, active INTEGER NOT NULL DEFAULT 0,
     rows_taken INTEGER NOT NULL DEFAULT 0, notes_taken INTEGER NOT NULL DEFAULT 0, info TEXT);
 CREATE TABLE IF NOT EXISTS chunks (
     process INTEGER NOT NULL, seq INTEGER NOT NULL, num_rows INTEGER NOT NULL,
     start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (process, seq));
-CREATE TABLE IF NOT EXISTS notes (process INTEGER NOT NULL, t INTEGER, kind TEXT NOT NULL, json TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS notes (process INTEGER NOT NULL, t INTEGER, kind TEXT NOT NULL, json TEXT NOT
+NULL);
 """
 
 SYSTEM_TABLES: Final = """

@@ -1,8 +1,8 @@
 """The launching side of a recording: raw files go into SQLite while the run goes on.
 
 The raw files are the truth until their bytes are committed; a crash at any point loses nothing, because every
-file says how far into the raw files it has read. Nothing here raises once the run has begun: a full disk ends in
-``warnings`` and the raw files stay.
+file says how far into the raw files it has read. Nothing here raises once the run has begun: a full disk ends
+in ``warnings`` and the raw files stay.
 """
 
 from __future__ import annotations
@@ -124,9 +124,13 @@ class Store:
         try:
             self.raw_dir.mkdir(parents=True, exist_ok=True)
             if not self._lock.take():
-                raise UsageError(f"{self.folder} is in use by another run", hint="give another folder with --out")
+                raise UsageError(
+                    f"{self.folder} is in use by another run", hint="give another folder with --out"
+                )
             if raw.find(self.raw_dir) or self._sqlite_files() or (self.folder / runfile.NAME).exists():
-                raise UsageError(f"{self.folder} already holds a recording", hint="give another folder with --out")
+                raise UsageError(
+                    f"{self.folder} already holds a recording", hint="give another folder with --out"
+                )
             runfile.write(self.folder, self._run)
         except OSError as error:
             raise UsageError(
@@ -135,7 +139,7 @@ class Store:
             ) from error
 
     def take_in(self, samples: Samples | None = None) -> None:
-        """Move what the raw files hold so far, and ``samples`` of the system, into SQLite; once or twice a second."""
+        """Move what the raw files hold so far, and ``samples`` of the system, into SQLite, at every tick."""
         try:
             self._take_in(last=False)
             if samples is not None:
@@ -175,9 +179,9 @@ class Store:
     ) -> None:
         """Write the measured steps of a rank as a plain table ``steps``, one row per step.
 
-        Floats in seconds (a name that ends in ``_s``, or a phase) are stored as whole nanoseconds, ``NAME_ns``.
-        Where several processes share a rank, ``pid`` says which. Raises sqlite3.Error, or KeyError for an
-        unknown rank.
+        Floats in seconds (a name that ends in ``_s``, or a phase) are stored as whole nanoseconds,
+        ``NAME_ns``. Where several processes share a rank, ``pid`` says which. Raises sqlite3.Error, or
+        KeyError for an unknown rank.
         """
         for path in self._sqlite_files():
             bucket = Bucket(path)
@@ -206,7 +210,7 @@ class Store:
                 self._write(self._bucket(name), members)
 
     def _look(self, files: raw.RawFiles, *, superseded: bool) -> None:
-        """Read on in the files of one process. Whether it lives is asked first, so that «gone» means «all read»."""
+        """Read on in the files of a process. Whether it lives is asked first: then «gone» means «all read»."""
         member = self._members.get(files.key)
         if member is None:
             facts = Facts(key=files.key, pid=files.pid, start_ns=files.start_ns)
@@ -303,7 +307,7 @@ class Store:
         return sorted([*self.folder.glob("rank-*.sqlite"), *self.folder.glob("other-*.sqlite")])
 
     def _write(self, bucket: Bucket, members: Sequence[_Member]) -> None:
-        """One transaction for all that waits for this file; what is committed leaves memory and the raw files."""
+        """One transaction for all that waits for this file; what is committed leaves memory and raw files."""
         with bucket:
             for member in members:
                 seat = member.seat or Seat(role="other", rank=0)
