@@ -67,7 +67,7 @@ def _lowered(tied: Sequence[Finding]) -> list[Finding]:
 
 def _run(rule: RuleEntry, evidence: Evidence, warn: Callable[[str], None]) -> list[Finding]:
     try:
-        return list(rule(evidence))
+        return [f for f in rule(evidence) if f.cost_s_per_step > 0 or not rule.costed]
     except Exception as error:  # a broken rule must not hide what the others found
         place = _last_line(error)
         warn(f"the rule {rule.id} failed and was left out ({type(error).__name__}: {error}, {place})")

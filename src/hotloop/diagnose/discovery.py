@@ -18,11 +18,15 @@ ARGUMENT, EDIT, REWRITE, OPPORTUNITY = 0, 1, 2, 3
 
 @dataclass(frozen=True, kw_only=True)
 class RuleEntry:
-    """One rule: its public id, its function, and the size of the change it advises."""
+    """One rule: its public id, its function, and the size of the change it advises.
+
+    Of a ``costed`` rule, findings that cost nothing (hidden work) are not said.
+    """
 
     id: str
     check: Rule
     effort: int = EDIT
+    costed: bool = False
 
     def __call__(self, evidence: Evidence) -> Iterable[Finding]:
         """Run the rule."""
@@ -31,7 +35,7 @@ class RuleEntry:
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[RuleEntry, ...]:
-    """Every rule, sorted by id. A module's optional ``EFFORT`` is one of the sizes above."""
+    """Every rule, sorted by id. A module may set ``EFFORT`` (one of the sizes above) and ``COSTED``."""
     folder = Path(__file__).parent / "rules"
     files = sorted(path for path in folder.glob("*/*.py") if not path.name.startswith("_"))
     return tuple(_entry(f"hotloop.diagnose.rules.{path.parent.name}.{path.stem}") for path in files)
@@ -39,4 +43,9 @@ def rules() -> tuple[RuleEntry, ...]:
 
 def _entry(module_name: str) -> RuleEntry:
     module: Any = importlib.import_module(module_name)
-    return RuleEntry(id=module.ID, check=module.check, effort=getattr(module, "EFFORT", EDIT))
+    return RuleEntry(
+        id=module.ID,
+        check=module.check,
+        effort=getattr(module, "EFFORT", EDIT),
+        costed=getattr(module, "COSTED", False),
+    )

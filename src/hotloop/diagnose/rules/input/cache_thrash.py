@@ -19,6 +19,7 @@ from hotloop.findings import Finding, Place
 
 ID = "input/cache-thrash"
 EFFORT = ARGUMENT
+COSTED = True
 
 
 @dataclass(frozen=True, kw_only=True)

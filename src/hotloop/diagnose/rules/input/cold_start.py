@@ -14,6 +14,7 @@ from hotloop.findings import Finding
 
 ID = "input/cold-start"
 EFFORT = EDIT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from hotloop.findings import Finding
 
 ID = "input/repeated-work"
 EFFORT = OPPORTUNITY
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

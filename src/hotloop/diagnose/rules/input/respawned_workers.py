@@ -15,6 +15,7 @@ from hotloop.findings import Finding
 
 ID = "input/respawned-workers"
 EFFORT = ARGUMENT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from hotloop.findings import Finding
 
 ID = "input/shallow-prefetch"
 EFFORT = ARGUMENT
+COSTED = True
 
 #: Tried in this order; the first that leaves no more than a tenth of the wait beyond the best is advised.
 _DEPTHS = (4, 8, 16)

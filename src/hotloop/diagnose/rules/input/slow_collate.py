@@ -15,6 +15,7 @@ from hotloop.findings import Finding
 
 ID = "input/slow-collate"
 EFFORT = EDIT
+COSTED = True
 
 _DEFAULT = ("default_collate", "default_convert", "")
 

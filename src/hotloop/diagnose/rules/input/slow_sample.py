@@ -15,6 +15,7 @@ from hotloop.findings import Finding
 
 ID = "input/slow-sample"
 EFFORT = EDIT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

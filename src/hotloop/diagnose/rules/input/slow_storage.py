@@ -17,6 +17,7 @@ from hotloop.findings import Finding
 
 ID = "input/slow-storage"
 EFFORT = EDIT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from hotloop.findings import Finding
 
 ID = "input/straggling-samples"
 EFFORT = EDIT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from hotloop.findings import Finding
 
 ID = "input/too-many-workers"
 EFFORT = ARGUMENT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from hotloop.findings import Finding
 
 ID = "input/worker-transport"
 EFFORT = ARGUMENT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from hotloop.diagnose.rules.input.slow_storage import waiting_reads
 from hotloop.findings import Finding
 
 ID = "memory/page-cache-thrash"
+COSTED = True
 
 _PAGE = 4096.0
 

@@ -13,6 +13,7 @@ from hotloop.findings import Finding
 
 ID = "transfer/blocking"
 EFFORT = ARGUMENT
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from hotloop.diagnose.transfers import copies, costliest
 from hotloop.findings import Finding
 
 ID = "transfer/many-small"
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

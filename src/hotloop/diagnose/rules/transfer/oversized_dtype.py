@@ -14,6 +14,7 @@ from hotloop.diagnose.transfers import copies, costliest
 from hotloop.findings import Finding
 
 ID = "transfer/oversized-dtype"
+COSTED = True
 
 #: Bytes made floats, read from the dataset's own source.
 _WIDENS = re.compile(

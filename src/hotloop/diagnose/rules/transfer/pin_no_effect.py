@@ -11,6 +11,7 @@ from hotloop.diagnose.transfers import copies, costliest, is_pinned
 from hotloop.findings import Finding
 
 ID = "transfer/pin-no-effect"
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from hotloop.diagnose.series import INSIDE, inside
 from hotloop.findings import Finding
 
 ID = "trend/slow-warmup"
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from hotloop.diagnose.series import INSIDE, hottest_line, inside
 from hotloop.findings import Finding
 
 ID = "trend/step-outliers"
+COSTED = True
 
 #: Rare waits for data have findings of their own, and so has logging.
 _ELSEWHERE = ("data_wait", "logging")

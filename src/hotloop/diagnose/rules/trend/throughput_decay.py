@@ -12,6 +12,7 @@ from hotloop.diagnose.series import Drift, drift, grown_phase, hottest_line, ins
 from hotloop.findings import Finding
 
 ID = "trend/throughput-decay"
+COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

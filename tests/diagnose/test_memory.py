@@ -1,0 +1,204 @@
+"""The memory family against machines and processes whose memory is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import DATASET, TRAIN, evidence, input_run, line, on_accelerator, steps
+
+from hotloop.diagnose import diagnose
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Steps
+from hotloop.record.recording import ROW_DTYPE, Process
+
+MIB = float(2**20)
+GIB = float(2**30)
+
+
+def found(run: Steps, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(evidence(run, **world))}
+
+
+def long_run(**fields: Any) -> Steps:
+    """100 s of healthy training."""
+    return steps({"forward": 0.5, "backward": 0.5}, num_steps=100, num_epochs=4, **fields)
+
+
+def process(rss: Any, shared: float = 0.0) -> dict[str, Any]:
+    seconds = np.arange(1, 101, 1.0)
+    values = np.broadcast_to(np.asarray(rss, float), seconds.shape)
+    return {"t_s": seconds, "rss_bytes": values, "shared_bytes": np.full(100, shared)}
+
+
+NOISE = np.random.default_rng(0).normal(0, 2 * MIB, 100)
+RISE = np.arange(100.0)
+
+
+def test_steady_growth_is_told_with_its_slope_and_end() -> None:
+    columns = process(GIB + 10 * MIB * RISE + NOISE)
+    machine = {"ram_bytes": 16 * GIB}
+    system = {"memory_available_bytes": np.full(100, 6 * GIB)}
+    growth = found(long_run(), process_system={100: columns}, machine=machine, system=system)["memory/host-growth"]
+    assert growth.data["bytes_per_s"] == pytest.approx(10 * MIB, rel=0.05)
+    assert growth.data["seconds_to_limit"] == pytest.approx(614, rel=0.05)
+    assert growth.severity == "high"
+
+
+@pytest.mark.parametrize(
+    "rss",
+    [
+        GIB + NOISE,
+        GIB + 500 * MIB * (RISE > 60),  # one step up: something was loaded
+        GIB + 800 * MIB * (1 - np.exp(-RISE / 15)),  # levels off: a cache that got full
+        GIB + 0.1 * MIB * RISE,
+        GIB - 10 * MIB * RISE,
+    ],
+)  # fmt: skip
+def test_memory_that_stays_or_levels_off_is_no_growth(rss: Any) -> None:
+    assert "memory/host-growth" not in found(long_run(), process_system={100: process(rss)})
+
+
+def test_a_memory_map_read_from_start_to_end_is_no_growth() -> None:
+    columns = process(GIB + 10 * MIB * RISE)
+    columns["shared_bytes"] = 10 * MIB * RISE
+    assert "memory/host-growth" not in found(long_run(), process_system={100: columns})
+
+
+LEAK = """
+def main():
+    losses = []
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        loss.backward()
+        losses.append(loss)
+"""
+
+
+@pytest.mark.parametrize(("text", "line_number"), [(LEAK, 7), (LEAK.replace("append(loss)", "append(loss.item())"), None)])
+def test_the_line_that_keeps_the_graph_is_named(text: str, line_number: int | None) -> None:
+    run = long_run(source_loop=Place(file=TRAIN, line=4, function="main"))
+    growth = found(run, process_system={100: process(GIB + 10 * MIB * RISE)}, sources={TRAIN: text})["memory/host-growth"]
+    assert (growth.where.line if growth.where else None) == line_number
+
+
+def workers(rss: Any) -> tuple[tuple[Process, ...], dict[int, dict[str, Any]]]:
+    made = tuple(
+        Process(pid=pid, ppid=100, role="worker", rank=0, start_ns=0, end_ns=0, rows=np.zeros(0, ROW_DTYPE), notes={})
+        for pid in (201, 202)
+    )
+    return made, {pid: process(rss) for pid in (201, 202)}
+
+
+def fed(**fields: Any) -> Steps:
+    return input_run(make_s=0.4, busy_s=1.0, workers=2, wait_s=0.0, num_steps=100, **fields)
+
+
+def test_workers_that_copy_the_dataset() -> None:
+    made, columns = workers(200 * MIB + 20 * MIB * RISE)
+    copies = found(fed(), workers=made, process_system=columns, machine={"ram_bytes": 8 * GIB})["memory/worker-copies"]
+    assert copies.severity == "medium"
+    assert copies.data["bytes_per_worker"] == pytest.approx(99 * 20 * MIB, rel=0.05)
+
+
+def test_workers_of_steady_size_copy_nothing() -> None:
+    made, columns = workers(200 * MIB + 0.1 * MIB * RISE)
+    assert "memory/worker-copies" not in found(fed(), workers=made, process_system=columns)
+
+
+CACHE = """
+class Windows:
+    def __init__(self, files):
+        self.files = files
+        self.kept = {}
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        if index not in self.kept:
+            self.kept[index] = decode(self.files[index])
+        return self.kept[index]
+"""
+
+
+def test_an_unbounded_cache_is_named_instead_of_copies() -> None:
+    made, columns = workers(200 * MIB + 20 * MIB * RISE)
+    run = fed(lines=[line(12, 5.0)])
+    findings = found(run, workers=made, process_system=columns, sources={DATASET: CACHE}, machine={"ram_bytes": 8 * GIB})
+    assert findings["memory/unbounded-cache"].where == Place(file=DATASET, line=12, function="Windows.__getitem__")
+    assert "memory/worker-copies" not in findings
+
+
+def test_a_bounded_cache_is_not_called_unbounded() -> None:
+    made, columns = workers(200 * MIB + 20 * MIB * RISE)
+    text = CACHE + "    def trim(self):\n        self.kept.popitem()\n"
+    findings = found(fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text})
+    assert "memory/unbounded-cache" not in findings
+
+
+@pytest.mark.parametrize(("used", "severity"), [(15.5, "high"), (14.6, "medium"), (12.0, None)])
+def test_memory_near_a_container_limit(used: float, severity: str | None) -> None:
+    machine = {"ram_bytes": 64 * GIB, "memory_limit_bytes": 16 * GIB}
+    finding = found(long_run(), machine=machine, process_system={100: process(used * GIB)}).get("memory/near-limit")
+    assert (finding.severity if finding else None) == severity
+
+
+def test_a_machine_that_others_fill_is_not_the_runs_fault() -> None:
+    system = {"memory_available_bytes": np.full(100, 0.2 * GIB)}
+    world = {"machine": {"ram_bytes": 16 * GIB}, "system": system, "process_system": {100: process(2 * GIB)}}
+    assert "memory/near-limit" not in found(long_run(), **world)
+
+
+@pytest.mark.parametrize(("shm", "severity"), [(64 * MIB, "high"), (150 * MIB, "medium"), (4 * GIB, None)])
+def test_shared_memory_against_the_batches_in_it(shm: float, severity: str | None) -> None:
+    run = fed(batch_bytes=20 * MIB)
+    finding = found(run, machine={"shm_bytes": shm}).get("memory/shared-memory-small")
+    assert (finding.severity if finding else None) == severity
+
+
+def device_notes(allocated: Any, reserved: Any, **fields: Any) -> dict[str, list[dict[str, Any]]]:
+    rows = [
+        {"note": "memory", "t": int(i * 1e9), "device_allocated": float(a), "device_reserved": float(r), **fields}
+        for i, (a, r) in enumerate(zip(np.broadcast_to(allocated, 100), np.broadcast_to(reserved, 100), strict=True))
+    ]
+    return {"memory": rows}
+
+
+GPU = {"gpus": [{"memory_bytes": 80 * GIB}]}
+
+
+def test_device_memory_that_grows() -> None:
+    run = on_accelerator(long_run())
+    growth = found(run, notes=device_notes(GIB + 8 * MIB * RISE, 2 * GIB), machine=GPU)["memory/device-growth"]
+    assert growth.data["bytes_per_s"] == pytest.approx(8 * MIB, rel=0.05)
+    assert "memory/device-growth" not in found(run, notes=device_notes(GIB, 2 * GIB), machine=GPU)
+
+
+def test_an_allocator_that_had_to_retry() -> None:
+    run = on_accelerator(long_run())
+    notes = device_notes(40 * GIB, 78 * GIB, device_peak=50 * GIB, alloc_retries=7)
+    assert found(run, notes=notes, machine=GPU)["memory/fragmentation"].severity == "medium"
+    calm = device_notes(40 * GIB, 44 * GIB, device_peak=43 * GIB, alloc_retries=0)
+    assert "memory/fragmentation" not in found(run, notes=calm, machine=GPU)
+
+
+def thrash(refaults_per_s: float) -> dict[str, Finding]:
+    lines = [line(60, 8.0, source="raw = np.load(path)", on_cpu_ratio=0.1, nature="waiting")]
+    run = input_run(
+        make_s=0.8, busy_s=0.2, workers=2, wait_s=0.2, num_steps=250, make_on_cpu_ratio=0.2, num_iterators=5,
+        lines=lines, worker_stats={"read_bytes": 5 * GIB, "rchar_bytes": 5 * GIB},
+    )  # fmt: skip
+    system = {"t_s": np.arange(100.0), "refaults_per_s": np.full(100, refaults_per_s)}
+    return found(run, system=system)
+
+
+def test_pages_read_again_are_a_cache_that_is_too_small() -> None:
+    assert "memory/page-cache-thrash" in thrash(12000.0)
+    assert "memory/page-cache-thrash" not in thrash(10.0)
+
+
+def test_a_run_without_samples_says_nothing() -> None:
+    assert [id for id in found(replace(long_run())) if id.startswith("memory/")] == []

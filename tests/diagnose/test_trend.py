@@ -1,0 +1,134 @@
+"""The trend family: growth, outliers, warm-up and metrics that mislead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import TRAIN, evidence, input_run, line, loader, steps
+
+from hotloop.diagnose import diagnose
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Steps
+
+GENERATOR = np.random.default_rng(3)
+N = 400
+NOISE = 0.003 * GENERATOR.standard_normal(N)
+
+
+def found(run: Steps, **world: Any) -> dict[str, Finding]:
+    return {item.id: item for item in diagnose(evidence(run, **world))}
+
+
+def test_steps_that_get_slower_name_the_phase_and_the_line() -> None:
+    growing = 0.02 + 0.0002 * np.arange(N) + NOISE
+    hot = line(77, 8.0, file=TRAIN, function="main", phase="other", role="metrics", source="history_mean = sum(history)")
+    decay = found(steps({"forward": 0.05, "other": growing}, num_steps=N, lines=(hot,)))["trend/throughput-decay"]
+    assert decay.data["phase"] == "other"
+    assert decay.where.line == 77
+    assert decay.data["growth"] == pytest.approx(0.76, rel=0.1)
+    assert decay.cost_s_per_step == pytest.approx(0.03, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        0.05 + NOISE,
+        0.05 + NOISE + 0.02 * (np.arange(N) // 50 % 2),  # another job comes and goes
+        0.05 + NOISE + 0.00001 * np.arange(N),  # 8 %: the machine's mood
+        0.09 - 0.0001 * np.arange(N) + NOISE,
+    ],
+)  # fmt: skip
+def test_noise_and_improvement_are_no_decay(forward: Any) -> None:
+    assert "trend/throughput-decay" not in found(steps({"forward": forward}, num_steps=N))
+
+
+def test_growing_evaluations_are_no_decay_of_the_steps() -> None:
+    run = steps({"forward": 0.05 + NOISE, "evaluation": 0.001 * np.arange(N)}, num_steps=N)
+    assert "trend/throughput-decay" not in found(run)
+
+
+def test_rare_long_steps_are_told_with_their_period() -> None:
+    other = np.full(N, 0.001)
+    other[50::50] = 0.6
+    outliers = found(steps({"forward": 0.03, "other": other}, num_steps=N))["trend/step-outliers"]
+    assert outliers.cost_s_per_step == pytest.approx(7 * 0.599 / N, rel=0.05)
+    assert "every 50 steps" in outliers.advice
+
+
+def test_compute_held_up_by_the_machine_is_information() -> None:
+    forward = np.full(N, 0.03)
+    forward[[40, 90, 230, 300]] = 1.5
+    outliers = found(steps({"forward": forward}, num_steps=N))["trend/step-outliers"]
+    assert outliers.severity == "info"
+
+
+def test_rare_waits_for_data_are_left_to_the_input_rules() -> None:
+    wait = np.full(N, 0.001)
+    wait[50::50] = 0.6
+    assert "trend/step-outliers" not in found(steps({"forward": 0.03, "data_wait": wait}, num_steps=N))
+
+
+def warmup(num_steps: int) -> Steps:
+    forward = np.full(num_steps, 0.05)
+    forward[:4] = 8.0
+    steady = np.arange(num_steps) >= 4
+    return steps({"forward": forward}, num_steps=num_steps, steady=steady)
+
+
+def test_a_slow_warm_up_is_information_in_a_short_run() -> None:
+    short = found(warmup(100))["trend/slow-warmup"]
+    assert short.severity == "info"
+    assert found(warmup(2000))["trend/slow-warmup"].severity == "medium"
+    assert "trend/slow-warmup" not in found(warmup(20000))
+
+
+LATE = """import time
+def main():
+    end = time.time()
+    for step, (x, y) in enumerate(loader):
+        start = time.time()
+        x = x.to(device)
+        data_time = time.time() - start
+        loss = train(x, y)
+        print(step, data_time, loss)
+"""
+RIGHT = LATE.replace("data_time = time.time() - start", "data_time = time.time() - end") + "        end = time.time()\n"
+DRIVER = Place(file=TRAIN, line=8, function="main")
+
+
+@pytest.mark.parametrize(("text", "speaks"), [(LATE, True), (RIGHT, False), ("", False), ("for x in (", False)])
+def test_a_data_time_that_starts_too_late(text: str, speaks: bool) -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, run={"source_loop": DRIVER})
+    finding = found(run, sources={TRAIN: text}).get("trend/misleading-metric")
+    assert (finding is not None) is speaks
+    if finding is not None:
+        assert finding.where.line == 7
+        assert finding.severity == "info"
+
+
+def test_a_data_time_that_starts_too_late_hides_nothing_where_there_is_no_wait() -> None:
+    run = input_run(make_s=0.0001, busy_s=0.1, run={"source_loop": DRIVER})
+    assert "trend/misleading-metric" not in found(run, sources={TRAIN: LATE})
+
+
+CUMULATIVE = """import time
+def main():
+    start = time.perf_counter()
+    for step, (x, y) in enumerate(loader):
+        loss = train(x, y)
+        print(f"{step * 32 / (time.perf_counter() - start):.1f} samples/s")
+"""
+
+
+def test_an_average_since_the_start_is_not_the_rate_of_now() -> None:
+    wait = np.full(100, 0.001)
+    wait[0] = 6.0
+    use = loader(make_s=0.001, wait_s=wait, first_batch_s=np.array([6.0]))
+    driver = Place(file=TRAIN, line=5, function="main")
+    slow_start = steps({"data_wait": wait, "forward": 0.05}, loaders=(use,), source_loop=driver)
+    finding = found(slow_start, sources={TRAIN: CUMULATIVE})["trend/misleading-metric"]
+    assert finding.where.line == 6
+    even = steps({"data_wait": 0.001, "forward": 0.05}, loaders=(loader(make_s=0.001, wait_s=0.001),), source_loop=driver)
+    assert "trend/misleading-metric" not in found(even, sources={TRAIN: CUMULATIVE})
