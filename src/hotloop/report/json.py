@@ -8,7 +8,7 @@ from typing import Any
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The report as JSON text with a final newline; one top-level key per line, which keeps diffs readable."""
+    """The report as JSON text with a final newline; one top-level key a line, which keeps diffs readable."""
     lines = [
         f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
         for key, value in report.items()

@@ -18,7 +18,7 @@ def lead(ranks: Sequence[Steps]) -> Steps | None:
 
 
 def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:
-    """One entry per rank: steps, seconds per step, phases; ``own_s_per_step`` leaves waiting for others out."""
+    """One entry per rank: steps, seconds, phases; ``own_s_per_step`` is without waiting for others."""
     return [
         {
             "rank": steps.rank,

@@ -188,7 +188,10 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
         at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))
         lines.append([("   ", ""), (at, "cyan"), (function, "dim")])
     lines += _hanging([("   ", "")], finding["message"], "", width)
-    return lines + _hanging([("   > ", f"bold {colour}")], finding["advice"], "", width)
+    lines += _hanging([("   > ", f"bold {colour}")], finding["advice"], "", width)
+    if (gain := finding["gain"]) and gain["measured"]:
+        lines.append([(f"   measured without it: {gain['ratio']:.2f} times as fast", "green")])
+    return lines
 
 
 def _cost(finding: Mapping[str, Any]) -> str:
@@ -227,7 +230,9 @@ def _where(report: Report, width: int) -> list[Line]:
     if not folder:
         return []
     file = _from_here(f"{folder}/report.html")
-    return _hanging([("report: ", "dim")], file, "", width)
+    if words.cells(file) + 8 <= width:
+        return [[("report: ", "dim"), (file, "")]]
+    return [[("report:", "dim")], *([(line, "")] for line in words.wrap(file, width))]
 
 
 def _from_here(file: str) -> str:

@@ -25,7 +25,8 @@ _MIN_BLOCKS: Final = 4
 def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
     """Steady steps and samples per second, each with its 95 % interval.
 
-    ``ci95`` belongs to ``steps_per_s``, ``samples_ci95`` to ``samples_per_s``. Samples are summed over all ranks. ``overall_steps_per_s`` is over the whole training span.
+    ``ci95`` belongs to ``steps_per_s``, ``samples_ci95`` to ``samples_per_s``. Samples are summed over all
+    ranks. ``overall_steps_per_s`` is over the whole training span.
     """
     empty = {
         "steps_per_s": 0.0,

@@ -1,0 +1,148 @@
+"""The page in a real Chromium: no errors, no requests, charts that answer, both themes, a phone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Chromium, find
+from report_samples import empty, full, healthy
+
+from hotloop.report import html
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(find() is None, reason="no Chromium here")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report with ü.html"
+    path.write_text(html.render(full()), encoding="utf-8")
+    return path
+
+
+def box(browser: Chromium, selector: str) -> dict[str, float]:
+    text = browser.run(f"JSON.stringify(document.querySelector({selector!r}).getBoundingClientRect())")
+    found: dict[str, float] = json.loads(text)
+    return found
+
+
+def test_it_opens_without_an_error_and_asks_for_nothing(browser: Chromium, page: Path) -> None:
+    browser.open(page)
+    charts = browser.run("document.querySelectorAll('.plot').length")
+    assert charts >= 10
+    assert browser.run("document.documentElement.dataset.ready") == str(charts)
+    assert browser.run("document.querySelectorAll('.plot path').length") >= charts
+    assert browser.problems() == []
+    assert browser.requests() == [page.resolve().as_uri()]
+
+
+def test_every_chart_draws_inside_its_box(browser: Chromium, page: Path) -> None:
+    browser.open(page)
+    paths = browser.run(
+        "[...document.querySelectorAll('.plot path')].map(p => p.getAttribute('d')).join(' ')"
+    )
+    assert "NaN" not in paths and "undefined" not in paths and "Infinity" not in paths
+
+
+def test_hovering_tells_the_values_there(browser: Chromium, page: Path) -> None:
+    browser.open(page)
+    browser.run(
+        "document.getElementById('chart-phases').scrollIntoView({block: 'center', behavior: 'instant'})"
+    )
+    at = box(browser, "#chart-phases")
+    browser.move_mouse(at["x"] + at["width"] / 3, at["y"] + at["height"] / 2)
+    words = browser.run("document.querySelector('#chart-phases .tip').innerText")
+    assert "data wait" in words and "%" in words
+    assert (
+        browser.run("document.querySelector('#chart-throughput .cursor').getAttribute('visibility')")
+        == "visible"
+    )
+
+
+def test_a_chart_can_be_read_with_the_keyboard(browser: Chromium, page: Path) -> None:
+    browser.open(page)
+    browser.run("document.getElementById('chart-throughput').focus()")
+    for name in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=name, key="ArrowRight", windowsVirtualKeyCode=39)
+    assert "throughput" in browser.run("document.querySelector('#chart-throughput .tip').innerText")
+
+
+def test_a_phone_needs_no_scrolling_sideways(browser: Chromium, page: Path) -> None:
+    browser.open(page, width=400, height=800, mobile=True)
+    browser.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+
+
+def contrast(browser: Chromium, selector: str) -> float:
+    """Contrast of an element's text against the page, by WCAG's formula."""
+    return float(
+        browser.run(
+            """(() => {
+            const light = (css) => {
+              const [r, g, b] = css.match(/[\\d.]+/g).map(Number)
+                .map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+              return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+            };
+            const text = light(getComputedStyle(document.querySelector(SELECTOR)).color);
+            const page = light(getComputedStyle(document.body).backgroundColor);
+            return (Math.max(text, page) + 0.05) / (Math.min(text, page) + 0.05);
+            })()""".replace("SELECTOR", repr(selector))
+        )
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_in_both_themes(browser: Chromium, page: Path, dark: bool) -> None:
+    browser.open(page, dark=dark)
+    for selector in (
+        "h1",
+        ".note",
+        ".card .evidence",
+        ".severity",
+        "code .c",
+        "code .k",
+        "code .s",
+        ".do",
+        "th",
+    ):
+        assert contrast(browser, selector) >= 4.5, selector
+
+
+def test_the_reader_can_choose_the_theme(browser: Chromium, page: Path) -> None:
+    browser.open(page)
+    light = browser.run("getComputedStyle(document.body).backgroundColor")
+    browser.run("document.getElementById('theme').click()")
+    assert browser.run("document.getElementById('theme').textContent") == "Theme: dark"
+    assert browser.run("getComputedStyle(document.body).backgroundColor") != light
+    browser.run("localStorage.clear()")
+
+
+def test_reports_with_little_in_them_open_as_well(browser: Chromium, tmp_path: Path) -> None:
+    for name, report in (("healthy", healthy()), ("empty", empty())):
+        path = tmp_path / f"{name}.html"
+        path.write_text(html.render(report), encoding="utf-8")
+        browser.open(path)
+        assert browser.problems() == []
+        assert browser.run("document.querySelector('h1').textContent")
+
+
+def test_a_screenshot_shows_the_colours_of_the_bar(browser: Chromium, page: Path, tmp_path: Path) -> None:
+    browser.open(page)
+    picture = tmp_path / "page.png"
+    browser.screenshot(picture, whole=False)
+    from matplotlib.image import imread
+
+    at = box(browser, ".bar")
+    row = imread(picture)[int(at["y"] + 4), int(at["x"]) : int(at["x"] + at["width"]), :3]
+    waiting = [0xE0 / 255, 0x7B / 255, 0x1A / 255]
+    share = float((abs(row - waiting).max(axis=1) < 0.02).mean())
+    expected = next(phase["span_share"] for phase in full()["phases"] if phase["name"] == "data_wait")
+    assert share == pytest.approx(expected, abs=0.03)

@@ -1,0 +1,146 @@
+"""The terminal report: narrow enough, plain when piped, and it says the right thing first."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_samples import VERDICT, empty, full, healthy
+
+from hotloop.report import terminal, words
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def wide(text: str) -> int:
+    return max(map(words.cells, text.splitlines()))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("report", [full(), healthy(), empty()], ids=["full", "healthy", "empty"])
+def test_no_line_is_wider_than_the_page(report: dict[str, Any], width: int) -> None:
+    assert wide(terminal.render(report, width=width)) <= width
+    assert wide(ANSI.sub("", terminal.render(report, width=width, color=True))) <= width
+
+
+def test_piped_it_holds_no_escape_and_no_trailing_space() -> None:
+    text = terminal.render(full())
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    report = full()
+    colored = terminal.render(report, color=True)
+    assert "\x1b[" in colored
+    assert ANSI.sub("", colored) == terminal.render(report)
+
+
+def test_the_verdict_comes_first() -> None:
+    head = " ".join(terminal.render(full()).split("\n\n")[1].split())
+    assert head == VERDICT
+
+
+def test_the_bar_is_one_line_whose_letters_are_the_shares() -> None:
+    report = full()
+    bar = next(line for line in terminal.render(report).splitlines() if line.startswith("DDDD"))
+    assert len(bar) == 80
+    share = next(phase["span_share"] for phase in report["phases"] if phase["name"] == "data_wait")
+    assert bar.count("D") == pytest.approx(share * 80, abs=1)
+    assert "D data wait" in terminal.render(report)
+
+
+def test_five_findings_in_full_and_the_rest_by_name() -> None:
+    text = terminal.render(full())
+    assert "1  input/slow-sample" in text and "57.1 ms/step  62 %  high" in text
+    assert "src/tcn_state/data/windows.py:19 in __getitem__" in text
+    assert "> Transform all frames once in __init__ and index the result." in text
+    assert "5  cadence/checkpoint" in text and "\n6  " not in text
+    assert "4 more: host/sync-in-step" in text
+    assert "noted: device/amp-off" in text
+
+
+def test_settings_that_differ_are_said_and_others_are_not() -> None:
+    text = terminal.render(full())
+    assert "num_workers is 2, configured 24 (configs/überbau.yaml:12)" in text
+    assert "batch_size" not in text
+
+
+def test_what_could_not_be_seen_startup_and_the_page_are_said() -> None:
+    text = terminal.render(full())
+    assert "start-up 11.8 s before the first step: setup 5.20 s" in text
+    assert "!  Worker 3 of rank 1 was killed" in text
+    assert "report.html" in text
+    assert "rank 1 is slowest" in text
+
+
+def test_a_healthy_run_gets_no_advice() -> None:
+    text = terminal.render(healthy())
+    assert "nothing worth fixing" in text.lower()
+    assert ">" not in text
+
+
+def test_findings_of_info_alone_are_nothing_to_fix() -> None:
+    report = healthy()
+    report["verdict"] = "Compute-bound."
+    report["findings"] = [{**full()["findings"][-1], "severity": "info"}]
+    text = terminal.render(report)
+    assert "No cause worth fixing was found." in text and "noted: device/tf32-off" in text
+
+
+def test_a_run_without_steps_says_why_that_may_be() -> None:
+    text = terminal.render({**empty(), "exit_code": 3})
+    assert "exit code 3 before a step was complete" in text
+    assert "No process of the command imported torch." in text
+
+
+def test_inference_is_told_from_a_script_that_ran_no_model() -> None:
+    report = empty()
+    report["ranks"] = [{"rank": 0}]
+    report["phases"] = [
+        {"name": "forward", "seconds": 3.0, "share": 1.0, "span_share": 0.0, "s_per_step": 0.0}
+    ]
+    assert "inference or evaluation only" in terminal.render(report)
+    report["phases"][0]["seconds"] = 0.0
+    assert "no model was run" in terminal.render(report)
+
+
+def test_a_file_name_cannot_move_the_cursor() -> None:
+    report = full()
+    report["findings"][0]["where"]["file"] = "/tmp/a\x1b[2J\n\rb.py"
+    report["findings"][0]["message"] = "first\x1b[31m second\x07"
+    text = terminal.render(report)
+    assert "\x1b" not in text and "\r" not in text and "\x07" not in text
+    assert "a\\x1b[2J\\n\\rb.py:19" in text
+
+
+def test_a_phase_of_a_whole_per_cent_is_never_invisible() -> None:
+    counts = dict(terminal._counts([("forward", 0.985), ("sync", 0.012), ("other", 0.003)], 40))
+    assert counts == {"forward": 39, "sync": 1}
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.0001, 1), min_size=1, max_size=14), st.integers(40, 120))
+def test_a_bar_is_exactly_as_wide_as_the_page(shares: list[float], width: int) -> None:
+    counts = terminal._counts([(str(i), share) for i, share in enumerate(shares)], width)
+    assert sum(count for _, count in counts) == width
+    assert all(count > 0 for _, count in counts)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200), st.integers(2, 80))
+def test_wrapped_text_fits_and_loses_nothing(text: str, width: int) -> None:
+    lines = words.wrap(text, width)
+    assert all(words.cells(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == "".join(words.clean(text).split())
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=80), st.integers(8, 60))
+def test_a_shortened_path_fits_and_keeps_its_line(name: str, limit: int) -> None:
+    found = words.path(f"/very/long/folder/{name}", suffix=":12", limit=limit)
+    assert words.cells(found) <= limit
+    assert found.endswith(":12")
