@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from hotloop.record.publish import write_text_atomic
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Recording
 from hotloop.record.store import Store
-from hotloop.report import html, model
+from hotloop.report import html, json, model
 
 #: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the interpreter.
 _INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
@@ -123,7 +122,7 @@ def build_report(examination: Examination) -> dict[str, Any]:
 def publish(examination: Examination, folder: Path) -> dict[str, Any]:
     """Write ``report.json``, ``report.html`` and the plain steps tables into the run folder."""
     report = build_report(examination)
-    write_text_atomic(folder / "report.json", json.dumps(report))
+    write_text_atomic(folder / "report.json", json.render(report))
     write_text_atomic(folder / "report.html", html.render(report))
     store = Store(folder)
     for steps in examination.ranks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def main(options: argparse.Namespace) -> int:
     """Returns 0 where the recording could be read."""
     from hotloop import flow
     from hotloop.record.publish import write_text_atomic
-    from hotloop.report import html, perfetto, terminal
+    from hotloop.report import html, json, perfetto, terminal
 
     examination = flow.examine(flow.read(options.run))
     report = flow.build_report(examination)
@@ -35,9 +34,9 @@ def main(options: argparse.Namespace) -> int:
         perfetto.write(examination.recording, examination.ranks, options.perfetto)
         print(f"hotloop: wrote {options.perfetto}; open it at ui.perfetto.dev", file=sys.stderr)
     if options.json == "-":
-        print(json.dumps(report))
+        sys.stdout.write(json.render(report))
     elif options.json:
-        write_text_atomic(Path(options.json), json.dumps(report))
+        write_text_atomic(Path(options.json), json.render(report))
         print(f"hotloop: wrote {options.json}", file=sys.stderr)
     if not (options.html or options.perfetto or options.json):
         sys.stdout.write(terminal.render(report, width=terminal_width(), color=sys.stdout.isatty()))

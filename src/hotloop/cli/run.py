@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,10 +50,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _print(report: dict[str, Any], as_json: bool) -> None:
-    from hotloop.report import terminal
+    from hotloop.report import json, terminal
 
     if as_json:
-        print(json.dumps(report))
+        sys.stdout.write(json.render(report))
     sys.stderr.write(terminal.render(report, width=terminal_width(), color=sys.stderr.isatty()))
 
 
