@@ -210,7 +210,7 @@ class Store:
                 self._write(self._bucket(name), members)
 
     def _look(self, files: raw.RawFiles, *, superseded: bool) -> None:
-        """Read on in the files of a process. Whether it lives is asked first: then «gone» means «all read»."""
+        """Read on in the files of a process. Whether it lives is asked first, so «gone» means «all read»."""
         member = self._members.get(files.key)
         if member is None:
             facts = Facts(key=files.key, pid=files.pid, start_ns=files.start_ns)
