@@ -18,11 +18,11 @@ from hotloop.report.tracks import Event
 from hotloop.report.window import kept_rows, kept_steps
 from hotloop.report.words import clean
 
-#: A trace of this many events is about 60 MB of text and opens in a few seconds.
-MAX_EVENTS: Final = 400_000
+#: A trace of this many events is about 40 MB of text and opens in a few seconds.
+MAX_EVENTS: Final = 250_000
 
 #: Thread ids inside a process, in the order they are shown.
-_STEPS, _SPANS, _SAMPLES = 1, 2, 3
+_STEPS, _PAUSES, _SPANS, _SAMPLES = 1, 2, 3, 4
 
 
 def write(recording: Recording, ranks: Sequence[Steps], path: Path) -> None:
@@ -63,12 +63,18 @@ def _main(
         process,
         f"rank {process.rank}",
         order * 1000,
-        {_STEPS: "steps", _SPANS: "training thread", _SAMPLES: "stack samples"},
+        {
+            _STEPS: "steps",
+            _PAUSES: "evaluation and checkpoints",
+            _SPANS: "training thread",
+            _SAMPLES: "stack samples",
+        },
     )
     kept = kept_steps(steps, budget, len(process.rows))
     rows = process.rows[kept_rows(process, steps, kept, budget)]
     if steps is not None:
         yield from tracks.steps(recording, process, steps, kept, _STEPS)
+        yield from tracks.pauses(recording, process, steps, _PAUSES)
     yield from tracks.spans(recording, process, rows, _SPANS)
     yield from tracks.samples(recording, process, rows, _SAMPLES)
     yield from tracks.counters(recording, process, rows)

@@ -68,6 +68,24 @@ def steps(recording: Recording, process: Process, measured: Steps, kept: Ints, t
         )
 
 
+def pauses(recording: Recording, process: Process, measured: Steps, tid: int) -> Iterator[Event]:
+    """One slice per evaluation and per checkpoint; one that overlaps the one before begins at its end."""
+    offset = (process.start_ns - recording.start_ns) / 1e3
+    named = [("evaluation", item) for item in measured.evaluations] + [
+        ("checkpoint", item) for item in measured.checkpoints
+    ]
+    free = 0.0
+    for name, item in sorted(named, key=lambda pair: (pair[1].start_s, pair[1].end_s))[:_NUM_COUNTS]:
+        start, end = max(free, item.start_s), item.end_s
+        if end <= start:
+            continue
+        free = end
+        arguments: Event = {"after step": item.after_step}
+        if item.place:
+            arguments["place"] = clean(item.place)
+        yield _slice(process.pid, tid, name, name, start * 1e6 + offset, end * 1e6 + offset, arguments)
+
+
 def spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
     """One slice per span, properly nested: a child never ends after its parent, whatever rounding did."""
     spans_ = rows[~np.isin(rows["kind"], _NO_SPAN)]

@@ -8,12 +8,20 @@ from typing import Any, Final
 from hotloop import units
 from hotloop.report import words
 from hotloop.report.code import excerpt, python
-from hotloop.report.markup import Markup, join, section, table, tag
+from hotloop.report.markup import Markup, details, join, section, table, tag
+
+#: Lines below this share are shown on request.
+_SMALL_RATIO: Final = 0.01
 
 Report = Mapping[str, Any]
 Item = Mapping[str, Any]
 
-_NATURES: Final = {"python": "Python", "native": "native code", "waiting": "waiting", "unknown": ""}
+_NATURES: Final = {
+    "python": "Python",
+    "native": "native code",
+    "waiting": "mostly off the CPU",
+    "unknown": "",
+}
 
 
 def render(report: Report) -> Markup:
@@ -40,8 +48,21 @@ def _section(id_: str, title: str, lines: Sequence[Item], report: Report, note: 
 
 
 def listing(lines: Sequence[Item], report: Report) -> Markup:
-    """Lines as rows that open to their code."""
-    return tag("div", *(_row(line, report) for line in lines), class_="lines") if lines else Markup()
+    """Lines as rows that open to their code; small ones only on request."""
+    if not lines:
+        return Markup()
+    large = [line for i, line in enumerate(lines) if line["share"] >= _SMALL_RATIO or i < 3]
+    small = [line for line in lines if not any(line is other for other in large)]
+    rest = (
+        details(f"{len(small)} more below {units.share(_SMALL_RATIO)}", _rows(small, report))
+        if small
+        else None
+    )
+    return join([_rows(large, report), rest])
+
+
+def _rows(lines: Sequence[Item], report: Report) -> Markup:
+    return tag("div", *(_row(line, report) for line in lines), class_="lines")
 
 
 def _row(line: Item, report: Report) -> Markup:

@@ -90,15 +90,17 @@ def _stats(stats: Item) -> list[tuple[str, str]]:
 
 def _settings(loader: Item) -> Markup:
     settings = loader["settings"]
-    names = [name for name in _FIRST if name in settings] + sorted(
-        name for name in settings if name not in _FIRST
-    )
-    rows = [
-        [tag("code", name), tag("code", words.value(settings[name]))]
-        for name in names
-        if settings[name] is not None
-    ]
+    others = sorted(name for name, value in settings.items() if name not in _FIRST and _telling(name, value))
+    names = [name for name in _FIRST if settings.get(name) is not None] + others
+    rows = [[tag("code", name), tag("code", words.value(settings[name]))] for name in names]
     return table(["argument", "in effect"], rows, caption="Arguments in effect")
+
+
+def _telling(name: str, value: Any) -> bool:
+    """Whether an argument says more than that torch's default holds."""
+    return (
+        bool(value) and name not in ("given", "in_order") and not str(value).startswith("torch.utils.data.")
+    )
 
 
 def _fields(loader: Item) -> Markup:

@@ -18,12 +18,14 @@ def render(report: Report) -> Markup:
 
 
 def _settings(report: Report) -> Markup:
-    ordered = sorted(report["settings"], key=lambda setting: not setting["differs"])
+    configured = [setting for setting in report["settings"] if setting["configured"] is not None]
+    plain = [setting for setting in report["settings"] if setting["configured"] is None]
+    ordered = sorted(configured, key=lambda setting: not setting["differs"])
     rows = [
         [
             tag("code", setting["name"]),
             tag("code", words.value(setting["in_effect"]), class_="bad" if setting["differs"] else None),
-            tag("code", words.value(setting["configured"])) if setting["configured"] is not None else "–",
+            tag("code", words.value(setting["configured"])),
             words.path(setting["where"], report.get("cwd")) if setting["where"] else "",
         ]
         for setting in ordered
@@ -40,8 +42,14 @@ def _settings(report: Report) -> Markup:
         table(
             ["setting", "in effect", "configured", "where"], rows, caption="Settings in effect and configured"
         ),
+        tag("dl", *map(_fact_of, plain), class_="facts columns") if plain else None,
         note=note,
     )
+
+
+def _fact_of(setting: Mapping[str, Any]) -> Markup:
+    value = tag("code", words.value(setting["in_effect"]), title=setting["where"])
+    return tag("div", tag("dt", tag("code", setting["name"])), tag("dd", value))
 
 
 def _modules(report: Report) -> Markup:
