@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from hotloop import units
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.hotspots import Hotspot
+from hotloop.findings import Place
 
 
 def waits(feed: Feed) -> str:
@@ -22,8 +25,13 @@ def makes(feed: Feed) -> str:
     )
 
 
+def at(place: Place) -> str:
+    """A place inside a sentence: the file's name is enough there, the finding's ``where`` has the path."""
+    return f"{PurePath(place.file).name}:{place.line}"
+
+
 def spot(spot: Hotspot) -> str:
     """Where the making of batches spends its time."""
     inside = f", in {spot.library}" if spot.library else ""
     kind = "line" if spot.is_line else "function"
-    return f"the {kind} {spot.what} at {spot.place} takes {units.share(spot.share)} of making a batch{inside}"
+    return f"the {kind} {spot.what} at {at(spot.place)} takes {units.share(spot.share)} of making a batch{inside}"

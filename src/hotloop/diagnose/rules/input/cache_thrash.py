@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The cache at {cache.place} holds {cache.size:,} of {length:,} samples: in shuffled epochs it hits "
+            f"The cache at {says.at(cache.place)} holds {cache.size:,} of {length:,} samples: in shuffled epochs it hits "
             f"{units.share(hits)} of the time."
         ),
         advice=(

@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"«{shortened(part.source)}» at {part.place} converts every sample by itself: "
+            f"«{shortened(part.source)}» at {says.at(part.place)} converts every sample by itself: "
             f"{units.share(part.share)} of making a batch."
         ),
         advice=(
@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             says.waits(feed),
             says.makes(feed),
             *(
-                f"{line.place} «{shortened(line.source)}»: {units.share(line.seconds / loader.lines_total_s)}"
+                f"{says.at(line.place)} «{shortened(line.source)}»: {units.share(line.seconds / loader.lines_total_s)}"
                 f"{' in ' + line.library if line.library else ''}"
                 for line in part.lines[:3]
             ),

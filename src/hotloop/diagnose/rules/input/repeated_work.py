@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{spot.what} at {spot.place} does the same work for every sample in each of {epochs} epochs, and "
+            f"{spot.what} at {says.at(spot.place)} does the same work for every sample in each of {epochs} epochs, and "
             "nothing random was seen in the dataset."
         ),
         advice=(

@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{spot.what} at {spot.place} takes {units.share(spot.share)} of making a batch, "
+            f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, "
             f"and each step waits {units.duration(feed.wait_s)} for data."
         ),
         advice=_advice(spot),
@@ -59,16 +59,16 @@ def collate_name(settings: Mapping[str, Any]) -> str:
 def _advice(spot: Hotspot) -> str:
     if spot.on_cpu_ratio < 0.3:
         return (
-            f"Take the waiting out of {spot.place}: fetch many samples at once, keep what was fetched, or prepare it "
+            f"Take the waiting out of {says.at(spot.place)}: fetch many samples at once, keep what was fetched, or prepare it "
             "before training; workers hide what remains."
         )
     if spot.nature == "python":
         return (
-            f"Replace the Python work at {spot.place} by one array operation per batch, or do it once before "
+            f"Replace the Python work at {says.at(spot.place)} by one array operation per batch, or do it once before "
             "training and store the result."
         )
     return (
-        f"Make {spot.place} cheaper: do it once before training and store the result, do it per batch instead of "
+        f"Make {says.at(spot.place)} cheaper: do it once before training and store the result, do it per batch instead of "
         "per sample, or do it on the device."
     )
 
@@ -82,7 +82,7 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{spot.what} at {spot.place} takes {units.share(spot.share)} of making a batch, which the training "
+            f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which the training "
             f"loop does itself for {units.duration(inline.wait_s)} of each step."
         ),
         advice=_advice(spot),

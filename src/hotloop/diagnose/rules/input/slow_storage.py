@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"Making a batch waits for storage {units.share(waiting)} of its time, most at {part.place} "
+            f"Making a batch waits for storage {units.share(waiting)} of its time, most at {says.at(part.place)} "
             f"«{shortened(part.source)}»."
         ),
         advice=(

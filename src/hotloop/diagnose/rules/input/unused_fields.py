@@ -82,7 +82,7 @@ def _names_one(line: LineCost, names: tuple[str, ...]) -> bool:
 
 def _made(part: Part | None) -> Iterator[str]:
     if part is not None:
-        yield f"lines that speak of them take {units.share(part.share)} of making a batch, most at {part.place}"
+        yield f"lines that speak of them take {units.share(part.share)} of making a batch, most at {says.at(part.place)}"
 
 
 def _hidden(evidence: Evidence, cost: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.diagnose import costs
+from hotloop.diagnose import costs, says
 from hotloop.diagnose.device_memory import capacity_bytes, column, notes
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import growth, severity_by_time
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             + (f" and is full in {units.duration(left)}." if left is not None else ".")
         ),
         advice=(
-            f"Use .item() or .detach() at {place}: it holds on to the graph of every step."
+            f"Use .item() or .detach() at {says.at(place)}: it holds on to the graph of every step."
             if place is not None
             else "Look for tensors kept from every step: losses, outputs, hidden states that are not detached."
         ),

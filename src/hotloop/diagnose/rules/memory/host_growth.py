@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.diagnose import costs
+from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import growth, in_span, room_bytes, severity_by_time
 from hotloop.diagnose.source import text_of
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             + (f" and meets the limit in {units.duration(left)}." if left is not None else ".")
         ),
         advice=(
-            f"Keep numbers, not tensors: use .item() or .detach() at {place}, which holds on to the graph of every "
+            f"Keep numbers, not tensors: use .item() or .detach() at {says.at(place)}, which holds on to the graph of every "
             "step."
             if place is not None
             else "Look for what is kept from every step: losses or outputs with their graph, lists of metrics, a cache "

@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence=(
             says.waits(feed),
             f"{units.size(again)}/s are read again soon after they were evicted",
-            f"read lines wait {units.share(waiting)} of making a batch, most at {part.place}",
+            f"read lines wait {units.share(waiting)} of making a batch, most at {says.at(part.place)}",
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),

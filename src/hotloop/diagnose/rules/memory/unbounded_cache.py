@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop import units
-from hotloop.diagnose import costs
+from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import in_span, limit_bytes
 from hotloop.diagnose.rules.memory.worker_copies import worker_growth
@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The cache at {cache} keeps every sample without a bound, {makers}: {units.size(grown)} so far."
+            f"The cache at {says.at(cache)} keeps every sample without a bound, {makers}: {units.size(grown)} so far."
         ),
         advice=(
             "Bound the cache, share one between the workers (a memory-mapped file, shared memory), or keep the "

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from hotloop import units
 from hotloop.diagnose import costs
@@ -75,7 +76,7 @@ def _late_data_time(evidence: Evidence, file: str, loop: ast.For) -> Iterator[Fi
         yield Finding(
             id=ID,
             message=(
-                f"«{timer.name}» at {file}:{timer.line} starts its clock after the batch has arrived: it cannot see "
+                f"«{timer.name}» at {PurePath(file).name}:{timer.line} starts its clock after the batch has arrived: it cannot see "
                 f"the {units.duration(steps.per_step('data_wait'))} each step waits for data."
             ),
             advice=f"Set {timer.since} at the end of the previous iteration, before the loop asks for the next batch.",
@@ -109,7 +110,7 @@ def _cumulative_rate(evidence: Evidence, file: str, loop: ast.For) -> Iterator[F
         yield Finding(
             id=ID,
             message=(
-                f"The rate at {file}:{node.lineno} is an average since {since}: at the end it says "
+                f"The rate at {PurePath(file).name}:{node.lineno} is an average since {since}: at the end it says "
                 f"{units.rate(total)} steps/s where a usual step ran at {units.rate(now)}."
             ),
             advice="Divide the steps since the last print by the time since the last print.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop import units
-from hotloop.diagnose import costs
+from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import shortened
 from hotloop.diagnose.series import INSIDE, hottest_line, inside
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 else ()
             ),
             *(
-                (f"hottest line of {phase}: {line.place} «{shortened(line.source)}»",)
+                (f"hottest line of {phase}: {says.at(line.place)} «{shortened(line.source)}»",)
                 if line is not None
                 else ()
             ),

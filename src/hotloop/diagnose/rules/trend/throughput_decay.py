@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.diagnose import costs
+from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import shortened
 from hotloop.diagnose.series import Drift, drift, grown_phase, hottest_line, inside
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             _slope(found),
             f"{phase} grew by {units.duration(grown)} per step from the first to the last quarter of the run",
             *(
-                (f"hottest line of {phase}: {line.place} «{shortened(line.source)}»",)
+                (f"hottest line of {phase}: {says.at(line.place)} «{shortened(line.source)}»",)
                 if line is not None
                 else ()
             ),
