@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hotloop.hooks.imports import AfterImport
-from hotloop.hooks.wrapping import Begin, End, make_around
+from hotloop.hooks.wrapping import After, Begin, End, make_after, make_around
 
 #: ``report(observer, error)``: told once per observer that failed.
 Report = Callable[[str, BaseException], None]
@@ -105,27 +105,42 @@ class Hooks:
         ``also`` are other owners that hold the identical object under the same name: they get the same wrapper.
         """
         switch = self.switch(observer)
+
+        def make(original: Any) -> Any:
+            return make_around(
+                original,
+                self.owner,
+                switch,
+                begin,
+                end,
+                self.failed,
+                any_thread=any_thread,
+                unseen=unseen,
+            )
+
+        return self._patch_all((owner, *also), name, make)
+
+    def after(self, owner: Any, name: str, observer: str, end: After, *, also: tuple[Any, ...] = ()) -> bool:
+        """Like ``around`` at half the cost: ``end`` alone, and only for calls that return."""
+        switch = self.switch(observer)
+        return self._patch_all(
+            (owner, *also), name, lambda original: make_after(original, self.owner, switch, end, self.failed)
+        )
+
+    def _patch_all(self, owners: tuple[Any, ...], name: str, make: Callable[[Any], Any]) -> bool:
+        """Patch the first owner, and those others that hold the identical object, with one and the same wrapper."""
         made: dict[int, Any] = {}
 
-        def make_wrapper(original: Any) -> Any:
+        def make_once(original: Any) -> Any:
             if id(original) not in made:
-                made[id(original)] = make_around(
-                    original,
-                    self.owner,
-                    switch,
-                    begin,
-                    end,
-                    self.failed,
-                    any_thread=any_thread,
-                    unseen=unseen,
-                )
+                made[id(original)] = make(original)
             return made[id(original)]
 
-        original = vars(owner).get(name, _MISSING)
-        patched = self.patch(owner, name, make_wrapper)
-        for other in also:
-            if patched and vars(other).get(name, None) is original:
-                self.patch(other, name, make_wrapper)
+        original = vars(owners[0]).get(name, _MISSING)
+        patched = self.patch(owners[0], name, make_once)
+        for other in owners[1:]:
+            if patched and vars(other).get(name) is original:
+                self.patch(other, name, make_once)
         return patched
 
     def on_import(self, module: str, callback: Callable[[Any], None], observer: str = "") -> None:

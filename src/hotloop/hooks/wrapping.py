@@ -26,6 +26,9 @@ Begin = Callable[[tuple[Any, ...], dict[str, Any], FrameType], Any]
 #: ``end(token, start, stop, result)``: after the call (nanoseconds); ``result`` is RAISED where it raised.
 End = Callable[[Any, int, int, Any], None]
 
+#: ``end(args, frame, start, stop)``: after a call that returned; ``frame`` is the caller's.
+After = Callable[[tuple[Any, ...], FrameType, int, int], None]
+
 
 class _Raised:
     """The type of RAISED."""
@@ -57,6 +60,28 @@ def {name}(*args, **kwargs):
         except Exception as error:
             failed(switch, error)
 """
+
+# One call of ours instead of two, for what runs in every step.
+_AFTER = """
+def {name}(*args, **kwargs):
+    if is_compiling() or get_ident() != owner[0] or switch.off:
+        return original(*args, **kwargs)
+    start = now()
+    result = original(*args, **kwargs)
+    stop = now()
+    try:
+        end(args, getframe(1), start, stop)
+    except Exception as error:
+        failed(switch, error)
+    return result
+"""
+
+
+def make_after(
+    original: Any, owner: list[int], switch: Switch, end: After, failed: Callable[[Switch, BaseException], None]
+) -> Any:
+    """A wrapper that reports each call of ``original`` the recorded thread made and that returned."""
+    return compile_beside(original, _AFTER, owner=owner, switch=switch, end=end, failed=failed, now=perf_counter_ns)
 
 
 def make_around(

@@ -24,19 +24,8 @@ class StepCount:
         self.batches = 0
         self.rounds = 0
         self.backwards = 0
-        self._fetched = False
+        self.fetched = False  # a batch was handed out since the last backward
         self._stepped: set[int] = set()
-
-    def fetched(self) -> None:
-        """A batch was handed out."""
-        self._fetched = True
-
-    def went_backward(self) -> None:
-        """An outermost backward ended."""
-        self.backwards += 1
-        if self._fetched:
-            self._fetched = False
-            self.batches += 1
 
     def updated(self, optimizer: int) -> None:
         """An outermost optimizer step ended."""

@@ -15,6 +15,9 @@ _MAX_CODES: Final = 50_000
 _MAX_STACKS: Final = 20_000
 _MAX_LIBRARY: Final = 6
 
+#: Stands for "no user code" where a code object's sites would be.
+_LIBRARY: Final[dict[int, int]] = {}
+
 #: A frame as notes carry it: file, line, function, first line of the function.
 Frame = tuple[str, int, str, int]
 Note = Callable[..., None]
@@ -82,7 +85,8 @@ class Places:
 
     def restart(self) -> None:
         """Forget every id: another process writes its own notes."""
-        self._sites: dict[tuple[int, int], int] = {}
+        # id of a code object -> its sites by instruction; code objects are held, so that an id stays theirs.
+        self._by_code: dict[int, dict[int, int]] = {}
         self._held: dict[int, CodeType] = {}
         self._num_sites = 0
         self._stacks: dict[tuple[Any, ...], int] = {}
@@ -91,13 +95,14 @@ class Places:
 
     def site(self, frame: FrameType | None) -> int:
         """The id of the innermost user frame at or above ``frame``."""
-        user = self._user
+        by_code = self._by_code
         while frame is not None:
-            code = frame.f_code
-            if user(code):
-                key = (id(code), frame.f_lasti)
-                found = self._sites.get(key)
-                return self._new_site(key, frame) if found is None else found
+            lines = by_code.get(id(frame.f_code))
+            if lines is None:
+                lines = self._new_code(frame.f_code)
+            if lines is not _LIBRARY:
+                found = lines.get(frame.f_lasti)
+                return self._new_site(lines, frame) if found is None else found
             frame = frame.f_back
         return 0
 
@@ -118,13 +123,22 @@ class Places:
         found = self._stacks.get(interned)
         return self._new_stack(interned, frame) if found is None else found
 
-    def _new_site(self, key: tuple[int, int], frame: FrameType) -> int:
+    def _new_code(self, code: CodeType) -> dict[int, int]:
+        if len(self._held) >= _MAX_CODES:
+            self._held.clear()
+            self._by_code.clear()
+            self._stacks.clear()
+        self._held[id(code)] = code
+        lines: dict[int, int] = {} if self._user(code) else _LIBRARY
+        self._by_code[id(code)] = lines
+        return lines
+
+    def _new_site(self, lines: dict[int, int], frame: FrameType) -> int:
         code = frame.f_code
         if self._num_sites >= U16_MAX - 1:
             return 0
         self._num_sites += 1
-        self._held[key[0]] = code
-        self._sites[key] = self._num_sites
+        lines[frame.f_lasti] = self._num_sites
         line, end_line, col, end_col = _position(code, frame.f_lasti)
         stack = []
         above: FrameType | None = frame
@@ -167,10 +181,9 @@ class Places:
             self._note("stack", id=found, frames=user[::-1], library=library[-_MAX_LIBRARY:][::-1])
         if len(self._stacks) >= _MAX_STACKS:
             self._stacks.clear()
-            self._held.clear()
-            self._sites.clear()  # their code objects are no longer held
         for code, _ in codes:
-            self._held[id(code)] = code
+            if id(code) not in self._held:
+                self._new_code(code)
         self._stacks[key] = found
         return found
 

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from hotloop.clock import now_ns
-from hotloop.hooks.registry import Hooks
+from hotloop.hooks.registry import Hooks, Switch
 from hotloop.probe import process
 from hotloop.probe.counting import StepCount
 from hotloop.probe.places import Places, UserCode
@@ -60,7 +60,7 @@ class Probe:
         self.modules: Any = None  # the observer of modules, for the ids of modules
         self.loaders: Any = None  # the observer of loaders, for the ids of loaders
         self._next_tick = 0
-        self._on_update: list[Callable[[], None]] = []
+        self._on_update: list[tuple[Switch, Callable[[], None]]] = []
         self._on_second: list[Callable[[], None]] = []
         self._on_exit: list[Callable[[], None]] = []
         self._on_fork: list[Callable[[], None]] = []
@@ -100,7 +100,11 @@ class Probe:
 
     def on_update(self, observer: str, function: Callable[[], None]) -> None:
         """Call at the end of every outermost ``Optimizer.step`` of the recorded thread, after its row."""
-        self._on_update.append(self.hooks.guard(observer, function))
+        self._on_update = [*self._on_update, (self.hooks.switch(observer), function)]
+
+    def off_update(self, function: Callable[[], None]) -> None:
+        """Call it no more."""
+        self._on_update = [entry for entry in self._on_update if entry[1] != function]
 
     def on_second(self, observer: str, function: Callable[[], None]) -> None:
         """Call at the end of an update (or of a backward, where nothing updates), at most once a second."""
@@ -114,21 +118,23 @@ class Probe:
         """Call in a forked child, right after the fork. Keep it small: most children do nothing of interest."""
         self._on_fork.append(self.hooks.guard(observer, function))
 
-    def updated(self, optimizer: int) -> None:
+    def updated(self, optimizer: int, stop: int) -> None:
         """An outermost optimizer step ended (called by the observer of optimizers)."""
         self.updates += 1
         self.count.updated(optimizer)
-        for function in self._on_update:
-            function()
-        self.tick()
-
-    def tick(self) -> None:
-        """Do the slow housekeeping, if it is due."""
-        now = now_ns()
-        if now >= self._next_tick:
-            self._next_tick = now + _TICK_NS
-            for function in self._on_second:
+        for switch, function in self._on_update:
+            try:
                 function()
+            except Exception as error:  # a guard without its call: this runs in every step
+                self.hooks.failed(switch, error)
+                self.off_update(function)
+        if stop >= self._next_tick:
+            self._tick(stop)
+
+    def _tick(self, now: int) -> None:
+        self._next_tick = now + _TICK_NS
+        for function in self._on_second:
+            function()
 
     # -- training -------------------------------------------------------------------------------------------
 
@@ -146,12 +152,16 @@ class Probe:
         self.owner = get_ident()
         return True
 
-    def went_backward(self) -> None:
+    def went_backward(self, stop: int) -> None:
         """An outermost backward ended (called by the observer of autograd)."""
         self.training_started = True
-        self.count.went_backward()
-        if not self.updates:
-            self.tick()
+        count = self.count
+        count.backwards += 1
+        if count.fetched:
+            count.fetched = False
+            count.batches += 1
+        if stop >= self._next_tick and not self.updates:
+            self._tick(stop)
 
     def note_scaled(self, scaled: Any) -> None:
         """A gradient scaler made this loss: its value is not the loss."""

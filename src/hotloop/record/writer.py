@@ -23,7 +23,9 @@ CHUNK: Final = 12288 * 21 if mmap.ALLOCATIONGRANULARITY == 4096 else 6 * mmap.AL
 #: Notes that may wait for the file of a process that has not shown what it is.
 _MAX_WAITING: Final = 256
 
-_pack_into = ROW.pack_into
+#: ``row(kind, start, dur, value=0, site=0, obj=0, extra=0, flags=0)``
+Row = Callable[..., None]
+
 _SIZE: Final = ROW.size
 
 
@@ -43,6 +45,8 @@ class Writer:
         eager: bool = True,
         on_open: Callable[[], None] | None = None,
     ) -> None:
+        #: Append one row (see ``_row_function``).
+        self.row, self._map = _row_function(self._roll)
         self._folder = raw_dir
         self._rows_fd = self._notes_fd = -1
         self.on_open = on_open
@@ -55,9 +59,8 @@ class Writer:
                 os.close(fd)
         self.pid = pid
         self._stem = os.path.join(self._folder, f"{pid}-{start_ns}")  # noqa: PTH118
-        self._window: mmap.mmap | None = None
-        self._offset = CHUNK  # inside the window
-        self._base = 0  # of the next window inside the file
+        self._map(None)
+        self._base = 0  # of the next piece inside the file
         self._rows_fd = -1
         self._notes_fd = -1
         self._waiting: list[tuple[int, str, dict[str, Any]]] = []
@@ -65,38 +68,6 @@ class Writer:
         self.eager = eager
         self.opened = False
         self.off = False
-
-    def row(
-        self,
-        kind: int,
-        start: int,
-        dur: int,
-        value: int = 0,
-        site: int = 0,
-        obj: int = 0,
-        extra: int = 0,
-        flags: int = 0,
-    ) -> None:
-        """Append one row; ``start`` and ``dur`` in nanoseconds. Numbers out of range saturate."""
-        # No call lies between reading the offset and moving it on: neither a signal handler nor a thread
-        # that writes its own row can get the same place.
-        window = self._window
-        offset = self._offset
-        if offset >= CHUNK or window is None:
-            if not self._roll():
-                return
-            window = self._window
-            offset = self._offset
-            if window is None or offset >= CHUNK:
-                return
-        self._offset = offset + _SIZE
-        if 0 <= dur <= U32_MAX:
-            try:
-                _pack_into(window, offset, start, dur, value, site, obj, extra, flags, kind)
-            except struct.error:
-                _pack_saturated(window, offset, start, dur, value, site, obj, extra, flags, kind)
-        else:
-            _pack_saturated(window, offset, start, dur, value, site, obj, extra, flags, kind)
 
     def note(self, kind: str, **fields: Any) -> None:
         """Append one note, stamped now. Values that JSON does not know are written as their ``str``."""
@@ -124,41 +95,35 @@ class Writer:
 
     def close(self) -> None:
         """Give back the reserved space behind the last row. Rows written later are lost."""
-        fd, window = self._rows_fd, self._window
-        used = self._base - CHUNK + self._offset
         self.off = True
-        self._window, self._rows_fd, self._offset = None, -1, CHUNK
+        used = self._base - CHUNK + self._map(None)
         try:
-            if fd >= 0:
-                if window is not None:
-                    window.close()
-                os.ftruncate(fd, max(used, 0))
-                os.close(fd)
+            if self._rows_fd >= 0:
+                os.ftruncate(self._rows_fd, max(used, 0))
+                os.close(self._rows_fd)
             if self._notes_fd >= 0:
                 os.close(self._notes_fd)
-                self._notes_fd = -1
-        except (OSError, BufferError):
+        except OSError:
             pass  # the readers ignore zero rows behind the last one
+        self._rows_fd = self._notes_fd = -1
 
-    def _roll(self) -> bool:
+    def _roll(self) -> None:
         """Map the next reserved piece of the file."""
         if self.off or self._rolling:  # rolling: a signal handler came in between; its row is dropped
-            return False
+            return
         self._rolling = True
         try:
             self.open()
             if self._rows_fd < 0:
                 self._rows_fd = self._create(".rows")
             os.posix_fallocate(self._rows_fd, self._base, CHUNK)
-            self._window = mmap.mmap(self._rows_fd, CHUNK, offset=self._base)
+            window = mmap.mmap(self._rows_fd, CHUNK, offset=self._base)
             self._base += CHUNK
-            self._offset = 0
+            self._map(window)
         except (OSError, ValueError) as error:
             self._switch_off(error)
-            return False
         finally:
             self._rolling = False
-        return True
 
     def _create(self, suffix: str) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if suffix == ".notes" else 0)
@@ -184,12 +149,61 @@ class Writer:
         if self.off:
             return
         self.off = True
-        self._window, self._offset = None, CHUNK
+        self._map(None)
         message = f"hotloop: recording of process {self.pid} stops here: {error}. The run goes on.\n"
         try:
             sys.__stderr__.write(message)  # type: ignore[union-attr]
         except (AttributeError, OSError, ValueError):
             pass
+
+
+def _row_function(roll: Callable[[], None]) -> tuple[Row, Callable[[mmap.mmap | None], int]]:
+    """The function that appends a row, and the one that gives it a new piece to write into.
+
+    A closure, because this is the code that runs most often: its state is two cells. The second function returns
+    how many bytes of the old piece were used.
+    """
+    window: mmap.mmap | None = None
+    offset = CHUNK
+    pack_into = ROW.pack_into
+
+    def row(
+        kind: int,
+        start: int,
+        dur: int,
+        value: int = 0,
+        site: int = 0,
+        obj: int = 0,
+        extra: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Append one row; ``start`` and ``dur`` in nanoseconds. Numbers out of range saturate."""
+        nonlocal offset
+        # No call lies between reading the offset and moving it on: neither a signal handler nor a thread
+        # that writes its own row can get the same place.
+        target = window
+        place = offset
+        offset = place + _SIZE
+        if place >= CHUNK or target is None:
+            roll()
+            target = window
+            place = offset
+            if target is None or place >= CHUNK:
+                return
+            offset = place + _SIZE
+        try:
+            pack_into(target, place, start, dur, value, site, obj, extra, flags, kind)
+        except struct.error:
+            _pack_saturated(target, place, start, dur, value, site, obj, extra, flags, kind)
+
+    def use(new: mmap.mmap | None) -> int:
+        nonlocal window, offset
+        used = min(offset, CHUNK)
+        window = new
+        offset = 0 if new is not None else CHUNK
+        return used
+
+    return row, use
 
 
 def _pack_saturated(
@@ -208,7 +222,7 @@ def _pack_saturated(
     dur = max(int(dur), 0)
     if dur > U32_MAX:
         dur, flags = dur // 1000, flags | LONG
-    _pack_into(
+    ROW.pack_into(
         window,
         offset,
         max(int(start), 0),

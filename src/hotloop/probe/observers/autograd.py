@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import struct
-from _thread import get_ident
+from ctypes import c_uint32
+from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.hooks.wrapping import compile_beside
 from hotloop.record.rows import BACKWARD, LOSS
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
-NAME = "observers.autograd"
-IN_BACKWARD = 2
+NAME: Final = "observers.autograd"
+
+#: Every loss is read for this many backwards, then every 5th: an odd stride meets each loss of an alternating pair.
+_EVERY_LOSS: Final = 200
+_LOSS_STRIDE: Final = 5
+
+# A backward inside a backward (checkpointing) belongs to the outer one. A thread that goes backward is the training
+# thread, if the recorded one never did.
+_BACKWARD = """
+def {name}(*args, **kwargs):
+    if is_compiling() or switch.off:
+        return original(*args, **kwargs)
+    before = inside[0]
+    if before == 2 or (get_ident() != owner[0] and not claim()):
+        return original(*args, **kwargs)
+    start = now()
+    try:
+        inside[0] = 2
+        return original(*args, **kwargs)
+    finally:
+        stop = now()
+        inside[0] = before
+        try:
+            end(args, kwargs, getframe(1), start, stop)
+        except Exception as error:
+            failed(switch, error)
+"""
 
 
 class Backward:
@@ -22,42 +49,33 @@ class Backward:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._tensor = probe.torch.Tensor
-        self._item = probe.torch._C.TensorBase.item
+        self._float32 = probe.torch.float32
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Note where it is called; a backward inside a backward (checkpointing) belongs to the outer one."""
-        probe = self._probe
-        inside = probe.inside
-        if get_ident() != probe.hooks.owner[0] and not probe.claim():
-            return None
-        before = inside[0]
-        if before == IN_BACKWARD:
-            return None
-        inside[0] = IN_BACKWARD
-        return before, probe.site(frame), args[0] if args else kwargs.get("tensors")
-
-    def end(self, token: Any, start: int, stop: int, result: Any) -> None:
+    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, start: int, stop: int) -> None:
         """Write the row, and the loss where it lies in host memory."""
         probe = self._probe
-        before, site, tensors = token
-        probe.inside[0] = before
+        site = probe.site(frame)
         probe.emit(BACKWARD, start, stop - start, 0, site)
-        probe.went_backward()
-        if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
+        probe.went_backward(stop)
+        if probe.count.backwards > _EVERY_LOSS and probe.count.backwards % _LOSS_STRIDE:
+            return
+        tensors = args[0] if args else kwargs.get("tensors")
+        if type(tensors) is not self._tensor:
+            if not isinstance(tensors, (list, tuple)) or len(tensors) != 1:
+                return
             tensors = tensors[0]
         if type(tensors) is self._tensor:
             self._loss(tensors, stop, site)
 
     def _loss(self, loss: Any, stop: int, site: int) -> None:
+        probe = self._probe
         if not loss.is_cpu:
-            self._probe.note_loss(loss)
-        elif loss.numel() == 1 and not self._probe.is_scaled(loss):
-            try:
-                value = self._item(loss)
-            except RuntimeError:  # a tensor without data: meta, or inside a functorch transform
-                return
-            if isinstance(value, float):
-                self._probe.emit(LOSS, stop, 0, float_bits(value), site)
+            probe.note_loss(loss)
+        elif loss.dtype is self._float32 and loss.numel() == 1 and not probe.is_scaled(loss):
+            # Read where it lies: going through the dispatcher costs more than everything else here.
+            address = loss.data_ptr()
+            if address:
+                probe.emit(LOSS, stop, 0, c_uint32.from_address(address).value, site)
 
 
 def float_bits(value: float) -> int:
@@ -72,14 +90,28 @@ def install(probe: Probe) -> None:
     """Observe this process's backward passes."""
     torch = probe.torch
     backward = Backward(probe)
+    hooks = probe.hooks
     for name in ("backward", "grad"):
-        probe.hooks.around(torch.autograd, name, NAME, backward.begin, backward.end, any_thread=True)
+        hooks.patch(
+            torch.autograd,
+            name,
+            lambda original: compile_beside(
+                original,
+                _BACKWARD,
+                inside=probe.inside,
+                owner=hooks.owner,
+                claim=probe.claim,
+                switch=hooks.switch(NAME),
+                end=backward.end,
+                failed=hooks.failed,
+                now=perf_counter_ns,
+            ),
+        )
 
     def checkpointed(args: Any, kwargs: Any, frame: FrameType) -> None:
         probe.facts["checkpointing"] = True
 
-    probe.hooks.on_import(
-        "torch.utils.checkpoint",
-        lambda module: probe.hooks.around(module, "checkpoint", NAME, checkpointed, lambda *_: None),
-        NAME,
-    )
+    def patch_checkpoint(module: Any) -> None:
+        hooks.around(module, "checkpoint", NAME, checkpointed, lambda *_: None)
+
+    hooks.on_import("torch.utils.checkpoint", patch_checkpoint, NAME)

@@ -165,7 +165,7 @@ class Loaders:
         if not num_samples or state.yielded == state.num_batches:
             num_samples = state.last or samples_seen(result, state.full)
         probe.emit(FETCH, start, stop - start, num_samples, site, state.id, ready, flags)
-        probe.count.fetched()
+        probe.count.fetched = True
         fetched = self._fetched.get(state.loader, 0)
         self._fetched[state.loader] = fetched + 1
         if fetched % _NOTE_EVERY == 0:
@@ -230,6 +230,6 @@ def _install(probe: Probe, module: Any) -> None:
     hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True, unseen=True)
     hooks.around(loader, "_get_iterator", NAME, loaders.begin_made, loaders.end_made, any_thread=True)
     hooks.around(loader, "__iter__", NAME, loaders.begin_iter, loaders.end_iter, any_thread=True)
-    hooks.around(base, "__next__", NAME, loaders.begin_next, loaders.end_next)
+    hooks.around(base, "__next__", NAME, loaders.begin_next, loaders.end_next, unseen=True)
     hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
     probe.on_fork(NAME, loaders.restart)

@@ -48,17 +48,19 @@ def {name}(self, *args, **kwargs):
         return original(self, *args, **kwargs)
     if get_ident() != owner[0] or switch.off:
         return original(self, *args, **kwargs)
-    token = begin(self, getframe(1))
+    if count.limit:
+        stop_if_done()
     start = now()
     try:
         inside[0] = 1
-        if probe.window is not None:
-            return probe.window.call(self, original, args, kwargs)
         return original(self, *args, **kwargs)
     finally:
         stop = now()
         inside[0] = 0
-        end(self, token, start, stop)
+        try:
+            end(self, getframe(1), start, stop)
+        except Exception as error:
+            failed(switch, error)
 """
 
 
@@ -102,12 +104,15 @@ class Modules:
 
     # -- __call__ ------------------------------------------------------------------------------------------
 
-    def begin(self, module: Any, frame: FrameType) -> tuple[Entry, int, int]:
-        """Flags and site as they are when the call begins."""
+    def stop_if_done(self) -> None:
+        """Where there is no loader, ``--steps`` ends the run between two steps here."""
+        if not self._probe.count.batches:
+            self._probe.count.stop_if_done()
+
+    def end(self, module: Any, frame: FrameType, start: int, stop: int) -> None:
+        """Write the row; after the first call (parameters may be lazy) also what the module is."""
         probe = self._probe
-        if probe.count.limit and not probe.count.batches:
-            probe.count.stop_if_done()
-        entry = self.entry(module)
+        entry = self._known.get(module) or self._new_entry(module)
         flags = entry.flags
         if self._grad_enabled():
             flags |= FORWARD_GRAD
@@ -115,24 +120,11 @@ class Modules:
             flags |= FORWARD_TRAINING
         if self._autocast():
             flags |= FORWARD_AUTOCAST
-            if not self.num_autocast:
-                self.autocast = autocast_facts(probe.torch)
-        if flags & _TRAINS == _TRAINS:
-            self.num_training += 1
-            if flags & FORWARD_AUTOCAST:
-                self.num_autocast += 1
         if module._compiled_call_impl is not None:
             flags |= FORWARD_COMPILED
-        return entry, flags, probe.site(frame)
-
-    def end(self, module: Any, token: tuple[Entry, int, int] | None, start: int, stop: int) -> None:
-        """Write the row; after the first call (parameters may be lazy) also what the module is."""
-        if token is None:
-            return
-        entry, flags, site = token
         if not entry.noted:
             self._note(module, entry)
-        self._probe.emit(FORWARD, start, stop - start, 0, site, entry.id, 0, flags)
+        probe.emit(FORWARD, start, stop - start, 0, probe.site(frame), entry.id, 0, flags)
 
     def entry(self, module: Any) -> Entry:
         """What is known of a module; its wrappers (DDP, compile) share its entry's id."""
@@ -293,8 +285,10 @@ def install(probe: Probe) -> None:
             probe=probe,
             owner=hooks.owner,
             switch=hooks.switch(NAME),
-            begin=hooks.guard(NAME, modules.begin),
-            end=hooks.guard(NAME, modules.end),
+            count=probe.count,
+            stop_if_done=modules.stop_if_done,
+            end=modules.end,
+            failed=hooks.failed,
             now=perf_counter_ns,
         ),
     )

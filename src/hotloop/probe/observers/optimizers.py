@@ -22,7 +22,12 @@ _HOOK: Final = """
 def {name}(optimizer, args, kwargs):
     if is_compiling() or get_ident() != owner[0] or switch.off:
         return None
-    act(optimizer, getframe(1))
+    if count.limit:
+        stop_if_done()
+    try:
+        act(optimizer, getframe(1))
+    except Exception as error:
+        failed(switch, error)
 """
 
 
@@ -44,28 +49,31 @@ class Optimizers:
 
     def before(self, optimizer: Any, frame: FrameType) -> None:
         """An optimizer is about to step."""
-        probe = self._probe
-        if probe.count.limit and not probe.count.batches:
-            probe.count.stop_if_done()
         self._step_code = frame.f_code
         if self._open is not None and self._nested(frame):
             return
-        self._open = (id(optimizer), perf_counter_ns(), probe.site(frame))
+        self._open = (id(optimizer), perf_counter_ns(), self._probe.site(frame))
 
     def after(self, optimizer: Any, frame: FrameType) -> None:
         """An optimizer has stepped; a step inside a step belongs to the outer one."""
         if self._open is None or self._open[0] != id(optimizer):
             return
+        stop = perf_counter_ns()
         _, start, site = self._open
         self._open = None
         probe = self._probe
         number = self._known.get(optimizer) or self._new(optimizer, site)
-        probe.emit(OPTIMIZER, start, perf_counter_ns() - start, 0, site, number)
-        probe.updated(number)
+        probe.emit(OPTIMIZER, start, stop - start, 0, site, number)
+        probe.updated(number, stop)
 
     def number(self, optimizer: Any) -> int:
         """The id of an optimizer that has stepped, else 0."""
         return self._known.get(optimizer) or 0
+
+    def stop_if_done(self) -> None:
+        """Where there is no loader, ``--steps`` ends the run between two steps here."""
+        if self._open is None and not self._probe.count.batches:
+            self._probe.count.stop_if_done()
 
     def _nested(self, frame: FrameType) -> bool:
         """Whether another step is running above this one; if not, the open one was left by an exception."""
@@ -98,9 +106,16 @@ class Optimizers:
         return self._count
 
 
-def _hook(function: Callable[..., Any], beside: Any, probe: Probe) -> Any:
+def _hook(optimizers: Optimizers, function: Callable[..., None], beside: Any, probe: Probe) -> Any:
     return compile_beside(
-        beside, _HOOK, owner=probe.hooks.owner, switch=probe.hooks.switch(NAME), act=probe.hooks.guard(NAME, function)
+        beside,
+        _HOOK,
+        owner=probe.hooks.owner,
+        switch=probe.hooks.switch(NAME),
+        count=probe.count,
+        stop_if_done=optimizers.stop_if_done,
+        act=function,
+        failed=probe.hooks.failed,
     )
 
 
@@ -114,42 +129,19 @@ def install(probe: Probe) -> None:
         (module.register_optimizer_step_pre_hook, optimizers.before),
         (module.register_optimizer_step_post_hook, optimizers.after),
     ):
-        hooks.at_undo(register(_hook(function, register, probe)).remove)
+        hooks.at_undo(register(_hook(optimizers, function, register, probe)).remove)
 
-    def site(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> tuple[int, int]:
-        return probe.site(frame), optimizers.number(args[0])
+    def zeroed(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        probe.emit(ZERO_GRAD, start, stop - start, 0, probe.site(frame), optimizers.number(args[0]))
 
-    def zeroed(token: tuple[int, int], start: int, stop: int, result: Any) -> None:
-        probe.emit(ZERO_GRAD, start, stop - start, 0, token[0], token[1])
+    def clipped(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        probe.emit(CLIP, start, stop - start, 0, probe.site(frame))
 
-    def clipped(token: tuple[int, int], start: int, stop: int, result: Any) -> None:
-        probe.emit(CLIP, start, stop - start, 0, token[0])
-
-    hooks.around(torch.optim.Optimizer, "zero_grad", NAME, site, zeroed)
+    hooks.after(torch.optim.Optimizer, "zero_grad", NAME, zeroed)
     utils = torch.nn.utils
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        begin = _outermost(probe, clipped)
-        hooks.around(utils, name, NAME, begin.begin, begin.end, also=(utils.clip_grad,))
+        hooks.after(utils, name, NAME, clipped, also=(utils.clip_grad,))
     _install_scaler(probe)
-
-
-class _outermost:  # noqa: N801
-    """Reports the outermost of nested calls."""
-
-    def __init__(self, probe: Probe, end: Callable[..., None]) -> None:
-        self._probe = probe
-        self._end = end
-        self._inside = False
-
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> tuple[int, int] | None:
-        if self._inside:
-            return None
-        self._inside = True
-        return self._probe.site(frame), 0
-
-    def end(self, token: tuple[int, int], start: int, stop: int, result: Any) -> None:
-        self._inside = False
-        self._end(token, start, stop, result)
 
 
 def _install_scaler(probe: Probe) -> None:
