@@ -222,11 +222,13 @@ def _add_open(table: Floats, gaps: Gaps, split: Split, step: Ints, length: Ints,
     return inside
 
 
-def uncovered_ns(samples: Table, gaps: Gaps) -> Ints:
-    """[gaps] ns of each gap that no sample's weight reaches."""
-    length = gaps.end - gaps.start
+def uncovered_ns(samples: Table, gaps: Gaps, exit_ns: int | None) -> Ints:
+    """[gaps] ns of each gap that no sample's weight reaches; after ``exit_ns`` the interpreter is winding down."""
+    last = np.iinfo(np.int64).max if exit_ns is None else exit_ns
+    starts, ends = np.minimum(gaps.start, last), np.minimum(gaps.end, last)
+    length = ends - starts
     if not len(samples):
-        return length.copy()
+        return length
     end = samples.start
     weight = np.maximum(samples.end - samples.start, 0)
     start = np.maximum(end - weight, 0)
@@ -242,4 +244,4 @@ def uncovered_ns(samples: Table, gaps: Gaps) -> Ints:
         into[more] = np.maximum(times[more] - start[at[more]], 0)
         return np.asarray(whole + into)
 
-    return np.asarray(length - (until(gaps.end) - until(gaps.start)))
+    return np.asarray(length - (until(ends) - until(starts)))

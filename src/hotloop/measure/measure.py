@@ -28,7 +28,7 @@ from hotloop.measure.loop import Loop, training_sites
 from hotloop.measure.places import places_of
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
-from hotloop.measure.spans import OWNERS, Bools, Spans, nest, of_kind, wall_ns
+from hotloop.measure.spans import OWNERS, Bools, Spans, nest, of_kind, origin_ns, wall_ns
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, find_steps
 from hotloop.measure.steps import Floats, Steps
@@ -66,7 +66,8 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     loop = _loop(process, spans, lives, eval_forward, phase, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
-    unaccounted = _unaccounted(uncovered_ns(samples, gaps)[gaps.open], totals[COLUMN["other"]])
+    uncovered = uncovered_ns(samples, gaps, _exit_ns(process))[gaps.open]
+    unaccounted = min(float(uncovered.sum()) / 1e9, max(0.0, float(totals[COLUMN["other"]])))
     totals[COLUMN["other"]] -= unaccounted
 
     facts = facts_of(process, spans)
@@ -91,8 +92,10 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
         startup=startup_parts(process, spans, lives, samples, places, stepping, wall),
         lines=main_lines(sampled, loop, places, stepping.span, span_totals),
         loaders=loaders,
-        evaluations=intervals(spans, regions.start, regions.end, regions.first, stepping, loop, places),
-        checkpoints=intervals(spans, *saves, stepping, loop, places),
+        evaluations=intervals(
+            spans, events, (regions.start, regions.end, regions.first), stepping, loop, places
+        ),
+        checkpoints=intervals(spans, events, saves, stepping, loop, places),
         sites=site_costs(spans, events, phase, stepping, places),
         compiles_at=tuple(np.flatnonzero(compiled).tolist()),
         graph_breaks=_graph_breaks(process),
@@ -174,8 +177,10 @@ def _by_name(values: Floats) -> dict[str, float]:
     return {name: float(values[i]) for i, name in enumerate(PHASES)}
 
 
-def _unaccounted(uncovered: npt.NDArray[np.int64], other: float) -> float:
-    return min(float(uncovered.sum()) / 1e9, max(0.0, float(other)))
+def _exit_ns(process: Process) -> int | None:
+    """When the script had ended; None where it was killed."""
+    at = process.last("exit").get("t")
+    return at - origin_ns(process) if isinstance(at, int) else None
 
 
 def _samples(spans: Spans, events: Events, lives: Lives, stepping: Stepping) -> Floats:

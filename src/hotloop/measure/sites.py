@@ -87,17 +87,20 @@ def _operation(operations: tuple[str, ...], number: int) -> str:
 
 
 def intervals(
-    spans: Spans, start: Ints, end: Ints, first: Ints, stepping: Stepping, loop: Loop, places: Places
+    spans: Spans, events: Events, found: tuple[Ints, Ints, Ints], stepping: Stepping, loop: Loop, places: Places
 ) -> tuple[Interval, ...]:
-    """Evaluations or checkpoints, each with the line of the training loop it was started from."""
+    """Evaluations or checkpoints (start, end, first row), each with the line of the loop it was started from."""
+    worked = np.flatnonzero(events.step)
+    done = np.append(-1, stepping.of(spans.start[worked]))  # the step of the last update before
+    after = done[np.searchsorted(spans.start[worked], found[0])] + 1
     return tuple(
         Interval(
-            start_s=int(start[i]) / 1e9,
-            end_s=int(end[i]) / 1e9,
-            after_step=int(np.searchsorted(stepping.end, start[i], side="right")),
-            place=_started_from(int(spans.site[first[i]]), loop, places),
+            start_s=int(start) / 1e9,
+            end_s=int(end) / 1e9,
+            after_step=int(after[i]),
+            place=_started_from(int(spans.site[first]), loop, places),
         )
-        for i in range(len(start))
+        for i, (start, end, first) in enumerate(zip(*found, strict=True))
     )
 
 
