@@ -72,7 +72,7 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
         "compile use_compile torch_compile use_torch_compile compile_model model_compile enable_compile do_compile "
         "compile_enabled torchcompile enable_torch_compile",
     ),
-    "accumulation": (
+    "gradient_accumulation": (
         _COUNT,
         "gradient_accumulation_steps gradient_accumulation gradient_accumulation_step grad_accumulation_steps "
         "grad_accumulation grad_accum_steps grad_accum accumulation_steps accum_steps accum_iter accumulate_steps "
@@ -110,7 +110,7 @@ def meaning_of(key: str) -> str | None:
 
 
 def value_for(meaning: str, value: Any) -> Any:
-    """The value as the meaning understands it (counts int, flags bool), or None where it cannot be meant."""
+    """The value as the meaning understands it (counts int, flags and precision bool), or None where it cannot be meant."""
     kind = MEANINGS[meaning][0]
     if kind == _COUNT:
         return _count(value)
@@ -158,19 +158,16 @@ def line_of(text: str, key: str, syntax: str) -> int | None:
     return found if found is not None else _only_line(text, parts[-1])
 
 
-def _count(value: Any) -> int | str | None:
+def _count(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str):
-        text = value.strip()
-        if text.isdigit():
-            return int(text)
-        return text if text.lower() == "auto" else None
-    return None
+    if isinstance(value, str) and value.strip().isdigit():
+        return int(value)
+    return None  # "auto", "cpu*0.6": nothing that can be compared
 
 
 def _number(value: Any) -> float | None:
@@ -193,8 +190,8 @@ def _flag(value: Any) -> bool | None:
     return None
 
 
-def _precision(value: Any) -> bool | str | None:
-    """True or False, or the half format's name (``bf16``) where the value names it."""
+def _precision(value: Any) -> bool | None:
+    """Whether the value asks for half precision: a flag, ``bf16-mixed``, ``O1``, or a section that is not switched off."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Mapping):
@@ -203,9 +200,7 @@ def _precision(value: Any) -> bool | str | None:
     text = str(value).strip().lower() if isinstance(value, (str, int)) else ""
     if text in _FULL or text in _FALSE:
         return False
-    if text in _HALF or text in _TRUE:
-        return text if "16" in text else True
-    return None
+    return True if text in _HALF or text in _TRUE else None
 
 
 def _yaml_line(text: str, parts: list[str]) -> int | None:

@@ -48,7 +48,8 @@ class Window:
         self._rows = 0
         self._depth = 0
         self._ids: dict[int, int] = {}  # id(module) -> name id; 0: not to be timed. Lives one window
-        self._names: dict[tuple[str, str], int] = {}
+        self._names: dict[tuple[str, str], int] = {}  # name and class -> name id
+        self._depths: dict[int, int] = {}
         self._pending: tuple[int, int] | None = None  # name id and time of the last prehook
         self._noted: set[int] = set()
         self._leaf: set[int] = set()
@@ -108,20 +109,20 @@ class Window:
                 self._close()
                 return 0
             self._enter(module)
-            found = self._ids[id(module)]
+            found = self._ids.get(id(module), 0)
         return found
 
     def _enter(self, root: Any) -> None:
-        """Name the submodules of an outermost module."""
-        prefix = "" if not self._ids else f"{type(root).__name__}."
+        """Name the submodules of an outermost module; a second one's names begin with its class."""
+        prefix = "" if not self._ids else type(root).__name__
         for path, module in root.named_modules():
-            name = prefix + path
-            key = (name, type(module).__name__)
+            key = (f"{prefix}.{path}".strip("."), type(module).__name__)
             if key not in self._names:
                 if len(self._names) >= U16_MAX - 1:
                     break
                 self._names[key] = len(self._names) + 1
-            self._ids[id(module)] = self._names[key]
+                self._depths[self._names[key]] = path.count(".") + 1 if path else 0
+            self._ids.setdefault(id(module), self._names[key])
             if next(iter(module.children()), None) is None:
                 self._leaf.add(id(module))
 
@@ -148,7 +149,7 @@ class Window:
             id=name,
             name=path,
             **{"class": cls},
-            depth=path.count(".") + 1 if path else 0,
+            depth=self._depths[name],
             num_params=sum(parameter.numel() for parameter in module.parameters()),
             out_dtype=str(outputs[0].dtype).replace("torch.", "") if outputs else "",
         )

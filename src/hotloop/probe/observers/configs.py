@@ -49,6 +49,7 @@ class Configured:
         if plain is None or identity in self._seen or len(self._seen) >= MAX_NOTES:
             return
         self._seen.add(identity)
+        more["raw"] = value if isinstance(value, (bool, int, float)) else str(value)[:100]
         self._probe.note(
             "config", source=source, file=file, line=line, key=key, meaning=meaning, value=plain, given=given, **more
         )

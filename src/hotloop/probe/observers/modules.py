@@ -53,6 +53,8 @@ def {name}(self, *args, **kwargs):
     start = now()
     try:
         inside[0] = 1
+        if probe.window is not None:  # the window names inner modules by their path below this one
+            return probe.window.call(self, original, args, kwargs)
         return original(self, *args, **kwargs)
     finally:
         stop = now()
@@ -85,8 +87,7 @@ class Modules:
         self._alike: dict[tuple[str, int], list[int]] = {}
         self._count = 0
         self._in_train = False
-        self.num_training = 0  # forwards of parameters with gradients
-        self.num_autocast = 0  # of these under autocast
+        self.num_autocast = 0  # training forwards under autocast
         self.autocast: dict[str, Any] = {}  # device and dtype, as first seen
         torch = probe.torch
         self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
@@ -100,7 +101,7 @@ class Modules:
         self._alike.clear()
         self._count = 0
         self._in_train = False
-        self.num_training = self.num_autocast = 0
+        self.num_autocast = 0
 
     # -- __call__ ------------------------------------------------------------------------------------------
 
@@ -120,6 +121,9 @@ class Modules:
             flags |= FORWARD_TRAINING
         if self._autocast():
             flags |= FORWARD_AUTOCAST
+            if flags & _TRAINS == _TRAINS:
+                self.num_autocast += 1
+                self.autocast = self.autocast or autocast_facts(probe.torch)
         if module._compiled_call_impl is not None:
             flags |= FORWARD_COMPILED
         if not entry.noted:

@@ -65,15 +65,15 @@ def install(probe: Probe) -> None:
 
 
 def autocast(probe: Probe) -> None:
-    """Write the share of training forwards that ran under autocast."""
-    modules = probe.modules
-    if modules is not None and modules.num_training:
+    """Write the share of training forwards that ran under autocast: one or more forwards per backward."""
+    modules, backwards = probe.modules, probe.count.backwards
+    if modules is not None and backwards:
         probe.note(
             "autocast",
             device=modules.autocast.get("device", ""),
             dtype=modules.autocast.get("dtype", ""),
-            seen_forwards=modules.num_training,
-            share=modules.num_autocast / modules.num_training,
+            seen_forwards=modules.num_autocast,
+            share=min(1.0, modules.num_autocast / backwards),
         )
 
 
