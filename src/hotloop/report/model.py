@@ -33,8 +33,8 @@ def build(
 ) -> dict[str, Any]:
     """The report of a run. ``findings`` keep their order, which is by cost.
 
-    ``phases`` are means over all ranks: ``share`` is of wall time (with ``unaccounted`` they sum to 1),
-    ``span_share`` and ``s_per_step`` are of the training span.
+    ``phases`` are those of the leading rank (``lead_rank``): ``share`` is of wall time (with ``unaccounted``
+    they sum to 1), ``span_share`` and ``s_per_step`` are of the training span. ``phases_of_all_ranks`` are means.
     """
     measured = sorted(ranks_, key=lambda steps: (steps.rank, steps.pid))
     main = ranks.lead(measured)
@@ -46,12 +46,14 @@ def build(
         "bottleneck": bottleneck,
         **_run(recording, main),
         "throughput": throughput(main, measured),
-        "phases": _phases(measured),
+        "phases": _phases([main] if main else []),
+        "phases_of_all_ranks": _phases(measured) if len(measured) > 1 else [],
         "findings": [_finding(finding, sources) for finding in findings],
         "settings": _settings(main),
         "startup": _startup(main),
         "ranks": ranks.summaries(measured),
         "slowest_rank": ranks.slowest(measured),
+        "lead_rank": main.rank if main else None,
         "what_if": [],
         "memory": system.memory(recording),
         "overhead_s_per_step": cost.overhead_s_per_step(_process(recording, main), main),

@@ -13,8 +13,14 @@ SLOWER_RATIO: Final = 0.03
 
 
 def lead(ranks: Sequence[Steps]) -> Steps | None:
-    """The rank the report speaks about: most steps, then the longest span, then the lowest rank."""
-    return max(ranks, key=lambda steps: (steps.num_steps, steps.span_s, -steps.rank), default=None)
+    """The rank the report speaks about: the slowest, which sets the pace; else most steps, then lowest rank.
+
+    In a rank that waits for another all time is backward or collective, whatever the cause.
+    """
+    slow = slowest(ranks)
+    if slow is not None:
+        return next(steps for steps in ranks if steps.rank == slow and steps.num_steps)
+    return max(ranks, key=lambda steps: (steps.num_steps, -steps.rank), default=None)
 
 
 def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:

@@ -76,7 +76,8 @@ def _numbers(report: Report) -> list[str]:
     if len(report["ranks"]) > 1:
         slow = report["slowest_rank"]
         parts.append(
-            f"{len(report['ranks'])} ranks, " + ("even" if slow is None else f"rank {slow} is slowest")
+            f"{len(report['ranks'])} ranks, "
+            + ("even" if slow is None else f"rank {slow} is slowest and shown here")
         )
     return parts
 

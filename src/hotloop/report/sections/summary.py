@@ -107,7 +107,11 @@ def _ranks(report: Report) -> list[tuple[str, str, str]]:
         return []
     slow = report["slowest_rank"]
     return [
-        ("ranks", str(len(report["ranks"])), "even" if slow is None else f"rank {slow} holds up the others")
+        (
+            "ranks",
+            str(len(report["ranks"])),
+            "even" if slow is None else f"rank {slow} holds up the others and is shown",
+        )
     ]
 
 

@@ -22,6 +22,9 @@ def render(report: Report) -> Markup:
         _bar(_span(report), "Training span"),
         tag("div", _legend(report), _startup(report), class_="split"),
         _ranks(report),
+        note=f"Of rank {report['lead_rank']}, which holds up the others."
+        if report["slowest_rank"] is not None
+        else None,
     )
 
 
