@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.attribution import find_gaps, saves_of, span_phases, tabulate, uncovered_ns
+from hotloop.measure.attribution import Bytes, find_gaps, saves_of, span_phases, tabulate, uncovered_ns
 from hotloop.measure.device import device_use
 from hotloop.measure.evaluation import (
     Events,
@@ -22,13 +22,13 @@ from hotloop.measure.evaluation import (
     training_rows,
 )
 from hotloop.measure.facts import facts_of
-from hotloop.measure.lines import main_lines, read_samples, split_gaps
+from hotloop.measure.lines import innermost, main_lines, read_samples, split_gaps
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, training_sites
 from hotloop.measure.places import places_of
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
-from hotloop.measure.spans import OWNERS, Bools, Spans, nest, of_kind, origin_ns, wall_ns
+from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, find_steps
 from hotloop.measure.steps import Floats, Steps
@@ -106,7 +106,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
         facts=facts,
         collective_in_backward_s=_exposed_communication(process),
         source_loop=loop.place(),
-        **_small(process, spans, stepping),
+        **_small(process, spans, phase, stepping),
     )
     driving = steps.train_loader()
     return replace(steps, settings=settings_of(process, driving, facts, steps.backwards_per_update))
@@ -236,7 +236,7 @@ def _exposed_communication(process: Process) -> float:
     return max(0.0, float(spent) - (float(hidden) if isinstance(hidden, int | float) else 0.0))
 
 
-def _small(process: Process, spans: Spans, stepping: Stepping) -> dict[str, Any]:
+def _small(process: Process, spans: Spans, phase: Bytes, stepping: Stepping) -> dict[str, Any]:
     """The views that are one sum each."""
     begin, end = stepping.span
     pauses = of_kind(process, row.GC)
@@ -246,7 +246,15 @@ def _small(process: Process, spans: Spans, stepping: Stepping) -> dict[str, Any]
     return {
         "gc_s": float(pauses.duration[inside].sum()) / 1e9,
         "gc_count": int(inside.sum()),
+        "gc_s_by_phase": _by_name(_by_phase(spans, phase, pauses.start[inside], pauses.duration[inside])),
         "compile_s": float(spans.exclusive[compiles].sum()) / 1e9,
         "losses": losses.value.astype(np.uint32).view(np.float32).astype(np.float64),
         "loss_steps": stepping.of(losses.start),
     }
+
+
+def _by_phase(spans: Spans, phase: Bytes, start: Ints, duration: Ints) -> Floats:
+    """[phases] seconds of short intervals, each in the phase of the row it fell into; gaps are "other"."""
+    owner = innermost(spans, start)
+    column = np.where(owner >= 0, phase[np.maximum(owner, 0)] if len(phase) else 0, COLUMN["other"])
+    return np.bincount(column, weights=duration, minlength=len(PHASES)) / 1e9
