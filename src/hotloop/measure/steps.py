@@ -164,6 +164,7 @@ class Steps:
     sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)  # "sync", "transfer", "collective", "logging", "checkpoint", "socket", each sorted by seconds
     gc_s: float = 0.0
     gc_count: int = 0
+    gc_s_by_phase: Mapping[str, float] = field(default_factory=dict)  # gc_s by the phase it fell into
     compile_s: float = 0.0  # inside the training span
     compiles_at: tuple[int, ...] = ()  # steps in which a compile ran
     graph_breaks: int = 0
