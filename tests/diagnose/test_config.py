@@ -146,10 +146,23 @@ def test_too_many_workers_need_evidence_of_taking_turns() -> None:
 
 @pytest.mark.parametrize(("seen", "told"), [(1.0, True), (4.0, False), (2.5, False)])
 def test_accumulation_is_compared_with_updates(seen: float, told: bool) -> None:
-    measured = steps(
-        MODEL, backwards_per_update=seen, settings=(setting("accumulation", 4, 1 if seen == 1 else seen),)
-    )
-    assert ("config/accumulation-mismatch" in found(measured)) is told
+    measured = steps(MODEL, backwards_per_update=seen)
+    assert ("config/accumulation-mismatch" in found(measured, notes={"config": [note("accumulation", 4)]})) is told
+    assert "config/accumulation-mismatch" not in found(measured)
+
+
+def test_accumulation_given_on_the_command_line_counts_before_the_file() -> None:
+    notes = [note("accumulation", 4), note("accumulation", 1, "argparse", given=True)]
+    assert "config/accumulation-mismatch" not in found(steps(MODEL), notes={"config": notes})
+    two_files = [note("accumulation", 4), note("accumulation", 2, "json")]
+    assert "config/accumulation-mismatch" not in found(steps(MODEL), notes={"config": two_files})
+
+
+def test_determinism_of_cudnn_alone_is_what_was_configured() -> None:
+    torch = {"torch": {"cudnn_deterministic": True}}
+    settings = (setting("deterministic", True, False),)
+    assert "config/overridden-flag" not in found(steps(MODEL, settings=settings, facts=torch))
+    assert "config/overridden-flag" in found(steps(MODEL, settings=settings))
 
 
 def test_no_loader_no_verdict() -> None:

@@ -240,7 +240,7 @@ def test_an_optimizer_that_lets_the_device_idle() -> None:
 
 
 def test_a_home_made_optimizer_looping_over_parameters() -> None:
-    source = "class Own:\n    def step(self):\n        for p in self.params:\n            p.data.add_(p.grad)\n"
+    source = "class Own:\n  def step(self):\n    for p in self.params:\n      p.data.add_(p.grad)\n"
     hot = line(
         4, 3.0, file=TRAIN, function="Own.step", phase="optimizer", nature="python", source="p.data.add_(...)"
     )

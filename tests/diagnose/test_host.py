@@ -305,6 +305,23 @@ def test_garbage_collection_counts_from_three_percent() -> None:
     assert item.severity == "medium"
 
 
+def test_one_long_collection_in_a_short_run_is_no_pattern() -> None:
+    assert "host/gc-pauses" not in found(run([], gc_s=0.60, gc_count=2))
+
+
+def test_collections_inside_logging_are_loggings() -> None:
+    by_phase = {"logging": 0.55, "forward": 0.05}
+    assert "host/gc-pauses" not in found(run([], gc_s=0.60, gc_count=20, gc_s_by_phase=by_phase))
+
+
+def test_a_collection_called_for_in_the_step_is_told_once_with_its_line() -> None:
+    lines = [line(77, 1.0, file=TRAIN, function="main", phase="other", source="gc.collect()")]
+    items = found(run(lines, {"other": 0.01}, gc_s=0.98, gc_count=100))
+    assert set(items) == {"host/gc-pauses"}
+    assert items["host/gc-pauses"].where == lines[0].place
+    assert "gc.collect()" in items["host/gc-pauses"].advice
+
+
 def test_a_viewer_costs_its_polling_and_its_rendering() -> None:
     place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
     lines = [

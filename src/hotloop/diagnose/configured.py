@@ -86,3 +86,11 @@ def wanted(evidence: Evidence, name: str) -> Setting | None:
     ):
         return None  # switched off on the command line
     return setting if not notes or any(_speaks(note) and is_on(note.get("value")) for note in notes) else None
+
+
+def written_down(evidence: Evidence, meaning: str) -> Note | None:
+    """The configured value that counts: given on the command line, else the only one of all sources."""
+    notes = [note for note in _notes(evidence) if note.get("meaning") == meaning and _speaks(note)]
+    given = [note for note in notes if note.get("source") == "argparse"]
+    values = {str(note.get("value")) for note in notes}
+    return given[-1] if given else (notes[-1] if len(values) == 1 else None)

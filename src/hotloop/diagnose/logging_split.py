@@ -49,7 +49,7 @@ def part_of(steps: Steps, part: Part) -> LoggingPart | None:
     if total <= 0:
         return None
     lines = select(steps, lambda line: line.phase == "logging")
-    sites = steps.sites.get("logging", ())
+    sites = [site for site in steps.sites.get("logging", ()) if site.in_step]
     by_place = {(site.place.file, site.place.line): site for site in sites if site.place}
     weights = {
         name: max(

@@ -29,9 +29,14 @@ _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.grad\b")
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
-    viewer = viewer_lines(steps)
+    others = viewer_lines(steps) + collecting_lines(steps)
     lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
-    return group_lines([line for line in lines if line not in viewer])
+    return group_lines([line for line in lines if line not in others])
+
+
+def collecting_lines(steps: Steps) -> list[LineCost]:
+    """Lines of the step that call the garbage collector."""
+    return select(steps, lambda line: line.phase == "other" and "gc.collect(" in line.source)
 
 
 def viewer_lines(steps: Steps) -> list[LineCost]:
@@ -57,17 +62,19 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of interpreter-bound lines in Python loops (pixels, objects) inside forward or backward."""
     lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
     looping = [line for line in lines if line.nature == "python" and _in_data_loop(evidence, line)]
-    by_function: dict[tuple[str, str], list[LineCost]] = {}
+    by_loop: dict[tuple[str, int], list[LineCost]] = {}
     for line in looping:
-        by_function.setdefault((line.place.file, line.place.function), []).append(line)
-    groups = [LineGroup(lines=tuple(sorted(g, key=lambda x: -x.seconds))) for g in by_function.values()]
+        loops = [
+            loop for loop in loops_around(evidence, line.place) if not _is_training_loop(evidence, line, loop)
+        ]
+        by_loop.setdefault((line.place.file, loops[-1].line), []).append(line)
+    groups = [LineGroup(lines=tuple(sorted(g, key=lambda x: -x.seconds))) for g in by_loop.values()]
     return sorted(groups, key=lambda group: -group.seconds)
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
     """The innermost loop around a line that is not the training loop itself."""
-    loops = loops_around(evidence, line.place)
-    return next((loop for loop in loops if not _is_training_loop(evidence, line, loop)), None)
+    return next(iter(_inner_loops(evidence, line)), None)
 
 
 def per_parameter(evidence: Evidence, group: LineGroup) -> str:
@@ -85,6 +92,13 @@ def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
     if loop is None or _STRUCTURE.search(loop.over):
         return False
     return not _CALLS_MODULE.search(line.source)
+
+
+def _inner_loops(evidence: Evidence, line: LineCost) -> list[Loop]:
+    """The loops around a line inside the training loop, innermost first."""
+    return [
+        loop for loop in loops_around(evidence, line.place) if not _is_training_loop(evidence, line, loop)
+    ]
 
 
 def _is_training_loop(evidence: Evidence, line: LineCost, loop: Loop) -> bool:

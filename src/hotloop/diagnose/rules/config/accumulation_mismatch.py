@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.configured import ignored, number
+from hotloop.diagnose.configured import number, written_down
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 
 ID = "config/accumulation-mismatch"
-
-_NAMES = ("accumulation", "gradient_accumulation")
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Configured accumulation steps against backward passes per optimizer update."""
     steps = evidence.steps
     seen = steps.backwards_per_update
-    setting = next((found for name in _NAMES if (found := ignored(evidence, name)) is not None), None)
-    wanted = number(setting.configured) if setting else None
-    if setting is None or wanted is None or wanted < 1 or steps.num_updates < evidence.limits.min_steps:
+    note = written_down(evidence, "accumulation")
+    wanted = number(note.get("value")) if note else None
+    if wanted is None or wanted < 1 or steps.num_updates < evidence.limits.min_steps:
         return
     if abs(seen - round(seen)) > 0.1 or round(seen) == round(wanted):
         return

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.configured import ignored
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import flag, is_on
 from hotloop.findings import Finding
+from hotloop.measure.steps import Setting
 
 ID = "config/overridden-flag"
 
@@ -21,7 +23,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         if name in _ACCELERATOR_ONLY and not evidence.on_accelerator:
             continue
         setting = ignored(evidence, name)
-        if setting is None or not isinstance(setting.in_effect, bool):
+        if setting is None or not isinstance(setting.in_effect, bool) or _honoured(evidence, setting):
             continue
         where = f" in {setting.where}" if setting.where else ""
         yield cause(
@@ -32,3 +34,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             numbers=[f"configured {setting.configured}, at the first step {setting.in_effect}"],
             data={"setting": name, "configured": setting.configured, "in_effect": setting.in_effect},
         )
+
+
+def _honoured(evidence: Evidence, setting: Setting) -> bool:
+    """Whether a related flag does what was configured: cuDNN alone is deterministic, or has TF32."""
+    related = {"deterministic": "cudnn_deterministic", "tf32": "cudnn_allow_tf32"}.get(setting.name)
+    return related is not None and bool(flag(evidence.steps, related)) and is_on(setting.configured)

@@ -4,33 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import beyond, cause, measurable
+from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.python_work import collecting_lines
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
 ID = "host/gc-pauses"
 
+#: Pauses in these phases are part of what their own findings cost.
+_COUNTED_ELSEWHERE = ("logging", "checkpoint", "evaluation", "startup")
+#: A full collection or two happen in any run that starts; a pattern is more.
+_FEWEST = 5
+
 
 def check(evidence: Evidence) -> Iterable[Finding]:
-    """Collections that take more than a few percent of the span."""
+    """Collections, of their own accord or called for in the loop, that take a visible part of the span."""
     steps = evidence.steps
-    if (
-        not measurable(evidence)
-        or steps.gc_s < evidence.limits.gc_ratio * steps.span_s
-        or steps.gc_count == 0
-    ):
+    if not measurable(evidence):
         return
-    cost = beyond(steps, steps.gc_s, 0.0)
+    called = collecting_lines(steps)
+    elsewhere = sum(steps.gc_s_by_phase.get(phase, 0.0) for phase in _COUNTED_ELSEWHERE)
+    seconds = max(steps.gc_s - elsewhere, sum(line.seconds for line in called))
+    if seconds < evidence.limits.gc_ratio * steps.span_s or steps.gc_count < _FEWEST:
+        return
+    where = called[0].place if called else None
+    cost = seconds / steps.num_steps * exposed_ratio(steps, "other")
     yield cause(
         evidence,
         ID,
-        message=f"Python's garbage collector takes {share(steps.gc_s / steps.span_s)} of the training time.",
-        advice="Call gc.freeze() after set-up and gc.disable() with a gc.collect() every few hundred steps.",
+        message=(
+            f"Python's garbage collector takes {share(seconds / steps.span_s)} of the training time"
+            f"{f', called{at(where)}' if where else ''}."
+        ),
+        advice=(
+            "Take gc.collect() out of the step, or call it every few hundred steps."
+            if called
+            else "Call gc.freeze() after set-up and gc.disable() with a gc.collect() every few hundred steps."
+        ),
         numbers=[
             f"{steps.gc_count} collections, {duration(steps.gc_s / steps.gc_count)} each, "
             f"{duration(steps.gc_s)} in {duration(steps.span_s)}"
         ],
         cost_s=cost,
+        where=where,
         remedies=("gc-freeze",),
     )
