@@ -124,9 +124,19 @@ def _read_proc(pid: int) -> tuple[float, float, dict[str, float]] | None:
         "num_threads": float(stat[17]),
         "major_faults": float(stat[9]),
         "io_wait_s": int(stat[39]) * _TICK_S,
+        **_schedule(pid),
         **_io(pid),
     }
     return float(stat[19]), (int(stat[11]) + int(stat[12])) * _TICK_S, row
+
+
+def _schedule(pid: int) -> dict[str, float]:
+    """How long the process's first thread ran, and how long it could have run but no core was free."""
+    try:
+        ran, waited = _text(pid, "schedstat").split()[:2]
+    except (OSError, ValueError):  # a kernel without it
+        return {}
+    return {"main_cpu_s": int(ran) / 1e9, "core_wait_s": int(waited) / 1e9}
 
 
 def _io(pid: int) -> dict[str, float]:
