@@ -15,12 +15,18 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 Purpose = Literal["model", "backward", "update", "fetch", "input", "forward", "metrics", "other"]
 
 
+#: A call's line and column (UTF-8 bytes); column -1 where it is not known.
+Spot = tuple[int, int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """A simple statement or the head of a compound one: its lines, the names it sets and reads."""
 
     first: int
     last: int
+    begins: Spot = (0, 0)  # where its text begins and ends: several statements can share a line
+    ends: Spot = (0, 0)
     sets: frozenset[str]
     reads: frozenset[str]
     node: ast.AST
@@ -30,12 +36,17 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class Anchors:
-    """Lines of one function through which the observed calls are reached."""
+    """Spots of one function through which the observed calls are reached."""
 
-    forward: frozenset[int] = frozenset()
-    backward: frozenset[int] = frozenset()
-    update: frozenset[int] = frozenset()
-    fetch: frozenset[int] = frozenset()
+    forward: frozenset[Spot] = frozenset()
+    backward: frozenset[Spot] = frozenset()
+    update: frozenset[Spot] = frozenset()
+    fetch: frozenset[Spot] = frozenset()
+
+    @property
+    def lines(self) -> frozenset[int]:
+        """Their lines."""
+        return frozenset(line for line, _ in self.forward | self.backward | self.update | self.fetch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +59,12 @@ class Function:
 
     def statement(self, line: int) -> Statement | None:
         """The smallest statement around a line."""
-        at = self._at(line)
-        return None if at is None else self.statements[at]
+        at = holders(self.statements, (line, -1))
+        return self.statements[at[0]] if at else None
 
-    def purpose(self, line: int) -> Purpose | None:
-        """What the statement at a line is for; None where the line is not of this function."""
-        at = self._at(line)
-        return None if at is None else self.purposes[at]
-
-    def _at(self, line: int) -> int | None:
-        found = [i for i, s in enumerate(self.statements) if s.first <= line <= s.last]
-        return min(found, key=lambda i: self.statements[i].last - self.statements[i].first, default=None)
+    def purposes_at(self, line: int) -> tuple[Purpose, ...]:
+        """What the statements of a line are for: one, or several where they share it; empty outside the function."""
+        return tuple(self.purposes[at] for at in holders(self.statements, (line, -1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +79,7 @@ class Source:
         """The function whose code object has this name and first line (a decorator's, where it has one)."""
         if name == "<module>":
             return self.tree
-        return self.functions.get((name, line))
+        return self.functions.get((name.rpartition(".")[2], line))
 
 
 def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None:
@@ -95,7 +101,7 @@ def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function
     """Gives every statement of a function its purpose."""
     statements = tuple(_statements(node))
     purposes = _Flow(statements, anchors, source.trainable).purposes()
-    loop = innermost_loop(node, anchors.backward | anchors.update | anchors.fetch | anchors.forward)
+    loop = innermost_loop(node, anchors.lines)
     return Function(statements=statements, purposes=purposes, loop_line=loop.lineno if loop else None)
 
 
@@ -132,13 +138,8 @@ class _Flow:
             anchored -= self.whole
         self.dependent = self._dependent()
 
-    def _touched(self, lines: frozenset[int]) -> set[int]:
-        found: set[int] = set()
-        for line in lines:
-            holders = [i for i, s in enumerate(self.statements) if s.first <= line <= s.last]
-            if holders:
-                found.add(min(holders, key=lambda i: self.statements[i].last - self.statements[i].first))
-        return found
+    def _touched(self, spots: frozenset[Spot]) -> set[int]:
+        return {found[0] for spot in spots if (found := holders(self.statements, spot))}
 
     def purposes(self) -> tuple[Purpose, ...]:
         loss = self._loss()
@@ -222,6 +223,18 @@ class _Flow:
         return found
 
 
+def holders(statements: Sequence[Statement], spot: Spot) -> list[int]:
+    """The smallest statement around a spot; all of those that share its line where the column cannot tell."""
+    line, column = spot
+    around = [i for i, s in enumerate(statements) if s.first <= line <= s.last]
+    if column >= 0:
+        exact = [i for i in around if statements[i].begins <= spot < statements[i].ends]
+        if exact:
+            return [max(exact, key=lambda i: statements[i].begins)]
+    smallest = min((statements[i].last - statements[i].first for i in around), default=0)
+    return [i for i in around if statements[i].last - statements[i].first == smallest]
+
+
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a function except those of functions and classes inside it."""
     for child in ast.iter_child_nodes(node):
@@ -288,7 +301,8 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield | ast.YieldFrom)
     )
     yield Statement(
-        first=node.lineno, last=max(last, node.lineno), sets=frozenset(sets), reads=frozenset(reads),
+        first=node.lineno, last=max(last, node.lineno),
+        begins=(node.lineno, node.col_offset), ends=(node.end_lineno or node.lineno, node.end_col_offset or 0), sets=frozenset(sets), reads=frozenset(reads),
         node=node, returns=returns, calls=frozenset(calls),
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.measure.dataflow import Anchors, Function, Source, parse, understand
+from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, Spot, parse, understand
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans
 from hotloop.measure.steps import Role
@@ -132,7 +132,7 @@ class Loop:
     def anchors(self, key: FunctionKey) -> Anchors:
         """Lines of a function through which training was seen to go."""
 
-        def lines(name: str) -> frozenset[int]:
+        def lines(name: str) -> frozenset[Spot]:
             return frozenset(self.lines.get(name, {}).get(key, ()))
 
         return Anchors(
@@ -185,7 +185,7 @@ class Loop:
 
     def _by_flow(self, frame: Frame, below: tuple[Frame, ...], before: int, after: int) -> tuple[Role, str]:
         function = self.function(frame.function)
-        purpose = function.purpose(frame.line) if function else None
+        purpose = _pick(function.purposes_at(frame.line), before, after) if function else None
         made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
         if purpose == "model":
             return made if after == row.FORWARD and before != row.FORWARD else ("forward", "forward")
@@ -209,7 +209,7 @@ class Loop:
 
     def _touches(self, function: Function | None, frame: Frame, name: str) -> bool:
         """Whether the frame's statement is one through which logging, saving or a socket was reached."""
-        lines = self.lines.get(name, {}).get(frame.function, set())
+        lines = {line for line, _ in self.lines.get(name, {}).get(frame.function, set())}
         statement = function.statement(frame.line) if function else None
         if statement is None:
             return frame.line in lines
@@ -220,12 +220,31 @@ class Loop:
         return any(".grad" in text or re.search(r"\.step\(", text) for text in texts)
 
 
-def _lines(places: Places, numbers: Iterable[int]) -> dict[FunctionKey, set[int]]:
-    found: dict[FunctionKey, set[int]] = defaultdict(set)
+#: Which statement of a line that holds several a gap belongs to, by the row that comes after it.
+_LEADS_TO: dict[int, tuple[Purpose, ...]] = {
+    row.FORWARD: ("input", "model", "fetch"),
+    row.BACKWARD: ("forward", "backward"),
+    row.OPTIMIZER: ("update",),
+    row.FETCH: ("metrics", "other"),
+}
+
+
+def _pick(purposes: Sequence[Purpose], before: int, after: int) -> Purpose | None:
+    """The purpose of a sample whose line holds one statement or several."""
+    if len(set(purposes)) == 1:
+        return purposes[0]
+    wanted = _LEADS_TO.get(after, ())
+    if after == row.FORWARD and before == row.FORWARD:
+        wanted = ("forward", "model")
+    return next((purpose for purpose in wanted if purpose in purposes), "other" if purposes else None)
+
+
+def _lines(places: Places, numbers: Iterable[int]) -> dict[FunctionKey, set[Spot]]:
+    found: dict[FunctionKey, set[Spot]] = defaultdict(set)
     for number in numbers:
         stack = places.sites.get(number)
         for frame in stack.frames if stack else ():
-            found[frame.function].add(frame.line)
+            found[frame.function].add((frame.line, frame.col))
     return dict(found)
 
 

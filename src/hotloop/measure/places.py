@@ -12,12 +12,16 @@ from hotloop.record.recording import Note, Process
 
 @dataclass(frozen=True)
 class Frame:
-    """One user frame: where it is, and which function (by its first line) it belongs to."""
+    """One user frame: where it is, and which function (by its first line) it belongs to.
+
+    ``col`` is the call's column in UTF-8 bytes, -1 unknown: it tells statements on one line apart.
+    """
 
     file: str
     line: int
     func: str
     func_line: int
+    col: int = -1
 
     @property
     def function(self) -> tuple[str, str, int]:
@@ -81,7 +85,7 @@ def _frames(value: Any) -> tuple[Frame, ...]:
     if not isinstance(value, list | tuple):
         return ()
     return tuple(
-        Frame(str(f[0]), _number(f[1]), str(f[2]), _number(f[3]))
+        Frame(str(f[0]), _number(f[1]), str(f[2]), _number(f[3]), _number(f[4]) if len(f) > 4 else -1)
         for f in value
         if isinstance(f, list | tuple) and len(f) >= 4
     )
@@ -94,6 +98,7 @@ def _site(note: Note) -> Stack:
         _number(note.get("line")),
         str(note.get("func", "")),
         _number(note.get("func_line")),
+        note["col"] if isinstance(note.get("col"), int) else -1,
     )
     if own.file and (not frames or frames[-1].function != own.function):
         frames = (*frames, own)

@@ -144,7 +144,8 @@ class Places:
         above: FrameType | None = frame
         while above is not None:
             if self._user(above.f_code):
-                stack.append(self._frame(above.f_code, above.f_lineno))
+                column = _position(above.f_code, above.f_lasti)[2]
+                stack.append((*self._frame(above.f_code, above.f_lineno), -1 if column is None else column))
             above = above.f_back
         self._note(
             "site",
