@@ -43,7 +43,7 @@ class Window:
         self._updates = 0
         self._opened_at = -1  # in updates
         self._left = NUM_WINDOWS
-        self._reopen_ns = 0
+        self._reopen_ns = 0  # when the next window may open; 0: not closed yet
         self._step = 0
         self._rows = 0
         self._depth = 0
@@ -56,7 +56,6 @@ class Window:
         probe_guard = probe.hooks.guard
         self._begin = probe_guard("window", self._known)
         self._end = probe_guard("window", self._after)
-        self.update = probe_guard("window", self._update)
         self._fired_guarded = probe_guard("window", self._fired)
         self._finish_guarded = probe_guard("window", self._finish_backward)
 
@@ -75,14 +74,14 @@ class Window:
         self._end(module, name, start, stop, result, args)
         return result
 
-    def _update(self) -> None:
+    def update(self) -> None:
         """An optimizer stepped: open the window, move it on, or close it."""
         self._updates += 1
         if self._opened_at >= 0:
             self._step += 1
             if self._updates - self._opened_at >= NUM_UPDATES or self._rows > MAX_ROWS:
                 self._close()
-        elif self._left and self._updates >= FIRST_UPDATE - 1 and now_ns() >= self._reopen_ns:
+        elif self._updates >= FIRST_UPDATE - 1:
             self._left -= 1
             self._opened_at = self._updates
             self._rows = self._depth = 0
@@ -92,9 +91,16 @@ class Window:
         self._probe.window = None
         self._opened_at = -1
         self._reopen_ns = now_ns() + AGAIN_NS
+        self._probe.off_update(self.update)
         self._ids.clear()
         self._leaf.clear()
         self._pending = None
+
+    def reopen(self) -> None:
+        """Now and then: watch the updates again, once the time has come."""
+        if self._left and self._opened_at < 0 and self._reopen_ns and now_ns() >= self._reopen_ns:
+            self._reopen_ns = 0
+            self._probe.on_update("window", self.update)
 
     def _known(self, module: Any) -> int:
         torch = sys.modules["torch"]

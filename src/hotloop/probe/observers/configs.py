@@ -147,9 +147,9 @@ def install(probe: Probe) -> None:
         hooks.on_import(name, on_config_class, "configs")
 
     def once() -> None:
-        if probe.updates == 1:
-            configured.earlier()
-            configured.overrides()
+        probe.off_update(once)
+        configured.earlier()
+        configured.overrides()
 
     probe.on_update("configs", once)
 

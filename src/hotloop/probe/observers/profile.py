@@ -45,6 +45,7 @@ class Window:
         """Open the window, move it on, close it."""
         self._updates += 1
         if self._done:
+            self._probe.off_update(self.update)
             return
         if self._profiler is None:
             if self._updates >= FIRST_UPDATE:

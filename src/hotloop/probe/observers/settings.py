@@ -46,8 +46,8 @@ def install(probe: Probe) -> None:
     said: list[dict[str, Any]] = []
 
     def first() -> None:
-        if not said:
-            said.append(say("first_step"))
+        probe.off_update(first)
+        said.append(say("first_step"))
 
     def say(when: str) -> dict[str, Any]:
         found = flags(probe.torch)
@@ -59,9 +59,14 @@ def install(probe: Probe) -> None:
             say("exit")
             autocast(probe)
 
+    def restart() -> None:
+        said.clear()
+        probe.off_update(first)
+        probe.on_update("settings", first)
+
     probe.on_update("settings", first)
     probe.on_exit("settings", last)
-    probe.on_fork("settings", said.clear)
+    probe.on_fork("settings", restart)
 
 
 def autocast(probe: Probe) -> None:

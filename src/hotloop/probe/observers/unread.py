@@ -67,7 +67,9 @@ class Unread:
         if not probe.training_started:
             return None
         loader = probe.loaders.loader_of(iterator) if probe.loaders is not None else 0
-        state = self._loaders.setdefault(loader, Watched())
+        state = self._loaders.get(loader)
+        if state is None:
+            state = self._loaders[loader] = Watched()
         state.batches += 1
         if not loader or state.all_read or not due(state.batches) or not self._may(batch):
             return None

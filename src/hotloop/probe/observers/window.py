@@ -14,3 +14,4 @@ def install(probe: Probe) -> None:
     """Let the window count the updates."""
     window = Window(probe)
     probe.on_update("window", window.update)
+    probe.on_second("window", window.reopen)

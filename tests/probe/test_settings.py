@@ -1,0 +1,64 @@
+"""What was in effect: flags, versions, autocast; and the profiler window where it was asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from tests.running import run_observed
+
+SCRIPT = """
+import torch
+torch.manual_seed(0)
+torch.set_num_threads(1)
+torch.backends.cudnn.benchmark = True
+torch.set_float32_matmul_precision("high")
+net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(20):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=step % 2 == 0):
+        loss = net(torch.randn(8, 16)).float().square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+torch.use_deterministic_algorithms(True)
+print(repr(loss.item()))
+"""
+
+
+def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
+    observed = run_observed(SCRIPT, folder=tmp_path, env={"HOTLOOP_PROFILE": "1"})
+    plain = run_observed(SCRIPT, folder=tmp_path / "plain", observed=False)
+    assert observed.returncode == 0, observed.stderr
+    assert observed.stdout == plain.stdout
+    assert "disabled" not in observed.notes
+
+    first, last = observed.notes["torch"]
+    assert (first["when"], last["when"]) == ("first_step", "exit")
+    assert first["version"] == torch.__version__
+    assert first["cudnn_benchmark"] is True
+    assert first["float32_matmul_precision"] == "high"
+    assert first["threads"] == 1
+    assert (first["deterministic_algorithms"], last["deterministic_algorithms"]) == (False, True)
+    assert first["accelerator"] is None
+
+    (autocast,) = observed.notes["autocast"]
+    assert autocast["dtype"] == "bfloat16"
+    assert autocast["share"] == 0.5
+
+    (profile,) = observed.notes["profile"]
+    assert profile["steps"] == 3
+    assert profile["kernels"] == []
+    assert any(row["name"] == "aten::addmm" for row in profile["operators"])
+    assert 0 < sum(row["self_cpu_s"] for row in profile["operators"]) <= profile["wall_s"] * 1.5
+    assert json.loads(Path(profile["trace"]).read_text())["traceEvents"]
+
+
+def test_a_script_that_profiles_itself_keeps_its_profiler(tmp_path: Path) -> None:
+    script = SCRIPT.replace("for step", "prof = torch.profiler.profile(); prof.start()\nfor step")
+    observed = run_observed(script + "prof.stop()", folder=tmp_path, env={"HOTLOOP_PROFILE": "1"})
+    assert observed.returncode == 0, observed.stderr
+    assert "profile" not in observed.notes
+    assert any("profiles itself" in note["text"] for note in observed.notes["warning"])
