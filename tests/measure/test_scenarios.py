@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.scenarios.loops import SCENARIOS
 
 from hotloop.measure import measure
-from tests.scenarios.loops import SCENARIOS
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -29,7 +29,9 @@ TOLERANCE_NS = 1
 class Script:
     """One fake process. ``now`` is ns; ``sample_ms`` is the sampler's period (0: no sampler)."""
 
-    def __init__(self, source: str, *, sample_ms: float = 9.973, start_ns: int = 1_000_000_000, pid: int = 100) -> None:
+    def __init__(
+        self, source: str, *, sample_ms: float = 9.973, start_ns: int = 1_000_000_000, pid: int = 100
+    ) -> None:
         self.source = source
         self.start_ns = start_ns
         self.now = start_ns
@@ -120,9 +122,22 @@ class Script:
             self.note("stack", id=self._stacks[key], frames=frames, library=list(self._library))
         weight = self.now - self._last_sample
         self._last_sample = self.now
-        self._emit(row.SAMPLE, self.now, weight, value=self._stacks[key], obj=round(on_cpu * 1000), extra=late_us)
+        self._emit(
+            row.SAMPLE, self.now, weight, value=self._stacks[key], obj=round(on_cpu * 1000), extra=late_us
+        )
 
-    def _emit(self, kind: int, start: int, duration: int, *, value: int = 0, site: int = 0, obj: int = 0, extra: int = 0, flags: int = 0) -> None:
+    def _emit(
+        self,
+        kind: int,
+        start: int,
+        duration: int,
+        *,
+        value: int = 0,
+        site: int = 0,
+        obj: int = 0,
+        extra: int = 0,
+        flags: int = 0,
+    ) -> None:
         if duration > row.U32_MAX:
             duration, flags = duration // 1000, flags | row.LONG
         self.rows.append((start, duration, value, site, obj, extra, flags, kind))
@@ -148,12 +163,26 @@ class Script:
         self.note("iterator", id=iterator, loader=loader, workers=[], pinning=False)
         self.call(row.ITER, ms, obj=iterator, value=loader)
 
-    def fetch(self, iterator: int, ms: float, *, samples: int = 32, end: bool = False, workers: bool = False, ready: int = row.U16_MAX, on_cpu: float = 1.0) -> None:
+    def fetch(
+        self,
+        iterator: int,
+        ms: float,
+        *,
+        samples: int = 32,
+        end: bool = False,
+        workers: bool = False,
+        ready: int = row.U16_MAX,
+        on_cpu: float = 1.0,
+    ) -> None:
         flags = (row.FETCH_END if end else 0) | (row.FETCH_WORKERS if workers else 0)
-        self.call(row.FETCH, ms, obj=iterator, value=0 if end else samples, extra=ready, flags=flags, on_cpu=on_cpu)
+        self.call(
+            row.FETCH, ms, obj=iterator, value=0 if end else samples, extra=ready, flags=flags, on_cpu=on_cpu
+        )
 
     def forward(self, ms: float, *, module: int = 1, grad: bool = True, training: bool = True) -> None:
-        flags = row.FORWARD_PARAMS | (row.FORWARD_GRAD if grad else 0) | (row.FORWARD_TRAINING if training else 0)
+        flags = (
+            row.FORWARD_PARAMS | (row.FORWARD_GRAD if grad else 0) | (row.FORWARD_TRAINING if training else 0)
+        )
         self.call(row.FORWARD, ms, obj=module, flags=flags)
 
     def evaluate(self, ms: float, *, module: int = 1) -> None:
@@ -181,7 +210,12 @@ class Script:
 def _functions(source: str) -> Any:
     """line -> (name, first line) of its innermost function, as code objects have them."""
     found = [
-        (node.lineno, node.end_lineno or node.lineno, node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)]))
+        (
+            node.lineno,
+            node.end_lineno or node.lineno,
+            node.name,
+            min([node.lineno, *(d.lineno for d in node.decorator_list)]),
+        )
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]

@@ -89,7 +89,7 @@ def span_phases(spans: Spans, events: Events, lives: Lives, regions: Regions, st
 
 
 def _inherit(spans: Spans, phase: Bytes) -> None:
-    """Rows inside a fetch, a save or an iterator's start are part of it; a forward inside a backward recomputes."""
+    """Rows inside a fetch, a save, an iterator's start are part of it; a forward in a backward recomputes."""
     kind = spans.kind
     takes = (kind == row.FETCH) | (kind == row.ITER) | (kind == row.SHUTDOWN) | (kind == row.SAVE)
     backward = kind == row.BACKWARD
@@ -223,7 +223,7 @@ def _add_open(table: Floats, gaps: Gaps, split: Split, step: Ints, length: Ints,
 
 
 def uncovered_ns(samples: Table, gaps: Gaps, exit_ns: int | None) -> Ints:
-    """[gaps] ns of each gap that no sample's weight reaches; after ``exit_ns`` the interpreter is winding down."""
+    """[gaps] ns that no sample's weight reaches; after ``exit_ns`` the interpreter is winding down."""
     last = np.iinfo(np.int64).max if exit_ns is None else exit_ns
     starts, ends = np.minimum(gaps.start, last), np.minimum(gaps.end, last)
     length = ends - starts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
-#: ``model``, ``backward``, ``update``, ``fetch``: the statement reaches that call; others as in ``steps.Role``.
+#: ``model``, ``backward``, ``update``, ``fetch``: the statement reaches that call; others as ``steps.Role``.
 Purpose = Literal["model", "backward", "update", "fetch", "input", "forward", "metrics", "other"]
 
 
@@ -69,7 +69,7 @@ class Function:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A parsed file; ``trainable``: names of its parameters without a module, and of functions that read them."""
+    """A parsed file; ``trainable``: names of parameters without a module, and functions that read them."""
 
     tree: ast.Module
     functions: Mapping[tuple[str, int], FunctionNode]
@@ -200,7 +200,7 @@ class _Flow:
         return found
 
     def _inputs(self, loss: set[int]) -> set[int]:
-        """Statements that reach the model's arguments, also of the next round, and are not made from its output."""
+        """Statements that reach the model's arguments, also of the next round, not made from its output."""
         needed: set[str] = set()
         for i in self.model:
             needed |= self.statements[i].reads

@@ -17,10 +17,13 @@ from hotloop.measure.steps import LineCost, Nature, Role
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 
-#: Mean lateness of the timer below this: the interpreter reached a bytecode boundary at once (us).
-PYTHON_LATENESS_US = 150.0
+#: A quarter of the samples came this soon after the timer: the interpreter reaches bytecode boundaries at once
+#: (us). The quarter and not the mean: on a crowded machine many samples are late for want of a CPU.
+PYTHON_LATENESS_US = 100.0
 #: On a CPU for less than this share: waiting.
 WAITING_RATIO = 0.3
+#: Less sampled compute than this cannot tell how crowded the machine is (ns).
+CROWDING_LEAST_NS = 100_000_000
 #: A library module present in this share of a line's samples is what the line calls.
 LIBRARY_RATIO = 0.8
 #: Sampled time is a count: where the exact time of its phase differs by more, something else is wrong.
@@ -40,11 +43,14 @@ class Sampled:
     gap: Ints  # [samples] index of the open gap, -1
     phase: Bytes  # [samples]
     readings: Sequence[Reading | None]  # [samples] for those in open gaps
+    kind: Bytes  # [samples] kind of the innermost row, 0 in gaps
 
 
 def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: Loop) -> Sampled:
     """Finds the row or the gap of every sample and reads its stack."""
     owner = innermost(spans, samples.start)
+    kind = np.zeros(len(samples), np.uint8)
+    kind[owner >= 0] = spans.kind[owner[owner >= 0]]
     gap = np.where(owner < 0, gaps.find(samples.start), -1)
     found = np.full(len(samples), COLUMN["other"], np.uint8)
     found[owner >= 0] = phase[owner[owner >= 0]]
@@ -57,7 +63,7 @@ def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: L
         reading = loop.read(int(samples.value[i]), int(keys[i]))
         readings[i] = reading
         found[i] = COLUMN[reading.phase]
-    return Sampled(samples=samples, gap=np.where(is_open, gap, -1), phase=found, readings=readings)
+    return Sampled(samples=samples, gap=np.where(is_open, gap, -1), phase=found, readings=readings, kind=kind)
 
 
 def innermost(spans: Spans, times: Ints) -> Ints:
@@ -98,7 +104,7 @@ class _Line:
     role: Role
     weight: float = 0.0
     count: int = 0
-    late: float = 0.0
+    late: list[float] = field(default_factory=list)
     cpu: float = 0.0
     cpu_weight: float = 0.0
     libraries: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -110,7 +116,7 @@ class _Line:
     ) -> None:
         self.weight += weight
         self.count += 1
-        self.late += late
+        self.late.append(late)
         if cpu is not None:
             self.cpu += weight * cpu
             self.cpu_weight += weight
@@ -123,15 +129,15 @@ class _Line:
         if statement is not None:
             self.statements[statement] += weight
 
-    def cost(self, seconds: float, places: Places) -> LineCost:
-        ratio = self.cpu / self.cpu_weight if self.cpu_weight else None
+    def cost(self, seconds: float, places: Places, crowding: float) -> LineCost:
+        ratio = min(1.0, self.cpu / self.cpu_weight / crowding) if self.cpu_weight else None
         return LineCost(
             place=self.frame.place(),
             phase=self.phase,
             seconds=seconds,
             num_samples=self.count,
             role=self.role,
-            nature=_nature(self.late / self.count, ratio),
+            nature=_nature(float(np.quantile(self.late, 0.25)), ratio),
             on_cpu_ratio=1.0 if ratio is None else ratio,
             library=self._library(),
             statement=max(self.statements, key=lambda place: self.statements[place], default=None),
@@ -181,11 +187,11 @@ class LineTally:
             late = max(0.0, late - weight / 1e3 * (1 - cpu))  # waiting for a core is no native call
         line.add(weight, late, cpu, stack, statement)
 
-    def costs(self, scale: dict[str, float] | None = None) -> tuple[LineCost, ...]:
+    def costs(self, crowding: float, scale: dict[str, float] | None = None) -> tuple[LineCost, ...]:
         """Sorted by seconds; ``scale`` corrects the sampled time of a phase to its exact time."""
         scale = scale or {}
         costs = [
-            line.cost(line.weight / 1e9 * scale.get(line.phase, 1.0), self.places)
+            line.cost(line.weight / 1e9 * scale.get(line.phase, 1.0), self.places, crowding)
             for line in self._lines.values()
         ]
         return tuple(sorted(costs, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
@@ -194,10 +200,24 @@ class LineTally:
 FunctionLine = tuple[str, str, int, int]
 
 
+def crowding_of(sampled: Sampled, accelerator: bool) -> float:
+    """How much of a CPU the training thread gets when it computes: below 1 where the machine is crowded.
+
+    Forward and backward on a CPU never wait by themselves, so what they miss is other processes' share.
+    """
+    samples = sampled.samples
+    computes = np.isin(sampled.phase, (COLUMN["forward"], COLUMN["backward"])) & (samples.obj != row.U16_MAX)
+    weight = samples.duration[computes].astype(np.float64)
+    if accelerator or weight.sum() < CROWDING_LEAST_NS:
+        return 1.0
+    share = np.minimum(samples.obj[computes] / 1000, 1.0)
+    return float(np.clip((weight * share).sum() / weight.sum(), 0.05, 1.0))
+
+
 def main_lines(
-    sampled: Sampled, loop: Loop, places: Places, span: tuple[int, int], exact: Floats
+    sampled: Sampled, loop: Loop, places: Places, span: tuple[int, int], exact: Floats, crowding: float
 ) -> tuple[LineCost, ...]:
-    """Lines of the main thread in the training span and before it. ``exact``: [phases] seconds of the span."""
+    """Lines of the main thread in the training span and before it. ``exact``: seconds of the span by phase."""
     samples = sampled.samples
     tally = LineTally(places)
     seen = np.zeros(len(PHASES))
@@ -210,10 +230,12 @@ def main_lines(
         phase = PHASES[column]
         reading = sampled.readings[i]
         role: Role = reading.role if reading else ROLE_OF_PHASE.get(phase, "other")
+        if sampled.kind[i] == row.SOCKET and phase == "other":
+            role = "viewer"
         statement = reading.statement if reading else _statement(loop, places, int(samples.value[i]))
         tally.add(samples, i, phase, role, statement)
         seen[column] += samples.end[i] - samples.start[i]
-    return tally.costs(_scales(seen / 1e9, exact))
+    return tally.costs(crowding, _scales(seen / 1e9, exact))
 
 
 def _statement(loop: Loop, places: Places, stack_id: int) -> Place | None:

@@ -55,6 +55,7 @@ def loader_uses(
     stepping: Stepping,
     loop: Loop,
     places: Places,
+    crowding: float,
 ) -> tuple[LoaderUse, ...]:
     """One entry per loader that was built or used."""
     notes = {int(n["id"]): n for n in process.notes.get("loader", ()) if isinstance(n.get("id"), int)}
@@ -66,7 +67,9 @@ def loader_uses(
     workers = _workers_of(process, ids)
     uses = []
     for number in ids:
-        making = _making(process, workers.get(number, ()), spans, lives, number, origin, span, places)
+        making = _making(
+            process, workers.get(number, ()), spans, lives, number, origin, span, places, crowding
+        )
         uses.append(
             _use(process, notes.get(number, {}), number, spans, events, lives, span, making, loop, places)
         )
@@ -197,6 +200,7 @@ def _making(
     origin: int,
     span: tuple[int, int],
     places: Places,
+    crowding: float,
 ) -> Making:
     kinds = (row.MAKE, row.COLLATE, row.SLOWEST)
     workers = list(workers)
@@ -216,7 +220,7 @@ def _making(
         made = nest(tables[row.MAKE])
         if len(made):
             tally, shares = _maker_lines(_of_kind(maker, row.SAMPLE, origin), made, its_places, span)
-            line_parts.extend(tally.costs())
+            line_parts.extend(tally.costs(crowding))
             total += tally.total_ns / 1e9
             cpu.append(shares)
         for kind, t in tables.items():
@@ -229,7 +233,7 @@ def _making(
         slowest=merged[row.SLOWEST],
         lines=merge_lines(line_parts),
         lines_total_s=total,
-        on_cpu_ratio=sum(c for c, _ in cpu) / weight if weight else None,
+        on_cpu_ratio=min(1.0, sum(c for c, _ in cpu) / weight / crowding) if weight else None,
         stats=_stats(workers),
         num_workers_seen=len({worker.pid for worker in workers}),
     )
@@ -349,7 +353,7 @@ def _unread_targets(site: int, loop: Loop, places: Places) -> set[str]:
 
 
 def _batch_target(head: ast.For) -> ast.expr | None:
-    """The variable that takes the batch: inside ``enumerate`` the second one; None where it cannot be told."""
+    """The variable that takes the batch: inside ``enumerate`` the second; None where unclear."""
     iterated = head.iter
     if isinstance(iterated, ast.Call):
         name = iterated.func.id if isinstance(iterated.func, ast.Name) else ""

@@ -40,6 +40,10 @@ LOGGERS = frozenset(
 )
 LOGGING_PATHS = ("torch.utils.tensorboard",)
 SERIALIZERS = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
+#: Torch code on the way into or out of an observed call.
+TORCH_PHASES = {
+    "torch.nn.modules": "forward", "torch.autograd": "backward", "torch.optim": "optimizer",
+}  # fmt: skip
 SOCKETS = frozenset(
     ["socket", "select", "selectors", "websockets", "websocket", "socketserver", "viser", "zmq", "asyncio"]
 )
@@ -175,6 +179,10 @@ class Loop:
         modules = [entry.split(":")[0] for entry in stack.library]
         if any(m.startswith(SERIALIZERS) for m in modules) or SAVING_TEXT.search(text):
             return "checkpoint", "checkpoint"
+        if found is None or not found[1]:
+            for library, phase in TORCH_PHASES.items():
+                if any(module.startswith(library) for module in modules):
+                    return ("forward" if phase == "forward" else "other"), phase
         roots = {module.split(".")[0] for module in modules}
         if roots & LOGGERS or any(m.startswith(LOGGING_PATHS) for m in modules) or LOGGING_TEXT.search(text):
             return "logging", "logging"

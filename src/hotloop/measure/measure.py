@@ -22,10 +22,11 @@ from hotloop.measure.evaluation import (
     training_rows,
 )
 from hotloop.measure.facts import facts_of
-from hotloop.measure.lines import innermost, main_lines, read_samples, split_gaps
+from hotloop.measure.lines import crowding_of, innermost, main_lines, read_samples, split_gaps
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, training_sites
-from hotloop.measure.places import places_of
+from hotloop.measure.pacing import pacing_optimizers
+from hotloop.measure.places import Places, places_of
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
@@ -55,7 +56,8 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     events = events_of(spans)
     lives = lives_of(spans, events, loaders_of_iterators(process))
     eval_forward = eval_forwards(spans, events, lives)
-    stepping = find_steps(spans, events, lives, eval_forward)
+    pacing = pacing_optimizers(spans, events, places)
+    stepping = find_steps(spans, events, lives, eval_forward, pacing)
     eval_forward = _without_step_parts(spans, events, lives, eval_forward, stepping)
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
     saves = saves_of(spans, events)
@@ -63,7 +65,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
 
     phase = span_phases(spans, events, lives, regions, stepping)
     gaps = find_gaps(spans, training_rows(spans, lives), regions, saves, stepping, wall)
-    loop = _loop(process, spans, lives, eval_forward, phase, stepping)
+    loop = _loop(process, places, spans, lives, eval_forward, phase, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     uncovered = uncovered_ns(samples, gaps, _exit_ns(process))[gaps.open]
@@ -71,7 +73,8 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     totals[COLUMN["other"]] -= unaccounted
 
     facts = facts_of(process, spans)
-    loaders = loader_uses(process, spans, events, lives, stepping, loop, places)
+    crowding = crowding_of(sampled, facts["accelerator"])
+    loaders = loader_uses(process, spans, events, lives, stepping, loop, places, crowding)
     compiled = _compiles(spans, stepping)
     steps = Steps(
         rank=process.rank,
@@ -90,7 +93,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
         num_epochs=int((lives.num_batches[stepping.driving] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
         startup=startup_parts(process, spans, lives, samples, places, stepping, wall),
-        lines=main_lines(sampled, loop, places, stepping.span, span_totals),
+        lines=main_lines(sampled, loop, places, stepping.span, span_totals, crowding),
         loaders=loaders,
         evaluations=intervals(
             spans, events, (regions.start, regions.end, regions.first), stepping, loop, places
@@ -115,7 +118,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
 def _without_step_parts(
     spans: Spans, events: Events, lives: Lives, eval_forward: Bools, stepping: Stepping
 ) -> Bools:
-    """Forwards that look like evaluation but run in most steps, fed by no other loader, are part of the step."""
+    """Forwards like evaluation that run in most steps, fed by no other loader, are part of the step."""
     solo = eval_forward & events.eval_flags
     step = stepping.of(spans.start)
     fed = (lives.of_row >= 0) & ~training_rows(spans, lives) & (step >= 0)
@@ -149,6 +152,7 @@ def _with_last_interval(
 
 def _loop(
     process: Process,
+    places: Places,
     spans: Spans,
     lives: Lives,
     eval_forward: Bools,
@@ -165,7 +169,7 @@ def _loop(
         len(stepping),
     )
     return Loop(
-        places_of(process),
+        places,
         sites,
         by_loader=stepping.by_loader,
         updates_seen=bool((spans.kind == row.OPTIMIZER).any()),

@@ -87,9 +87,14 @@ def _operation(operations: tuple[str, ...], number: int) -> str:
 
 
 def intervals(
-    spans: Spans, events: Events, found: tuple[Ints, Ints, Ints], stepping: Stepping, loop: Loop, places: Places
+    spans: Spans,
+    events: Events,
+    found: tuple[Ints, Ints, Ints],
+    stepping: Stepping,
+    loop: Loop,
+    places: Places,
 ) -> tuple[Interval, ...]:
-    """Evaluations or checkpoints (start, end, first row), each with the line of the loop it was started from."""
+    """Evaluations or checkpoints (start, end, first row), each with the line it was started from."""
     worked = np.flatnonzero(events.step)
     done = np.append(-1, stepping.of(spans.start[worked]))  # the step of the last update before
     after = done[np.searchsorted(spans.start[worked], found[0])] + 1

@@ -58,13 +58,14 @@ def _torch_import(process: Process, ready: int) -> tuple[int, int]:
 
 
 def _other_imports(samples: Table, places: Places, begin: int, end: int) -> int:
-    """Sampled time in which the innermost user line was an import."""
+    """Sampled time in which something was being imported, torch's own lazy imports included."""
     total = 0
     for i in np.flatnonzero((samples.start >= begin) & (samples.start < end)):
         stack = places.stacks.get(int(samples.value[i]))
         if stack is not None and stack.frames:
             frame = stack.frames[-1]
-            if IMPORT.search(places.text(frame.file, frame.line)):
+            importing = any(entry.startswith("importlib._bootstrap") for entry in stack.library)
+            if importing or IMPORT.search(places.text(frame.file, frame.line)):
                 total += min(int(samples.duration[i]), int(samples.start[i]) - begin)
     return total
 

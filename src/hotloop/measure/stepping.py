@@ -75,7 +75,8 @@ def _rounds(spans: Spans, events: Events, pacing: Collection[int] | None) -> Int
     steps = np.flatnonzero(events.step)
     ids = _optimizer_ids(spans, events, steps)
     if pacing:
-        return steps[np.isin(ids, list(pacing))]
+        kept = np.isin(ids, list(pacing))
+        steps, ids = steps[kept], ids[kept]
     if len(steps) == 0 or (ids == ids[0]).all():
         return steps
     last: list[int] = []
@@ -162,7 +163,11 @@ def _by_updates(spans: Spans, events: Events, rounds: Ints, eval_forward: Bools)
     end = np.unique(spans.end[spans.top[rounds]])
     kinds = (row.FORWARD, row.BACKWARD, row.ZERO_GRAD, row.OPTIMIZER, row.SCALER)
     model = np.flatnonzero(np.isin(spans.kind, kinds) & events.used & ~eval_forward)
-    opening = int(spans.start[spans.top[model[0]]]) if len(model) else int(spans.start[rounds[0]])
+    model = model[spans.start[model] <= spans.start[rounds[0]]]
+    # A call site that comes back belongs to the loop; a forward that only tried the model does not.
+    again = np.bincount(spans.site)[spans.site[model]] * 2 >= min(len(rounds), 4)
+    first = model[again][0] if again.any() else rounds[0]
+    opening = int(spans.start[spans.top[first]])
     return np.append(opening, end[:-1]), end
 
 
