@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report_samples import DATA, findings, full, full_steps, recording, steps
 
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import Setting, Steps
+from hotloop.measure.steps import Interval, Setting, Steps
 from hotloop.phases import PHASES
 from hotloop.report import json as report_json
 from hotloop.report import model
@@ -209,3 +209,11 @@ def test_the_report_speaks_about_the_rank_that_sets_the_pace() -> None:
     assert share["data_wait"] == pytest.approx(0.6, abs=0.03)
     merged = {phase["name"]: phase["span_share"] for phase in report["phases_of_all_ranks"]}
     assert merged["data_wait"] == pytest.approx(0.3, abs=0.03)
+
+
+def test_interruptions_are_counted_in_full_however_many_there_are() -> None:
+    many = tuple(Interval(start_s=float(i), end_s=i + 0.5, after_step=10 * i) for i in range(2000))
+    report = build(replace(steps(50), evaluations=many))
+    assert len(report["evaluations"]) < 2000
+    (evaluation,) = report["interruptions"]
+    assert (evaluation["count"], evaluation["seconds"], evaluation["every_steps"]) == (2000, 1000.0, 10)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hotloop.report import palette
 from hotloop.report.markup import Markup, join, tag
-from hotloop.report.sections import charts, findings, lines, loaders, settings, summary, time
+from hotloop.report.sections import charts, device, findings, lines, loaders, pauses, settings, summary, time
 
 Report = Mapping[str, Any]
 
@@ -18,10 +18,10 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-_SECTIONS: Final = (summary, time, findings, charts, lines, loaders, settings)
+_SECTIONS: Final = (summary, time, findings, charts, device, lines, pauses, loaders, settings)
 _LINKS: Final = (
-    ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("lines", "Lines"), ("calls", "Calls"),
-    ("loaders", "Loaders"), ("settings", "Settings"), ("modules", "Modules"), ("machine", "Machine"),
+    ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("device", "Device"), ("lines", "Lines"),
+    ("calls", "Calls"), ("loaders", "Loaders"), ("settings", "Settings"), ("modules", "Modules"), ("machine", "Machine"),
 )  # fmt: skip
 
 

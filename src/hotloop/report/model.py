@@ -12,6 +12,7 @@ from hotloop.phases import PHASES
 from hotloop.record.recording import Process, Recording
 from hotloop.report import cost, loaders, ranks, system
 from hotloop.report.excerpts import Sources
+from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
 from hotloop.report.throughput import steady_seconds, throughput
 from hotloop.report.values import plain
@@ -34,7 +35,8 @@ def build(
     """The report of a run. ``findings`` keep their order, which is by cost.
 
     ``phases`` are those of the leading rank (``lead_rank``): ``share`` is of wall time (with ``unaccounted``
-    they sum to 1), ``span_share`` and ``s_per_step`` are of the training span. ``phases_of_all_ranks`` are means.
+    they sum to 1), ``span_share`` and ``s_per_step`` are of the training span.
+    ``phases_of_all_ranks`` are means.
     """
     measured = sorted(ranks_, key=lambda steps: (steps.rank, steps.pid))
     main = ranks.lead(measured)
@@ -181,7 +183,8 @@ def _startup(main: Steps | None) -> dict[str, Any]:
 
 def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
     if main is None:
-        return {"lines": [], "loaders": [], "sites": {}, "modules": [], "evaluations": [], "checkpoints": []}
+        lists = ("lines", "loaders", "modules", "evaluations", "checkpoints", "interruptions")
+        return {**{name: [] for name in lists}, "sites": {}, "device": None, "facts": {}}
     return {
         "lines": [loaders.line(item, main, sources) for item in main.lines[:_MAX_LINES]],
         "loaders": [loaders.loader(item, main, sources) for item in main.loaders],
@@ -189,6 +192,7 @@ def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
         "modules": [vars(item) for item in main.modules[:_MAX_MODULES]],
         "evaluations": [_interval(item) for item in main.evaluations[:_MAX_INTERVALS]],
         "checkpoints": [_interval(item) for item in main.checkpoints[:_MAX_INTERVALS]],
+        "interruptions": interruptions(main),
         "device": vars(main.device) if main.device else None,
         "compile": {
             "seconds": main.compile_s,
