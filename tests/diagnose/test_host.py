@@ -30,9 +30,11 @@ def draw(shape, centers):
 
 
 class Net(nn.Module):
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
+    def forward(this, x):
+        for part in this.parts:
+            x = part(x)
+        for step in plan:
+            x = torch.relu(step(x))
         for i in range(x.shape[0]):
             x[i] = x[i] / x[i].sum()
         return x
@@ -150,6 +152,7 @@ def test_a_pixel_loop_inside_forward_is_python_in_step() -> None:
             "x = layer(x)",
             "python",
         ),  # the structure of the model: tiny layers dispatch slowly, and that is compute
+        ("x = torch.relu(step(x))", "python"),
         ("heat[y, x] = 1.0", "native"),  # long calls are compute, in a loop or not
         ("out = net(batch)", "python"),  # in the training loop, not in a loop of its own
     ],
@@ -162,7 +165,7 @@ def test_a_models_own_structure_is_not_python_in_step(text: str, nature: str) ->
 
 def test_a_sample_loop_in_forward_is_seen_beside_a_layer_loop() -> None:
     lines = [
-        hot("x = layer(x)", 2.0, "Net.forward", phase="forward"),
+        hot("x = part(x)", 2.0, "Net.forward", phase="forward"),
         hot("x[i] = x[i] / x[i].sum()", 2.0, "Net.forward", phase="forward"),
     ]
     item = found(run(lines, {"forward": 0.05}))["host/python-in-step"]

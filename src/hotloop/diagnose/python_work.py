@@ -15,7 +15,7 @@ _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "inp
 
 #: Loops over the layers of a model are its structure, not a mistake.
 _STRUCTURE = re.compile(
-    r"self\b|\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
+    r"\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
     re.I,
 )
 _CALLS_MODULE = re.compile(r"\bself(\.\w+)+\(|\bself(\.\w+)+\[[^]]*\]\(")
@@ -64,10 +64,7 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
     looping = [line for line in lines if line.nature == "python" and _in_data_loop(evidence, line)]
     by_loop: dict[tuple[str, int], list[LineCost]] = {}
     for line in looping:
-        loops = [
-            loop for loop in loops_around(evidence, line.place) if not _is_training_loop(evidence, line, loop)
-        ]
-        by_loop.setdefault((line.place.file, loops[-1].line), []).append(line)
+        by_loop.setdefault((line.place.file, _inner_loops(evidence, line)[-1].line), []).append(line)
     groups = [LineGroup(lines=tuple(sorted(g, key=lambda x: -x.seconds))) for g in by_loop.values()]
     return sorted(groups, key=lambda group: -group.seconds)
 
@@ -89,7 +86,7 @@ def per_parameter(evidence: Evidence, group: LineGroup) -> str:
 
 def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
     loop = inner_loop(evidence, line)
-    if loop is None or _STRUCTURE.search(loop.over):
+    if loop is None or loop.structural or _STRUCTURE.search(loop.over):
         return False
     return not _CALLS_MODULE.search(line.source)
 

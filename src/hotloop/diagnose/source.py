@@ -14,12 +14,16 @@ from hotloop.record.recording import Process
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """A ``for`` or ``while`` in the user's source. ``over`` is what it runs over, "" for ``while``."""
+    """A ``for`` or ``while`` in the user's source. ``over`` is what it runs over, "" for ``while``.
+
+    ``structural``: it runs over parts of an object (``self.layers``) or calls what it runs over (``layer(x)``).
+    """
 
     line: int
     end_line: int
     over: str
     text: str  # the whole loop
+    structural: bool = False
 
 
 def text_of(evidence: Evidence, file: str) -> str:
@@ -78,15 +82,35 @@ def _around(text: str, line: int) -> list[ast.stmt]:
 @lru_cache(maxsize=1024)
 def _loops_at(text: str, line: int) -> tuple[Loop, ...]:
     loops: list[Loop] = []
+    in_class, owner = False, ""
     for node in _around(text, line):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             loops.clear()  # only the loops inside the innermost function
+            owner = _first_parameter(node) if in_class else owner
+            in_class = isinstance(node, ast.ClassDef)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
             over = "" if isinstance(node, ast.While) else ast.unparse(node.iter)
             end = node.end_lineno or node.lineno
             body = "\n".join(text.splitlines()[node.lineno - 1 : end])
-            loops.append(Loop(line=node.lineno, end_line=end, over=over, text=body))
+            structural = _is_structural(node, owner)
+            loops.append(Loop(line=node.lineno, end_line=end, over=over, text=body, structural=structural))
     return tuple(reversed(loops))
+
+
+def _first_parameter(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    """What a method calls ``self``."""
+    parameters = [] if isinstance(node, ast.ClassDef) else [*node.args.posonlyargs, *node.args.args]
+    return parameters[0].arg if parameters else ""
+
+
+def _is_structural(node: ast.For | ast.AsyncFor | ast.While, owner: str) -> bool:
+    if isinstance(node, ast.While):
+        return False
+    if owner and any(isinstance(child, ast.Name) and child.id == owner for child in ast.walk(node.iter)):
+        return True
+    targets = {child.id for child in ast.walk(node.target) if isinstance(child, ast.Name)}
+    calls = (child.func for part in node.body for child in ast.walk(part) if isinstance(child, ast.Call))
+    return any(isinstance(called, ast.Name) and called.id in targets for called in calls)
 
 
 @lru_cache(maxsize=1024)
