@@ -440,3 +440,43 @@ def test_a_first_batch_that_fades_in_the_run_is_left_alone() -> None:
     waits[0] = 0.4
     use = loader(make_s=0.001, wait_s=waits, first_batch_s=np.array([0.4]))
     assert "input/cold-start" not in found(steps({"data_wait": waits, "forward": 0.05}, loaders=(use,)))
+
+
+# -- a machine that others use too ------------------------------------------------------------------------------------------
+
+
+def crowded(pid: int, share: float) -> dict[int, dict[str, Any]]:
+    """A process that ran this share of the time it could, over 100 samples."""
+    seconds = np.arange(0.0, 50.0, 0.5)
+    return {pid: {"t_s": seconds, "main_cpu_s": seconds * share, "core_wait_s": seconds * (1 - share)}}
+
+
+CROWDED_LINE = line(7, 6.0, on_cpu_ratio=0.2, nature="waiting", source="rows.append(compute(frame))")
+
+
+def test_work_that_others_hold_up_is_not_taken_for_waiting() -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.2, lines=[CROWDED_LINE])
+    calm = model(run, cores=2)
+    busy = model(run, cores=2, process_system=crowded(100, 0.2))
+    assert calm.computing_ratio == pytest.approx(0.2)
+    assert busy.computing_ratio == pytest.approx(1.0)
+    findings = found(run, cores=2, process_system=crowded(100, 0.2))
+    assert findings["input/single-process"].data["num_workers"] <= 2
+    assert "waiting" not in findings["input/slow-sample"].advice
+
+
+def test_sleeping_on_a_crowded_machine_is_still_sleeping() -> None:
+    """Of the little it wants to run it gets a fifth; the rest of the time it sleeps."""
+    seconds = np.arange(0.0, 50.0, 0.5)
+    columns = {100: {"t_s": seconds, "main_cpu_s": seconds * 0.01, "core_wait_s": seconds * 0.04}}
+    run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.01, lines=[line(7, 6.0, on_cpu_ratio=0.01)])
+    assert model(run, cores=2, process_system=columns).computing_ratio == pytest.approx(0.05)
+    assert found(run, cores=2, process_system=columns)["input/single-process"].data["num_workers"] >= 4
+
+
+def test_reads_held_up_by_others_are_not_storage() -> None:
+    read = line(60, 8.0, **{**READ, "on_cpu_ratio": 0.2})
+    run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.2, lines=[read])
+    columns = crowded(100, 0.2)
+    columns[100]["rchar_bytes"] = columns[100]["t_s"] * 1e8
+    assert "input/slow-storage" not in found(run, process_system=columns)

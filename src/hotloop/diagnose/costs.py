@@ -7,7 +7,8 @@ beside the step, so it takes the largest of
 * ``make / W``: the workers cannot keep up,
 * ``(make_cpu + step_cpu) / cores``: the cores are full.
 
-The last term is why sleeping work is hidden by more workers than cores and computing work is not.
+The last term is why sleeping work is hidden by more workers than cores and computing work is not. ``cores`` is what
+the run gets of them beside others on the machine.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.diagnose.crowding import computing_ratio, makers, run_ratio, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.measure.steps import LoaderUse, Steps
 
@@ -51,6 +53,12 @@ class Feed:
     deliver_s: float
     cores: float
     workers: int
+    run_ratio: float = 1.0  # of the time the makers could run, the share in which they did
+
+    @property
+    def computing_ratio(self) -> float:
+        """Share of the making that computes; the rest waits for something else than a core."""
+        return computing_ratio(self.make_cpu_s / self.make_s, self.run_ratio) if self.make_s > 0 else 1.0
 
     @property
     def step_s(self) -> float:
@@ -61,8 +69,11 @@ class Feed:
         """The step's predicted seconds with this number of workers."""
         if workers == 0:
             return self.busy_s + self.make_s
-        cores_full = (self.make_cpu_s + self.step_cpu_s) / max(1.0, self.cores)
-        return max(self.busy_s + self.deliver_s, self.make_s / workers, cores_full)
+        return max(self.busy_s + self.deliver_s, self.make_s / workers, self.cores_full_s(workers))
+
+    def cores_full_s(self, workers: int) -> float:
+        """The step's seconds if the cores this run gets were always busy with it."""
+        return (self.make_cpu_s + self.step_cpu_s) / self._cores_got(workers)
 
     def with_make(self, ratio: float) -> Feed:
         """The same feed if making a batch took ``ratio`` of what it does."""
@@ -85,6 +96,14 @@ class Feed:
     def fits(self) -> bool:
         """Whether the model explains the observed step: within 40 % of it."""
         return abs(self.at(self.workers) - self.step_s) <= 0.4 * self.step_s
+
+    def _cores_got(self, workers: int) -> float:
+        """Cores the run gets beside the others on the machine, who share them fairly."""
+        cores = max(1.0, self.cores)
+        ours = 1.0 + self.workers * self.computing_ratio
+        others = max(0.0, cores / self.run_ratio - max(ours, cores))
+        now = 1.0 + workers * self.computing_ratio
+        return cores * now / (now + others) if others > 0 else cores
 
     def _saved(self, predicted: float) -> float:
         """Observed less predicted, the prediction scaled by how far the model is off for the present settings."""
@@ -124,6 +143,7 @@ def feed(evidence: Evidence) -> Feed | None:
         deliver_s=deliver_s(loader) * batches,
         cores=evidence.cores,
         workers=workers,
+        run_ratio=run_ratio(evidence, makers(evidence, workers)),
     )
 
 
@@ -223,11 +243,3 @@ def process_cores(evidence: Evidence, pid: int) -> float | None:
     start, end = span_since_command(evidence)
     inside = used[(seconds > start + 0.5) & (seconds <= end) & np.isfinite(used)]
     return float(inside.mean()) if len(inside) >= 4 else None
-
-
-def span_since_command(evidence: Evidence) -> tuple[float, float]:
-    """The training span in seconds since the command started, as the launcher's samples count."""
-    steps, recording = evidence.steps, evidence.recording
-    process = next((one for one in recording.ranks if one.pid == steps.pid), None)
-    offset = (process.start_ns - recording.start_ns) / 1e9 if process is not None else 0.0
-    return steps.span[0] + offset, steps.span[1] + offset

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.diagnose.costs import span_since_command
+from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import mann_kendall_z, theil_sen
 from hotloop.findings import Severity

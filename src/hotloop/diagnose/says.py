@@ -18,10 +18,14 @@ def waits(feed: Feed) -> str:
 
 def makes(feed: Feed) -> str:
     """What making a batch takes, beside the step's own work."""
-    on_cpu = feed.make_cpu_s / feed.make_s if feed.make_s > 0 else 1.0
+    crowded = (
+        f"; the machine was crowded: makers ran {units.share(feed.run_ratio)} of the time they could"
+        if feed.run_ratio < 0.8
+        else ""
+    )
     return (
-        f"making a batch takes {units.duration(feed.make_s)} ({units.share(on_cpu)} of it on a CPU), "
-        f"the step itself {units.duration(feed.busy_s)}"
+        f"making a batch takes {units.duration(feed.make_s)} ({units.share(feed.computing_ratio)} of it computing), "
+        f"the step itself {units.duration(feed.busy_s)}{crowded}"
     )
 
 

@@ -51,6 +51,9 @@ def uneven(evidence: Evidence) -> Uneven | None:
         return None
     if feed.wait_s < evidence.limits.mention_ratio * feed.step_s:
         return None
+    # Full cores hold every batch up by turns: that is not variance either.
+    if feed.cores_full_s(feed.workers) > 0.8 * feed.step_s:
+        return None
     if feed.make_s / feed.workers > feed.busy_s + 0.5 * feed.wait_s:
         return None
     steps = evidence.steps

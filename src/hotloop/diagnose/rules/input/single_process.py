@@ -89,8 +89,7 @@ def _inline(evidence: Evidence, inline: Inline) -> Finding:
 def worker_limit(feed: Feed, evidence: Evidence) -> int:
     """The most workers worth thinking of: the cores, or for waiting work more, up to the limit."""
     limits = evidence.limits
-    on_cpu = feed.make_cpu_s / feed.make_s if feed.make_s > 0 else 1.0
     cores = max(1, int(feed.cores))
-    if on_cpu > limits.waiting_on_cpu_ratio:
+    if feed.computing_ratio > limits.waiting_on_cpu_ratio:
         return cores
     return max(cores, min(limits.max_workers, limits.max_workers_per_core * cores))

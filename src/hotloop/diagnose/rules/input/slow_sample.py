@@ -7,6 +7,7 @@ from typing import Any
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.crowding import computing_ratio, run_ratio
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
@@ -35,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, "
             f"and each step waits {units.duration(feed.wait_s)} for data."
         ),
-        advice=_advice(spot),
+        advice=_advice(spot, computing_ratio(spot.on_cpu_ratio, feed.run_ratio)),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -56,8 +57,8 @@ def collate_name(settings: Mapping[str, Any]) -> str:
     return str(value or "").rsplit(".", 1)[-1]
 
 
-def _advice(spot: Hotspot) -> str:
-    if spot.on_cpu_ratio < 0.3:
+def _advice(spot: Hotspot, computing: float) -> str:
+    if computing < 0.3:
         return (
             f"Take the waiting out of {says.at(spot.place)}: fetch many samples at once, keep what was fetched, or prepare it "
             "before training; workers hide what remains."
@@ -79,13 +80,14 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
         return
     spot = inline.hot
     cost = spot.share * inline.wait_s
+    run = run_ratio(evidence, (evidence.steps.pid,))
     yield Finding(
         id=ID,
         message=(
             f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which the training "
             f"loop does itself for {units.duration(inline.wait_s)} of each step."
         ),
-        advice=_advice(spot),
+        advice=_advice(spot, computing_ratio(spot.on_cpu_ratio, run)),
         evidence=(
             f"making batches takes {units.duration(inline.wait_s)} of each step "
             f"({units.share(inline.wait_s / evidence.steps.step_s)}), in the training process",

@@ -9,6 +9,7 @@ import numpy as np
 from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.crowding import computing_ratio, span_since_command
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import shortened
@@ -28,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     part = waiting_reads(feed, evidence)
     if part is None:
         return
-    waiting = part.share * (1.0 - part.on_cpu_ratio)
+    waiting = part.share * (1.0 - computing(part, feed))
     cost = feed.saved_by_make(waiting) * costs.exposed_ratio(evidence.steps, "data_wait")
     yield Finding(
         id=ID,
@@ -44,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence=(
             says.waits(feed),
             says.makes(feed),
-            f"read lines take {units.share(part.share)} of making and are on a CPU {units.share(part.on_cpu_ratio)}",
+            f"read lines take {units.share(part.share)} of making and compute {units.share(computing(part, feed))} of that",
             *_amounts(reading_stats(feed, evidence)),
             *_kind(evidence),
         ),
@@ -61,7 +62,9 @@ def waiting_reads(feed: Feed, evidence: Evidence) -> Part | None:
     loader = feed.loader
     part = part_of(loader.lines, loader.lines_total_s, is_read)
     limits = evidence.limits
-    if part is None or part.on_cpu_ratio >= limits.waiting_on_cpu_ratio or part.share < limits.hot_line_ratio:
+    if part is None or part.share < limits.hot_line_ratio:
+        return None
+    if computing(part, feed) >= limits.waiting_on_cpu_ratio:
         return None
     stats = reading_stats(feed, evidence)
     batches = max(1, loader.num_batches)
@@ -71,6 +74,11 @@ def waiting_reads(feed: Feed, evidence: Evidence) -> Part | None:
     return part if proof else None
 
 
+def computing(part: Part, feed: Feed) -> float:
+    """The share of these lines' time that wants a core."""
+    return computing_ratio(part.on_cpu_ratio, feed.run_ratio)
+
+
 def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
     """What the makers read: the workers' own counts, or those of the training process over the training span."""
     if feed.workers:
@@ -78,7 +86,7 @@ def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
     columns = evidence.recording.process_system.get(evidence.steps.pid, {})
     if "t_s" not in columns:
         return {}
-    start, end = costs.span_since_command(evidence)
+    start, end = span_since_command(evidence)
     inside = (columns["t_s"] >= start) & (columns["t_s"] <= end)
     names = ("read_bytes", "rchar_bytes", "major_faults", "io_wait_s")
     known = {name: columns[name][inside & np.isfinite(columns[name])] for name in names if name in columns}

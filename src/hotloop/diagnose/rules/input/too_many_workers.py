@@ -54,10 +54,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _crowding_s(feed: Feed, enough: int, evidence: Evidence) -> float:
     """What the step takes beyond full cores, where the makers compute and are more than the cores."""
-    on_cpu = feed.make_cpu_s / feed.make_s if feed.make_s > 0 else 0.0
-    known = feed.loader.make_on_cpu_ratio is not None
-    computing = known and any(line.nature in ("native", "python") for line in feed.loader.lines[:1])
-    if not computing or on_cpu < 0.05:
+    if feed.loader.make_on_cpu_ratio is None or feed.computing_ratio < evidence.limits.waiting_on_cpu_ratio:
         return 0.0
     excess = min(feed.wait_s, feed.step_s - feed.at(enough))
     # A tenth is what the model may be off by anyway.

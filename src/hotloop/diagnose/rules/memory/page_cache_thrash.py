@@ -8,8 +8,9 @@ import numpy as np
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.rules.input.slow_storage import waiting_reads
+from hotloop.diagnose.rules.input.slow_storage import computing, waiting_reads
 from hotloop.findings import Finding
 
 ID = "memory/page-cache-thrash"
@@ -27,7 +28,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     refaults = evidence.recording.system.get("refaults_per_s")
     if part is None or refaults is None:
         return
-    start, end = costs.span_since_command(evidence)
+    start, end = span_since_command(evidence)
     seconds = np.asarray(evidence.recording.system["t_s"], float)
     inside = refaults[(seconds >= start) & (seconds <= end) & np.isfinite(refaults)]
     again = float(inside.mean()) * _PAGE if len(inside) >= 4 else 0.0
@@ -38,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         or again < evidence.limits.refault_bytes_per_s
     ):
         return
-    waiting = part.share * (1.0 - part.on_cpu_ratio)
+    waiting = part.share * (1.0 - computing(part, feed))
     cost = feed.saved_by_make(waiting) * costs.exposed_ratio(evidence.steps, "data_wait")
     yield Finding(
         id=ID,
