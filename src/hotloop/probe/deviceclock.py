@@ -20,9 +20,13 @@ POOL: Final = 1024
 CLOSE_NS: Final = 20_000
 #: The anchor is good enough when it is enclosed this tightly.
 TIGHT_NS: Final = 200_000
-#: Two clocks drift apart: a new base event after this long, and how much the enclosure widens then.
+#: How often to look again at once at an event that has nothing before it, and how many times.
+LOOK_EVERY_NS: Final = 50_000_000
+LOOKS: Final = 20
+#: The enclosure widens by one part in this many: the drift of two crystals, with a margin.
+DRIFT: Final = 20_000
+#: A new base event after this long: elapsed times come as floats of milliseconds.
 REBASE_NS: Final = 5_000_000_000
-DRIFT_NS: Final = 50_000
 
 #: ``write(host_ns, lag_ns, kind, end)``
 Write = Callable[[int, int, int, bool], None]
@@ -54,8 +58,10 @@ class DeviceClock:
         self._next_base: DeviceEvent | None = None
         self._low = self._high = 0  # the anchor is between these
         self._enclosed = False  # both are known
+        self._enclosed_at = 0
         self._seen_pending = 0  # when the oldest event was last found pending
         self._last = 0
+        self._next_look = 0
         self.dropped = 0
 
     def mark(self, kind: int, end: bool) -> None:
@@ -77,6 +83,8 @@ class DeviceClock:
             self._next_base = event
         event.record()
         self._pending.append((now, kind, end, event))
+        if len(self._pending) == 1 and now >= self._next_look:
+            self._look(now)
 
     def poll(self) -> None:
         """Read every event the device has passed."""
@@ -87,6 +95,14 @@ class DeviceClock:
                 return
             self._pending.popleft()
             self._passed(host, self._now(), kind, end, event)
+
+    def _look(self, now: int) -> None:
+        """Nothing was in flight: this event passes within microseconds, and seeing it pass encloses the anchor."""
+        self._next_look = now + LOOK_EVERY_NS
+        for _ in range(LOOKS):
+            self.poll()
+            if not self._pending:
+                return
 
     def _event(self) -> DeviceEvent | None:
         if self._free:
@@ -106,8 +122,10 @@ class DeviceClock:
         if not self._enclosed:
             self._low, self._high, self._enclosed = low, high, True
         else:
-            self._low, self._high = max(self._low, low), min(self._high, high)
-        if self._high < self._low:  # the clocks drifted: begin the enclosure again
+            slack = (found - self._enclosed_at) // DRIFT  # two crystals drift apart
+            self._low, self._high = max(self._low - slack, low), min(self._high + slack, high)
+        self._enclosed_at = found
+        if self._high < self._low:  # a clock was set: begin the enclosure again
             self._low, self._high = low, high
         if self._high - self._low <= TIGHT_NS:
             # Of a drained stream the low side is exact, a look later can only be late.
@@ -121,5 +139,5 @@ class DeviceClock:
         if self._base is not None:
             self._free.append(self._base)
         self._base, self._base_at, self._next_base = event, host, None
-        self._low += device - DRIFT_NS
-        self._high += device + DRIFT_NS
+        self._low += device
+        self._high += device
