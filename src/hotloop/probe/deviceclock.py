@@ -18,7 +18,7 @@ from hotloop.clock import DeviceEvent
 POOL: Final = 1024
 #: A boundary this close behind the last one says the same.
 CLOSE_NS: Final = 20_000
-#: The anchor is good enough when it is enclosed this tightly.
+#: The anchor is good enough when it is enclosed this tightly, or to a quarter of the lag: that device is busy.
 TIGHT_NS: Final = 200_000
 #: How often to look again at once at an event that has nothing before it, and how many times.
 LOOK_EVERY_NS: Final = 50_000_000
@@ -127,9 +127,9 @@ class DeviceClock:
         self._enclosed_at = found
         if self._high < self._low:  # a clock was set: begin the enclosure again
             self._low, self._high = low, high
-        if self._high - self._low <= TIGHT_NS:
-            # Of a drained stream the low side is exact, a look later can only be late.
-            self._write(host, max(0, device + self._low - host), kind, end)
+        lag = device + self._low - host  # of a drained stream the low side is exact: a look can only be late
+        if self._high - self._low <= max(TIGHT_NS, lag // 4):
+            self._write(host, max(0, lag), kind, end)
         if event is self._next_base:
             self._rebase(event, device, host)
         elif event is not base:
