@@ -88,7 +88,7 @@ def test_findings_of_info_alone_are_nothing_to_fix() -> None:
     report["verdict"] = "Compute-bound."
     report["findings"] = [{**full()["findings"][-1], "severity": "info"}]
     text = terminal.render(report)
-    assert "No cause worth fixing was found." in text and "noted: device/tf32-off" in text
+    assert "No single cause worth fixing was found." in text and "noted: device/tf32-off" in text
 
 
 def test_a_run_without_steps_says_why_that_may_be() -> None:

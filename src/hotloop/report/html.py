@@ -20,8 +20,9 @@ _POLICY: Final = (
 )
 _SECTIONS: Final = (summary, time, findings, charts, device, lines, pauses, loaders, settings)
 _LINKS: Final = (
-    ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("device", "Device"), ("lines", "Lines"),
-    ("calls", "Calls"), ("loaders", "Loaders"), ("settings", "Settings"), ("modules", "Modules"), ("machine", "Machine"),
+    ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("device", "Device"),
+    ("lines", "Lines"), ("calls", "Calls"), ("loaders", "Loaders"), ("settings", "Settings"),
+    ("modules", "Modules"), ("machine", "Machine"),
 )  # fmt: skip
 
 

@@ -52,7 +52,10 @@ def _bar(report: Report, width: int) -> list[Line]:
     shares = _shares(report)
     lines = [*_wrapped(_numbers(report), width)]
     lines.append(
-        [(PHASE_MARKS[name][0] * count, PHASE_MARKS[name][2]) for name, count in _counts(shares, width)]
+        [
+            (PHASE_MARKS[name][0] * count, f"#101010 on {PHASE_MARKS[name][2]}")
+            for name, count in _counts(shares, width)
+        ]
     )
     lines += _legend(report, shares, width)
     return lines + _startup(report, width)
@@ -167,7 +170,7 @@ def _findings(report: Report, width: int) -> list[Line]:
     if rest := above[_MAX_FINDINGS:]:
         lines += [[], *_labelled(f"{len(rest)} more", _named(rest), width)]
     if not above and report["num_steps"] and "worth fixing" not in str(report["verdict"]).lower():
-        lines.append([("No cause worth fixing was found.", "")])
+        lines.append([("No single cause worth fixing was found.", "")])
     if info:
         lines += [*([[]] if lines else []), *_labelled("noted", ", ".join(dict.fromkeys(info)), width)]
     return lines

@@ -27,7 +27,7 @@ def render(report: Report) -> Markup:
         else None
     )
     if not cards and report["num_steps"]:
-        cards = [tag("p", "Nothing worth fixing was found.", class_="healthy")]
+        cards = [_none(report)]
     return section(
         "findings",
         "Findings",
@@ -37,6 +37,13 @@ def render(report: Report) -> Markup:
         if len(above) > 1
         else None,
     )
+
+
+def _none(report: Report) -> Markup:
+    # Without a finding only a compute-bound run is known to be fine.
+    if report["bottleneck"] == "device":
+        return tag("p", "Nothing worth fixing was found.", class_="healthy")
+    return tag("p", "No single cause worth fixing could be named.")
 
 
 def _card(report: Report, finding: Mapping[str, Any], number: int | None) -> Markup:
