@@ -1,4 +1,6 @@
-"""Measured runs built by hand, with a known truth: what a step does, what the loader does, where the time goes."""
+"""Measured runs built by hand, with a known truth: what a step does, what the loader does, where the time
+goes.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def evidence(
         end_ns=int(run.wall_s * 1e9),
         rows=np.zeros(0, ROW_DTYPE),
         notes={
-            "source": [{"note": "source", "file": file, "text": text} for file, text in (sources or {}).items()],
+            "source": [
+                {"note": "source", "file": file, "text": text} for file, text in (sources or {}).items()
+            ],
             **(notes or {}),
         },
         workers=workers,
@@ -155,12 +159,20 @@ def input_run(
     phases: Mapping[str, float] | None = None,
     **fields: Any,
 ) -> Steps:
-    """A run whose loader makes batches in ``make_s``; the wait is what the loader's model gives unless told."""
+    """A run whose loader makes batches in ``make_s``; the wait is what the loader's model gives unless
+    told.
+    """
     if wait_s is None:
         wait_s = make_s if workers == 0 else max(0.0, make_s / workers - busy_s)
     use = loader(workers=workers, make_s=make_s, wait_s=wait_s, num_batches=num_steps, **fields)
     return steps(
-        {"data_wait": wait_s, "forward": busy_s * 0.4, "backward": busy_s * 0.5, "optimizer": busy_s * 0.1, **(phases or {})},
+        {
+            "data_wait": wait_s,
+            "forward": busy_s * 0.4,
+            "backward": busy_s * 0.5,
+            "optimizer": busy_s * 0.1,
+            **(phases or {}),
+        },
         num_steps=num_steps,
         loaders=(use,),
         **(run or {}),

@@ -1,4 +1,6 @@
-"""The machinery: order, severity, overlaps, broken rules, bottleneck and verdict; and what every rule must keep."""
+"""The machinery: order, severity, overlaps, broken rules, bottleneck and verdict; and what every rule must
+keep.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def finding(id: str = "input/slow-sample", cost: float = 0.0, **fields: object) -> Finding:
-    return Finding(id=id, message="It is slow.", advice="Make it fast.", evidence=("n",), cost_s_per_step=cost, **fields)
+    return Finding(
+        id=id, message="It is slow.", advice="Make it fast.", evidence=("n",), cost_s_per_step=cost, **fields
+    )
 
 
 # -- every rule ---------------------------------------------------------------------------------------------
@@ -80,7 +84,9 @@ def test_findings_are_sorted_by_cost() -> None:
 def test_the_simpler_change_comes_first_where_costs_tie() -> None:
     effort = {"slow/rewrite": OPPORTUNITY, "one/argument": ARGUMENT, "one/edit": EDIT}
     ordered = by_cost(
-        [finding("slow/rewrite", 0.100), finding("one/edit", 0.099), finding("one/argument", 0.095)], effort, 0.1
+        [finding("slow/rewrite", 0.100), finding("one/edit", 0.099), finding("one/argument", 0.095)],
+        effort,
+        0.1,
     )
     assert [item.id for item in ordered] == ["one/argument", "one/edit", "slow/rewrite"]
     costs = [item.cost_s_per_step for item in ordered]
@@ -99,7 +105,15 @@ def test_a_tie_does_not_chain() -> None:
 
 @pytest.mark.parametrize(
     ("share", "severity"),
-    [(0.31, "high"), (0.30, "high"), (0.29, "medium"), (0.10, "medium"), (0.09, "low"), (0.05, "low"), (0.04, "info")],
+    [
+        (0.31, "high"),
+        (0.30, "high"),
+        (0.29, "medium"),
+        (0.10, "medium"),
+        (0.09, "low"),
+        (0.05, "low"),
+        (0.04, "info"),
+    ],
 )
 def test_severity_follows_the_share(share: float, severity: str) -> None:
     graded_one = graded(finding(cost=share), 1.0, Limits())
@@ -149,7 +163,7 @@ def test_a_broken_rule_is_told_and_does_not_stop_the_others() -> None:
     assert "nothing per nothing" in told[0]
 
 
-# -- bottleneck and verdict -----------------------------------------------------------------------------------
+# -- bottleneck and verdict ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name in CLASSES if name != "startup"])
@@ -186,7 +200,9 @@ def test_waiting_hidden_behind_the_device_is_the_devices() -> None:
 
 def test_launching_is_still_the_device() -> None:
     run = steps({"data_wait": 0.1, "forward": 0.5, "backward": 0.4})
-    bound = on_accelerator(run, device=DeviceUse(busy_ratio=0.1, idle_s_by_phase={"forward": 45.0, "backward": 35.0}))
+    bound = on_accelerator(
+        run, device=DeviceUse(busy_ratio=0.1, idle_s_by_phase={"forward": 45.0, "backward": 35.0})
+    )
     assert bottleneck(bound) == "device"
 
 
@@ -211,7 +227,9 @@ def test_the_verdict_names_the_first_cause() -> None:
 
 def test_a_wrong_result_is_said_before_a_slow_one() -> None:
     slow = finding(cost=0.5, severity="high")
-    wrong = replace(finding("numerics/non-finite-loss", severity="high"), message="The loss is NaN from step 3.")
+    wrong = replace(
+        finding("numerics/non-finite-loss", severity="high"), message="The loss is NaN from step 3."
+    )
     assert "NaN" in verdict(steps({"forward": 1.0}), (slow, wrong))
 
 

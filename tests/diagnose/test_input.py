@@ -24,7 +24,7 @@ def first(run: Steps, **world: Any) -> str:
     return findings[0].id if findings else ""
 
 
-# -- the model ------------------------------------------------------------------------------------------------
+# -- the model -----------------------------------------------------------------------------------------------
 
 
 def model(run: Steps, **world: Any) -> Any:
@@ -58,7 +58,7 @@ def test_torch_threads_leave_less_room_for_workers() -> None:
     assert two < one
 
 
-# -- single-process, too-few-workers, slow-sample -------------------------------------------------------------
+# -- single-process, too-few-workers, slow-sample ------------------------------------------------------------
 
 
 def test_waiting_in_the_training_process_asks_for_workers() -> None:
@@ -104,7 +104,9 @@ def test_workers_are_not_advised_where_shipping_costs_more_than_making() -> None
 
 
 def test_busy_workers_that_wait_ask_for_more() -> None:
-    run = input_run(make_s=0.064, busy_s=0.010, workers=2, make_on_cpu_ratio=0.02, lines=[line(7, 5.0, on_cpu_ratio=0.01)])
+    run = input_run(
+        make_s=0.064, busy_s=0.010, workers=2, make_on_cpu_ratio=0.02, lines=[line(7, 5.0, on_cpu_ratio=0.01)]
+    )
     few = found(run)["input/too-few-workers"]
     assert first(run) == "input/too-few-workers"
     assert few.data["num_workers"] >= 6
@@ -113,7 +115,9 @@ def test_busy_workers_that_wait_ask_for_more() -> None:
 
 def test_full_cores_are_not_told_to_add_workers() -> None:
     """Two workers that compute on two cores: the line is the cause, more workers are not the cure."""
-    run = input_run(make_s=0.064, busy_s=0.010, workers=2, wait_s=0.027, lines=[line(7, 5.0, source="decode(x)")])
+    run = input_run(
+        make_s=0.064, busy_s=0.010, workers=2, wait_s=0.027, lines=[line(7, 5.0, source="decode(x)")]
+    )
     findings = found(run, cores=2)
     assert "input/too-few-workers" not in findings
     assert first(run, cores=2) == "input/slow-sample"
@@ -132,7 +136,7 @@ def test_a_busy_device_hides_the_wait() -> None:
     assert found(run, cores=8) == {}
 
 
-# -- a loop that makes its own batches ------------------------------------------------------------------------
+# -- a loop that makes its own batches -----------------------------------------------------------------------
 
 
 def get_batch(lines: list[Any], wait_s: float = 0.06, busy_s: float = 0.02) -> Steps:
@@ -155,7 +159,15 @@ def test_get_batch_with_one_hot_line_names_it() -> None:
 def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     statement = Place(file=TRAIN, line=50, function="main")
     lines = [
-        line(10 + i, 1.0, file=TRAIN, function=f"part_{i}", role="input", statement=statement, source=f"work({i})")
+        line(
+            10 + i,
+            1.0,
+            file=TRAIN,
+            function=f"part_{i}",
+            role="input",
+            statement=statement,
+            source=f"work({i})",
+        )
         for i in range(6)
     ]
     findings = found(get_batch(lines))
@@ -163,13 +175,17 @@ def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     assert findings["input/single-process"].where == statement
 
 
-# -- conversions, storage, collate ------------------------------------------------------------------------------
+# -- conversions, storage, collate ---------------------------------------------------------------------------
 
 SCALER = {"source": "x = self.scaler.transform(raw[None])", "library": "sklearn.preprocessing._data"}
 
 
 def test_a_scaler_per_sample_is_named_once() -> None:
-    run = input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, **SCALER), line(56, 1.5, source="torch.FloatTensor(x)")])
+    run = input_run(
+        make_s=0.08,
+        busy_s=0.02,
+        lines=[line(55, 6.0, **SCALER), line(56, 1.5, source="torch.FloatTensor(x)")],
+    )
     findings = found(run)
     conversion = findings["input/per-sample-conversion"]
     assert first(run) == "input/per-sample-conversion"
@@ -180,15 +196,25 @@ def test_a_scaler_per_sample_is_named_once() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["x = torch.FloatTensor(self.rows[i].tolist())", "x = torch.tensor([float(v) for v in row])", "a = np.array(img).astype('f4')"],
+    [
+        "x = torch.FloatTensor(self.rows[i].tolist())",
+        "x = torch.tensor([float(v) for v in row])",
+        "a = np.array(img).astype('f4')",
+    ],
 )
 def test_conversions_are_known_by_their_text(source: str) -> None:
-    assert "input/per-sample-conversion" in found(input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source)]))
+    assert "input/per-sample-conversion" in found(
+        input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source)])
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "library"),
-    [("x = self.augment(x)", ""), ("x = torch.tensor(signal.resample(raw, n))", "scipy.signal._signaltools"), ("x = decode(b)", "PIL.Image")],
+    [
+        ("x = self.augment(x)", ""),
+        ("x = torch.tensor(signal.resample(raw, n))", "scipy.signal._signaltools"),
+        ("x = decode(b)", "PIL.Image"),
+    ],
 )
 def test_other_work_is_no_conversion(source: str, library: str) -> None:
     run = input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source, library=library)])
@@ -197,14 +223,24 @@ def test_other_work_is_no_conversion(source: str, library: str) -> None:
     assert findings["input/slow-sample"].where.line == 55
 
 
-READ = {"source": "raw = self.file['x'][i]", "library": "h5py._hl.dataset", "on_cpu_ratio": 0.1, "nature": "waiting"}
+READ = {
+    "source": "raw = self.file['x'][i]",
+    "library": "h5py._hl.dataset",
+    "on_cpu_ratio": 0.1,
+    "nature": "waiting",
+}
 
 
 def test_waiting_reads_are_storage() -> None:
     run = input_run(
-        make_s=0.08, busy_s=0.02, workers=2, wait_s=0.02, make_on_cpu_ratio=0.15,
-        lines=[line(60, 8.0, **READ)], worker_stats={"read_bytes": 4e9, "rchar_bytes": 4e9, "io_wait_s": 6.0},
-    )  # fmt: skip
+        make_s=0.08,
+        busy_s=0.02,
+        workers=2,
+        wait_s=0.02,
+        make_on_cpu_ratio=0.15,
+        lines=[line(60, 8.0, **READ)],
+        worker_stats={"read_bytes": 4e9, "rchar_bytes": 4e9, "io_wait_s": 6.0},
+    )
     findings = found(run)
     assert first(run) == "input/slow-storage"
     assert "input/slow-sample" not in findings
@@ -221,22 +257,33 @@ def test_waiting_reads_are_storage() -> None:
 )
 def test_other_waiting_is_not_storage(change: dict[str, Any]) -> None:
     run = input_run(
-        make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.15,
-        lines=[line(60, 8.0, **{**READ, **change})], worker_stats={"read_bytes": 4e9, "rchar_bytes": 4e9},
-    )  # fmt: skip
+        make_s=0.08,
+        busy_s=0.02,
+        make_on_cpu_ratio=0.15,
+        lines=[line(60, 8.0, **{**READ, **change})],
+        worker_stats={"read_bytes": 4e9, "rchar_bytes": 4e9},
+    )
     assert "input/slow-storage" not in found(run)
 
 
 def test_reads_without_bytes_are_not_storage() -> None:
-    run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.15, lines=[line(60, 8.0, **READ)], worker_stats={})
+    run = input_run(
+        make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.15, lines=[line(60, 8.0, **READ)], worker_stats={}
+    )
     assert "input/slow-storage" not in found(run)
 
 
 def test_collate_is_told_from_samples() -> None:
     run = input_run(
-        make_s=0.08, busy_s=0.02, collate_s=0.06, settings={"collate_fn": "data.pad_all"},
-        lines=[line(80, 6.0, function="pad_all", source="out[i, :n] = x"), line(20, 1.5, source="x = self.rows[i]")],
-    )  # fmt: skip
+        make_s=0.08,
+        busy_s=0.02,
+        collate_s=0.06,
+        settings={"collate_fn": "data.pad_all"},
+        lines=[
+            line(80, 6.0, function="pad_all", source="out[i, :n] = x"),
+            line(20, 1.5, source="x = self.rows[i]"),
+        ],
+    )
     findings = found(run)
     assert first(run) == "input/slow-collate"
     assert findings["input/slow-collate"].where.line == 80
@@ -244,22 +291,37 @@ def test_collate_is_told_from_samples() -> None:
     assert "input/slow-sample" not in findings
 
 
-# -- epochs and workers -------------------------------------------------------------------------------------------
+# -- epochs and workers --------------------------------------------------------------------------------------
 
 
 def short_epochs(*, persistent: bool, make_s: float = 0.02, busy_s: float = 0.02) -> Steps:
-    """20 epochs of 10 batches whose workers take 50 ms to start and 40 ms to stop, the first batch 60 ms longer."""
+    """20 epochs of 10 batches whose workers take 50 ms to start and 40 ms to stop, the first batch 60 ms
+    longer.
+    """
     epochs, num = 20, 200
     waits = np.full(num, 0.0005)
     waits[::10] = 0.060 + make_s
     gap = np.zeros(num)
     gap[::10] = 0.09
     use = loader(
-        workers=2, make_s=make_s, wait_s=waits, num_batches=num, num_iterators=epochs, batches_per_epoch=10.0,
-        settings={"persistent_workers": persistent}, iter_s=np.full(epochs, 0.05), shutdown_s=np.full(epochs, 0.04),
-        first_batch_s=np.full(epochs, 0.060 + make_s), deliver_s=0.0004,
-    )  # fmt: skip
-    return steps({"data_wait": waits, "epoch_gap": gap, "forward": busy_s}, num_steps=num, loaders=(use,), num_epochs=epochs)
+        workers=2,
+        make_s=make_s,
+        wait_s=waits,
+        num_batches=num,
+        num_iterators=epochs,
+        batches_per_epoch=10.0,
+        settings={"persistent_workers": persistent},
+        iter_s=np.full(epochs, 0.05),
+        shutdown_s=np.full(epochs, 0.04),
+        first_batch_s=np.full(epochs, 0.060 + make_s),
+        deliver_s=0.0004,
+    )
+    return steps(
+        {"data_wait": waits, "epoch_gap": gap, "forward": busy_s},
+        num_steps=num,
+        loaders=(use,),
+        num_epochs=epochs,
+    )
 
 
 def test_respawned_workers_are_told_to_stay_and_never_to_grow() -> None:
@@ -283,7 +345,9 @@ def test_persistent_workers_are_left_alone() -> None:
 
 
 def test_one_epoch_respawns_nothing() -> None:
-    run = input_run(make_s=0.02, busy_s=0.02, workers=2, iter_s=np.array([0.5]), first_batch_s=np.array([0.1]))
+    run = input_run(
+        make_s=0.02, busy_s=0.02, workers=2, iter_s=np.array([0.5]), first_batch_s=np.array([0.1])
+    )
     assert "input/respawned-workers" not in found(run)
 
 
@@ -298,7 +362,15 @@ def test_workers_that_cost_more_than_they_bring() -> None:
 
 
 def test_shipping_large_batches_costs_even_where_workers_pay() -> None:
-    run = input_run(make_s=0.2, busy_s=0.06, workers=4, wait_s=0.03, deliver_s=0.03, make_on_cpu_ratio=0.3, batch_bytes=80e6)
+    run = input_run(
+        make_s=0.2,
+        busy_s=0.06,
+        workers=4,
+        wait_s=0.03,
+        deliver_s=0.03,
+        make_on_cpu_ratio=0.3,
+        batch_bytes=80e6,
+    )
     transport = found(run, cores=8)["input/worker-transport"]
     assert transport.cost_s_per_step == pytest.approx(0.03, rel=0.05)
     assert "uint8" in transport.advice
@@ -309,9 +381,17 @@ def test_too_many_workers_that_start_every_epoch() -> None:
     gap = np.zeros(num)
     gap[::20] = 1.0
     use = loader(
-        workers=16, make_s=0.02, wait_s=0.0, num_batches=num, num_iterators=epochs, batches_per_epoch=20.0,
-        settings={"persistent_workers": True}, iter_s=np.full(epochs, 1.0), first_batch_s=np.full(epochs, 0.02), deliver_s=0.0004,
-    )  # fmt: skip
+        workers=16,
+        make_s=0.02,
+        wait_s=0.0,
+        num_batches=num,
+        num_iterators=epochs,
+        batches_per_epoch=20.0,
+        settings={"persistent_workers": True},
+        iter_s=np.full(epochs, 1.0),
+        first_batch_s=np.full(epochs, 0.02),
+        deliver_s=0.0004,
+    )
     run = steps({"epoch_gap": gap, "forward": 0.05}, num_steps=num, loaders=(use,))
     many = found(run)["input/too-many-workers"]
     assert many.data["num_workers"] <= 2
@@ -323,7 +403,7 @@ def test_idle_workers_that_cost_nothing_are_no_finding() -> None:
     assert "input/too-many-workers" not in found(run)
 
 
-# -- uneven batches ---------------------------------------------------------------------------------------------------
+# -- uneven batches ------------------------------------------------------------------------------------------
 
 
 def uneven_run(make: np.ndarray[Any, Any], *, busy_s: float, workers: int = 2, **fields: Any) -> Steps:
@@ -331,7 +411,9 @@ def uneven_run(make: np.ndarray[Any, Any], *, busy_s: float, workers: int = 2, *
 
     waits = replay(make, np.full(len(make), busy_s), workers=workers, prefetch=fields.pop("prefetch", 2))
     waits = np.concatenate([np.zeros(len(make) - len(waits)), waits])
-    use = loader(workers=workers, make_s=make, wait_s=waits, num_batches=len(make), deliver_s=0.0001, **fields)
+    use = loader(
+        workers=workers, make_s=make, wait_s=waits, num_batches=len(make), deliver_s=0.0001, **fields
+    )
     return steps({"data_wait": waits, "forward": busy_s}, num_steps=len(make), loaders=(use,))
 
 
@@ -358,7 +440,9 @@ def test_a_deeper_queue_bridges_a_burst() -> None:
     """Every 12th batch takes 5 times as long: on average there is time enough."""
     make = np.full(400, 0.010)
     make[::12] = 0.060
-    run = uneven_run(make, busy_s=0.016, workers=1, prefetch=1, settings={"prefetch_factor": 1}, make_on_cpu_ratio=0.1)
+    run = uneven_run(
+        make, busy_s=0.016, workers=1, prefetch=1, settings={"prefetch_factor": 1}, make_on_cpu_ratio=0.1
+    )
     shallow = found(run, cores=4).get("input/shallow-prefetch")
     assert shallow is not None
     assert shallow.data["prefetch_factor"] >= 4
@@ -371,7 +455,7 @@ def test_a_deep_queue_is_not_told_to_be_deeper() -> None:
     assert "input/shallow-prefetch" not in found(run)
 
 
-# -- opportunities --------------------------------------------------------------------------------------------------------
+# -- opportunities -------------------------------------------------------------------------------------------
 
 PLAIN = "class Windows:\n    def __getitem__(self, i):\n        return decode(self.files[i])\n"
 RANDOM = PLAIN + "    def flip(self, x):\n        return x if torch.rand(()) < 0.5 else x.flip(0)\n"
@@ -379,9 +463,12 @@ RANDOM = PLAIN + "    def flip(self, x):\n        return x if torch.rand(()) < 0
 
 def twice(text: str) -> Evidence:
     run = input_run(
-        make_s=0.08, busy_s=0.02, num_iterators=4, batches_per_epoch=25.0,
+        make_s=0.08,
+        busy_s=0.02,
+        num_iterators=4,
+        batches_per_epoch=25.0,
         lines=[line(3, 8.0, source="return decode(self.files[i])")],
-    )  # fmt: skip
+    )
     return evidence(run, sources={DATASET: text})
 
 
@@ -396,14 +483,21 @@ def test_random_or_unknown_work_is_not_called_repeated(text: str) -> None:
     assert "input/repeated-work" not in [item.id for item in diagnose(twice(text))]
 
 
-FIELDS = ({"path": "image", "dtype": "uint8", "bytes": 1000}, {"path": "depth", "dtype": "float32", "bytes": 3000})
+FIELDS = (
+    {"path": "image", "dtype": "uint8", "bytes": 1000},
+    {"path": "depth", "dtype": "float32", "bytes": 3000},
+)
 
 
 def test_unread_fields_cost_what_their_lines_cost() -> None:
     run = input_run(
-        make_s=0.08, busy_s=0.02, unused_fields=("depth",), batch_fields=FIELDS, batch_bytes=4000.0,
+        make_s=0.08,
+        busy_s=0.02,
+        unused_fields=("depth",),
+        batch_fields=FIELDS,
+        batch_bytes=4000.0,
         lines=[line(9, 5.0, source="depth = load_depth(i)"), line(12, 3.0, source="image = load(i)")],
-    )  # fmt: skip
+    )
     unused = found(run)["input/unused-fields"]
     assert unused.data["byte_share"] == pytest.approx(0.75)
     assert unused.cost_s_per_step == pytest.approx(0.05, rel=0.05)
@@ -411,16 +505,30 @@ def test_unread_fields_cost_what_their_lines_cost() -> None:
 
 
 def test_unread_fields_of_unknown_cost_are_information() -> None:
-    run = input_run(make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=FIELDS)
+    run = input_run(
+        make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=FIELDS
+    )
     assert found(run)["input/unused-fields"].severity == "info"
 
 
-CACHED = "from functools import lru_cache\n\nclass Windows:\n    @lru_cache(maxsize={size})\n    def load(self, i):\n        return decode(i)\n"
+CACHED = """from functools import lru_cache
+
+class Windows:
+    @lru_cache(maxsize={size})
+    def load(self, i):
+        return decode(i)
+"""
 
 
 @pytest.mark.parametrize(("size", "speaks"), [("320", True), ("None", False), ("100000", False)])
 def test_a_cache_smaller_than_the_epoch_is_named(size: str, speaks: bool) -> None:
-    run = input_run(make_s=0.08, busy_s=0.02, num_iterators=4, batches_per_epoch=25.0, lines=[line(6, 8.0, source="return decode(i)")])
+    run = input_run(
+        make_s=0.08,
+        busy_s=0.02,
+        num_iterators=4,
+        batches_per_epoch=25.0,
+        lines=[line(6, 8.0, source="return decode(i)")],
+    )
     ids = [item.id for item in diagnose(evidence(run, sources={DATASET: CACHED.format(size=size)}))]
     assert ("input/cache-thrash" in ids) is speaks
 
@@ -428,7 +536,9 @@ def test_a_cache_smaller_than_the_epoch_is_named(size: str, speaks: bool) -> Non
 def test_a_cold_first_batch_of_every_epoch() -> None:
     waits = np.full(100, 0.001)
     waits[::25] = 2.0
-    use = loader(make_s=0.001, wait_s=waits, num_iterators=4, batches_per_epoch=25.0, first_batch_s=np.full(4, 2.0))
+    use = loader(
+        make_s=0.001, wait_s=waits, num_iterators=4, batches_per_epoch=25.0, first_batch_s=np.full(4, 2.0)
+    )
     run = steps({"data_wait": waits, "forward": 0.05}, loaders=(use,))
     cold = found(run)["input/cold-start"]
     assert cold.cost_s_per_step == pytest.approx(0.08, rel=0.05)
@@ -442,7 +552,7 @@ def test_a_first_batch_that_fades_in_the_run_is_left_alone() -> None:
     assert "input/cold-start" not in found(steps({"data_wait": waits, "forward": 0.05}, loaders=(use,)))
 
 
-# -- a machine that others use too ------------------------------------------------------------------------------------------
+# -- a machine that others use too ---------------------------------------------------------------------------
 
 
 def crowded(pid: int, share: float) -> dict[int, dict[str, Any]]:

@@ -41,7 +41,9 @@ def test_steady_growth_is_told_with_its_slope_and_end() -> None:
     columns = process(GIB + 10 * MIB * RISE + NOISE)
     machine = {"ram_bytes": 16 * GIB}
     system = {"memory_available_bytes": np.full(100, 6 * GIB)}
-    growth = found(long_run(), process_system={100: columns}, machine=machine, system=system)["memory/host-growth"]
+    growth = found(long_run(), process_system={100: columns}, machine=machine, system=system)[
+        "memory/host-growth"
+    ]
     assert growth.data["bytes_per_s"] == pytest.approx(10 * MIB, rel=0.05)
     assert growth.data["seconds_to_limit"] == pytest.approx(614, rel=0.05)
     assert growth.severity == "high"
@@ -77,16 +79,29 @@ def main():
 """
 
 
-@pytest.mark.parametrize(("text", "line_number"), [(LEAK, 7), (LEAK.replace("append(loss)", "append(loss.item())"), None)])
+@pytest.mark.parametrize(
+    ("text", "line_number"), [(LEAK, 7), (LEAK.replace("append(loss)", "append(loss.item())"), None)]
+)
 def test_the_line_that_keeps_the_graph_is_named(text: str, line_number: int | None) -> None:
     run = long_run(source_loop=Place(file=TRAIN, line=4, function="main"))
-    growth = found(run, process_system={100: process(GIB + 10 * MIB * RISE)}, sources={TRAIN: text})["memory/host-growth"]
+    growth = found(run, process_system={100: process(GIB + 10 * MIB * RISE)}, sources={TRAIN: text})[
+        "memory/host-growth"
+    ]
     assert (growth.where.line if growth.where else None) == line_number
 
 
 def workers(rss: Any) -> tuple[tuple[Process, ...], dict[int, dict[str, Any]]]:
     made = tuple(
-        Process(pid=pid, ppid=100, role="worker", rank=0, start_ns=0, end_ns=0, rows=np.zeros(0, ROW_DTYPE), notes={})
+        Process(
+            pid=pid,
+            ppid=100,
+            role="worker",
+            rank=0,
+            start_ns=0,
+            end_ns=0,
+            rows=np.zeros(0, ROW_DTYPE),
+            notes={},
+        )
         for pid in (201, 202)
     )
     return made, {pid: process(rss) for pid in (201, 202)}
@@ -98,7 +113,9 @@ def fed(**fields: Any) -> Steps:
 
 def test_workers_that_copy_the_dataset() -> None:
     made, columns = workers(200 * MIB + 20 * MIB * RISE)
-    copies = found(fed(), workers=made, process_system=columns, machine={"ram_bytes": 8 * GIB})["memory/worker-copies"]
+    copies = found(fed(), workers=made, process_system=columns, machine={"ram_bytes": 8 * GIB})[
+        "memory/worker-copies"
+    ]
     assert copies.severity == "medium"
     assert copies.data["bytes_per_worker"] == pytest.approx(99 * 20 * MIB, rel=0.05)
 
@@ -127,22 +144,30 @@ class Windows:
 def test_an_unbounded_cache_is_named_instead_of_copies() -> None:
     made, columns = workers(200 * MIB + 20 * MIB * RISE)
     run = fed(lines=[line(12, 5.0)])
-    findings = found(run, workers=made, process_system=columns, sources={DATASET: CACHE}, machine={"ram_bytes": 8 * GIB})
-    assert findings["memory/unbounded-cache"].where == Place(file=DATASET, line=12, function="Windows.__getitem__")
+    findings = found(
+        run, workers=made, process_system=columns, sources={DATASET: CACHE}, machine={"ram_bytes": 8 * GIB}
+    )
+    assert findings["memory/unbounded-cache"].where == Place(
+        file=DATASET, line=12, function="Windows.__getitem__"
+    )
     assert "memory/worker-copies" not in findings
 
 
 def test_a_bounded_cache_is_not_called_unbounded() -> None:
     made, columns = workers(200 * MIB + 20 * MIB * RISE)
     text = CACHE + "    def trim(self):\n        self.kept.popitem()\n"
-    findings = found(fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text})
+    findings = found(
+        fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text}
+    )
     assert "memory/unbounded-cache" not in findings
 
 
 @pytest.mark.parametrize(("used", "severity"), [(15.5, "high"), (14.6, "medium"), (12.0, None)])
 def test_memory_near_a_container_limit(used: float, severity: str | None) -> None:
     machine = {"ram_bytes": 64 * GIB, "memory_limit_bytes": 16 * GIB}
-    finding = found(long_run(), machine=machine, process_system={100: process(used * GIB)}).get("memory/near-limit")
+    finding = found(long_run(), machine=machine, process_system={100: process(used * GIB)}).get(
+        "memory/near-limit"
+    )
     assert (finding.severity if finding else None) == severity
 
 
@@ -161,8 +186,16 @@ def test_shared_memory_against_the_batches_in_it(shm: float, severity: str | Non
 
 def device_notes(allocated: Any, reserved: Any, **fields: Any) -> dict[str, list[dict[str, Any]]]:
     rows = [
-        {"note": "memory", "t": int(i * 1e9), "device_allocated": float(a), "device_reserved": float(r), **fields}
-        for i, (a, r) in enumerate(zip(np.broadcast_to(allocated, 100), np.broadcast_to(reserved, 100), strict=True))
+        {
+            "note": "memory",
+            "t": int(i * 1e9),
+            "device_allocated": float(a),
+            "device_reserved": float(r),
+            **fields,
+        }
+        for i, (a, r) in enumerate(
+            zip(np.broadcast_to(allocated, 100), np.broadcast_to(reserved, 100), strict=True)
+        )
     ]
     return {"memory": rows}
 
@@ -172,7 +205,9 @@ GPU = {"gpus": [{"memory_bytes": 80 * GIB}]}
 
 def test_device_memory_that_grows() -> None:
     run = on_accelerator(long_run())
-    growth = found(run, notes=device_notes(GIB + 8 * MIB * RISE, 2 * GIB), machine=GPU)["memory/device-growth"]
+    growth = found(run, notes=device_notes(GIB + 8 * MIB * RISE, 2 * GIB), machine=GPU)[
+        "memory/device-growth"
+    ]
     assert growth.data["bytes_per_s"] == pytest.approx(8 * MIB, rel=0.05)
     assert "memory/device-growth" not in found(run, notes=device_notes(GIB, 2 * GIB), machine=GPU)
 

@@ -17,20 +17,33 @@ PLACE = Place(file=TRAIN, line=44, function="main")
 
 def site(*, count: int = 100, seconds: float = 2.0, num_bytes: int = 3800 * MIB, **flags: float) -> SiteCost:
     return SiteCost(
-        place=PLACE, operation="host-to-device", count=count, seconds=seconds, num_bytes=num_bytes, flags=flags
+        place=PLACE,
+        operation="host-to-device",
+        count=count,
+        seconds=seconds,
+        num_bytes=num_bytes,
+        flags=flags,
     )
 
 
 def run(*sites: SiteCost, pin_memory: bool = False, idle_s: float | None = None, **fields: Any) -> Steps:
     use = loader(workers=4, make_s=0.02, wait_s=0.0, settings={"pin_memory": pin_memory}, **fields)
     seconds = sum(one.seconds for one in sites)
-    made = steps({"transfer": seconds / 100, "forward": 0.02, "backward": 0.02}, loaders=(use,), sites={"transfer": sites})
+    made = steps(
+        {"transfer": seconds / 100, "forward": 0.02, "backward": 0.02},
+        loaders=(use,),
+        sites={"transfer": sites},
+    )
     idle = seconds if idle_s is None else idle_s
     return on_accelerator(made, device=DeviceUse(busy_ratio=0.6, idle_s_by_phase={"transfer": idle}))
 
 
 def found(made: Steps, **world: Any) -> dict[str, Finding]:
-    return {item.id: item for item in diagnose(evidence(made, cores=16, **world)) if item.id.startswith("transfer/")}
+    return {
+        item.id: item
+        for item in diagnose(evidence(made, cores=16, **world))
+        if item.id.startswith("transfer/")
+    }
 
 
 def test_copies_from_pageable_memory() -> None:
@@ -63,7 +76,14 @@ def test_many_small_copies() -> None:
 
 
 def test_copies_back_to_the_host_are_not_batches() -> None:
-    back = SiteCost(place=PLACE, operation="device-to-host", count=5000, seconds=2.0, num_bytes=3800 * MIB, flags={"pinned": 0.0})
+    back = SiteCost(
+        place=PLACE,
+        operation="device-to-host",
+        count=5000,
+        seconds=2.0,
+        num_bytes=3800 * MIB,
+        flags={"pinned": 0.0},
+    )
     assert found(run(back)) == {}
 
 
@@ -71,8 +91,12 @@ FIELDS = (
     {"path": "0", "dtype": "float32", "shape": [64, 3, 224, 224], "bytes": 38 * MIB},
     {"path": "1", "dtype": "int64", "shape": [64], "bytes": 512},
 )
-WIDENS = "class Windows:\n    def __getitem__(self, i):\n        return torch.from_numpy(self.images[i]).float() / 255, self.labels[i]\n"
-FLOATS = "class Windows:\n    def __getitem__(self, i):\n        return torch.from_numpy(self.fields[i]), self.labels[i]\n"
+DATA = """class Windows:
+    def __getitem__(self, i):
+        return {}, self.labels[i]
+"""
+WIDENS = DATA.format("torch.from_numpy(self.images[i]).float() / 255")
+FLOATS = DATA.format("torch.from_numpy(self.fields[i])")
 
 
 @pytest.mark.parametrize(("text", "speaks"), [(WIDENS, True), (FLOATS, False)])

@@ -23,8 +23,18 @@ def found(run: Steps, **world: Any) -> dict[str, Finding]:
 
 def test_steps_that_get_slower_name_the_phase_and_the_line() -> None:
     growing = 0.02 + 0.0002 * np.arange(N) + NOISE
-    hot = line(77, 8.0, file=TRAIN, function="main", phase="other", role="metrics", source="history_mean = sum(history)")
-    decay = found(steps({"forward": 0.05, "other": growing}, num_steps=N, lines=(hot,)))["trend/throughput-decay"]
+    hot = line(
+        77,
+        8.0,
+        file=TRAIN,
+        function="main",
+        phase="other",
+        role="metrics",
+        source="history_mean = sum(history)",
+    )
+    decay = found(steps({"forward": 0.05, "other": growing}, num_steps=N, lines=(hot,)))[
+        "trend/throughput-decay"
+    ]
     assert decay.data["phase"] == "other"
     assert decay.where.line == 77
     assert decay.data["growth"] == pytest.approx(0.76, rel=0.1)
@@ -94,11 +104,16 @@ def main():
         loss = train(x, y)
         print(step, data_time, loss)
 """
-RIGHT = LATE.replace("data_time = time.time() - start", "data_time = time.time() - end") + "        end = time.time()\n"
+RIGHT = (
+    LATE.replace("data_time = time.time() - start", "data_time = time.time() - end")
+    + "        end = time.time()\n"
+)
 DRIVER = Place(file=TRAIN, line=8, function="main")
 
 
-@pytest.mark.parametrize(("text", "speaks"), [(LATE, True), (RIGHT, False), ("", False), ("for x in (", False)])
+@pytest.mark.parametrize(
+    ("text", "speaks"), [(LATE, True), (RIGHT, False), ("", False), ("for x in (", False)]
+)
 def test_a_data_time_that_starts_too_late(text: str, speaks: bool) -> None:
     run = input_run(make_s=0.08, busy_s=0.02, run={"source_loop": DRIVER})
     finding = found(run, sources={TRAIN: text}).get("trend/misleading-metric")
@@ -130,5 +145,9 @@ def test_an_average_since_the_start_is_not_the_rate_of_now() -> None:
     slow_start = steps({"data_wait": wait, "forward": 0.05}, loaders=(use,), source_loop=driver)
     finding = found(slow_start, sources={TRAIN: CUMULATIVE})["trend/misleading-metric"]
     assert finding.where.line == 6
-    even = steps({"data_wait": 0.001, "forward": 0.05}, loaders=(loader(make_s=0.001, wait_s=0.001),), source_loop=driver)
+    even = steps(
+        {"data_wait": 0.001, "forward": 0.05},
+        loaders=(loader(make_s=0.001, wait_s=0.001),),
+        source_loop=driver,
+    )
     assert "trend/misleading-metric" not in found(even, sources={TRAIN: CUMULATIVE})

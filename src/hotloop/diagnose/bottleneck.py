@@ -34,7 +34,9 @@ def bottleneck(steps: Steps) -> str:
 
 
 def class_costs(steps: Steps) -> dict[str, float]:
-    """Seconds over the training span each class costs; host time hidden behind the device counts as the device's."""
+    """Seconds over the training span each class costs; host time hidden behind the device counts as the
+    device's.
+    """
     seconds = {phase: _exposed(steps, phase) for phases in CLASSES.values() for phase in phases}
     costs = {
         name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"

@@ -1,14 +1,14 @@
 """What removing a cause would save: the model of how a loader feeds the training step.
 
-The model, per step and in seconds. A step that does its own loading takes ``busy + make``. Workers make batches
-beside the step, so it takes the largest of
+The model, per step and in seconds. A step that does its own loading takes ``busy + make``. Workers make
+batches beside the step, so it takes the largest of
 
 * ``busy + deliver``: the step's own work, plus taking over a finished batch,
 * ``make / W``: the workers cannot keep up,
 * ``(make_cpu + step_cpu) / cores``: the cores are full.
 
-The last term is why sleeping work is hidden by more workers than cores and computing work is not. ``cores`` is what
-the run gets of them beside others on the machine.
+The last term is why sleeping work is hidden by more workers than cores and computing work is not. ``cores``
+is what the run gets of them beside others on the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ BUSY_PHASES = ("transfer", "forward", "backward", "optimizer", "sync", "collecti
 #: Of these, what torch spreads over its threads on a CPU.
 THREADED_PHASES = ("forward", "backward", "optimizer")
 
-#: Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom; beyond, the normal one is near enough.
+#: Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom; beyond, the normal one is near
+#: enough.
 _T95 = (
     12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
     2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04,
@@ -106,7 +107,9 @@ class Feed:
         return cores * now / (now + others) if others > 0 else cores
 
     def _saved(self, predicted: float) -> float:
-        """Observed less predicted, the prediction scaled by how far the model is off for the present settings."""
+        """Observed less predicted, the prediction scaled by how far the model is off for the present
+        settings.
+        """
         now = self.at(self.workers)
         scaled = predicted * self.step_s / now if now > 0 else predicted
         return float(np.clip(self.step_s - max(scaled, self.busy_s), 0.0, self.wait_s))
@@ -219,8 +222,8 @@ def _steady_wait(loader: LoaderUse) -> float:
 def step_cpu_s(evidence: Evidence, busy_s: float, make_cpu_s: float = 0.0) -> float:
     """CPU seconds of the training process per step, without making batches (``make_cpu_s`` of them in it).
 
-    Measured by the launcher's samples where there are enough. Otherwise the host is taken to compute all the time,
-    and on a CPU torch's threads with it in forward, backward and optimizer.
+    Measured by the launcher's samples where there are enough. Otherwise the host is taken to compute all the
+    time, and on a CPU torch's threads with it in forward, backward and optimizer.
     """
     steps = evidence.steps
     measured = process_cores(evidence, steps.pid)

@@ -1,7 +1,7 @@
 """A machine that others use too: how much of the cores this run got.
 
-Off the CPU is not the same as waiting: on a crowded machine work that computes is off the CPU as well. The kernel
-counts how long a thread could have run while no core was free; sleeping and reading are not in it.
+Off the CPU is not the same as waiting: on a crowded machine work that computes is off the CPU as well. The
+kernel counts how long a thread could have run while no core was free; sleeping and reading are not in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from hotloop.diagnose.evidence import Evidence
 
 
 def run_ratio(evidence: Evidence, pids: Iterable[int]) -> float:
-    """Of the time these processes' threads could run, the share in which they did; 1 where it is not known."""
+    """Of the time these processes' threads could run, the share in which they did; 1 where it is not
+    known.
+    """
     start, end = span_since_command(evidence)
     ran = waited = 0.0
     for pid in pids:

@@ -36,10 +36,11 @@ def diagnose(
 
 
 def by_cost(findings: Iterable[Finding], effort: dict[str, int], tie_ratio: float) -> list[Finding]:
-    """Findings by falling cost. Those within ``tie_ratio`` of the largest of their group are ordered by effort.
+    """Findings by falling cost. Those within ``tie_ratio`` of the largest of their group are ordered by
+    effort.
 
-    Costs that tie are not told apart by the data, so the reordered ones are lowered to the one before them: the
-    list stays sorted by cost.
+    Costs that tie are not told apart by the data, so the reordered ones are lowered to the one before them:
+    the list stays sorted by cost.
     """
     rest = sorted(
         findings, key=lambda f: (-f.cost_s_per_step, ORDER.index(f.severity), effort.get(f.id, EDIT), f.id)

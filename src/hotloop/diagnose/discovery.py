@@ -1,4 +1,6 @@
-"""Finds every rule by its folder: a new rule is one file in ``rules/<family>/`` and its page in docs/rules."""
+"""Finds every rule by its folder: a new rule is one file in ``rules/<family>/`` and its page in
+docs/rules.
+"""
 
 from __future__ import annotations
 

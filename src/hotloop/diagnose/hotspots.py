@@ -19,7 +19,8 @@ _MIN_SAMPLES = 10
 class Hotspot:
     """The hottest line of the hottest function. ``share`` is of the sampled time given.
 
-    Where one line dominates its function ``share`` is the line's and ``is_line`` is true, else the function's.
+    Where one line dominates its function ``share`` is the line's and ``is_line`` is true, else the
+    function's.
     """
 
     place: Place
@@ -41,7 +42,9 @@ class Hotspot:
 
 
 def hottest(lines: Iterable[LineCost], total_s: float, *, apart_from: Iterable[str] = ()) -> Hotspot | None:
-    """The hotspot among these lines, functions named in ``apart_from`` left out; None with too few samples."""
+    """The hotspot among these lines, functions named in ``apart_from`` left out; None with too few
+    samples.
+    """
     skipped = set(apart_from)
     kept = [line for line in lines if line.place.function not in skipped]
     if total_s <= 0 or sum(line.num_samples for line in kept) < _MIN_SAMPLES:

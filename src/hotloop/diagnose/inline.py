@@ -1,4 +1,6 @@
-"""Input made by the training loop itself, without a DataLoader: ``get_batch``, a generator, a replay buffer."""
+"""Input made by the training loop itself, without a DataLoader: ``get_batch``, a generator, a replay
+buffer.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from hotloop.measure.steps import LineCost
 
 @dataclass(frozen=True, kw_only=True)
 class Inline:
-    """How the loop makes its own batches; seconds per step. ``saved_s`` is saved by making them in the background."""
+    """How the loop makes its own batches; seconds per step. ``saved_s`` is saved by making them in the
+    background.
+    """
 
     wait_s: float
     saved_s: float
@@ -52,7 +56,9 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     """What one maker beside the step would save: the shorter of the two, as far as the cores allow."""
     steps = evidence.steps
     busy = sum(steps.per_step(phase) for phase in costs.BUSY_PHASES)
-    cores_full = (wait_s * on_cpu + costs.step_cpu_s(evidence, busy, wait_s * on_cpu)) / max(1.0, evidence.cores)
+    cores_full = (wait_s * on_cpu + costs.step_cpu_s(evidence, busy, wait_s * on_cpu)) / max(
+        1.0, evidence.cores
+    )
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Thresholds. Shares are of the training span."""
 
-    #: Fewer steady steps than this say nothing about a rate (central limit: the interval is wider than most effects).
+    #: Fewer steady steps than this say nothing about a rate (central limit: the interval is wider than most
+    #: effects).
     min_steps: int = 8
     #: A shorter training span is dominated by start-up.
     min_span_s: float = 0.3
@@ -72,7 +73,8 @@ class Limits:
     straggler_ratio: float = 0.10
 
     # -- machinery -----------------------------------------------------------------------------------------
-    #: A costed finding below this share of the span is not mentioned at all (timer noise of a shared machine).
+    #: A costed finding below this share of the span is not mentioned at all (timer noise of a shared
+    #: machine).
     mention_ratio: float = 0.02
     #: Costs this close are not told apart (lag-1 noise of a shared machine is about a tenth, FIELDNOTES 3.1).
     tie_ratio: float = 0.10

@@ -39,8 +39,8 @@ class Growth:
 def growth(seconds: Floats, values: Floats) -> Growth | None:
     """The growth of a series in its second half, None where it is no steady line.
 
-    A line is steady when Mann-Kendall is sure of it and both its halves grow, the later at least half as fast: what
-    levels off (a cache that is full, an allocator that has what it needs) is no leak.
+    A line is steady when Mann-Kendall is sure of it and both its halves grow, the later at least half as
+    fast: what levels off (a cache that is full, an allocator that has what it needs) is no leak.
     """
     known = np.isfinite(seconds) & np.isfinite(values)
     t, v = seconds[known], values[known]
@@ -99,7 +99,9 @@ def limit_bytes(evidence: Evidence) -> float | None:
 
 
 def room_bytes(evidence: Evidence) -> float | None:
-    """What was still free at the end of the run; under a cgroup limit, what the run's own processes left of it."""
+    """What was still free at the end of the run; under a cgroup limit, what the run's own processes left of
+    it.
+    """
     limit = evidence.machine.get("memory_limit_bytes")
     ram = evidence.machine.get("ram_bytes")
     if limit and (not ram or limit < ram):
@@ -110,7 +112,9 @@ def room_bytes(evidence: Evidence) -> float | None:
 
 
 def run_bytes(evidence: Evidence) -> float:
-    """The largest sum of private memory over all processes of the run at one sample, shared parts counted once."""
+    """The largest sum of private memory over all processes of the run at one sample, shared parts counted
+    once.
+    """
     sums: dict[float, float] = {}
     shared: dict[float, float] = {}
     for columns in evidence.recording.process_system.values():

@@ -1,7 +1,8 @@
 """A DataLoader's queue, replayed: what each step waits for, given how long each batch took to make.
 
-The mean rate hides what uneven batches do; this replay does not. It follows torch's dispatch: worker ``i % W``
-makes batch ``i``, at most ``prefetch * W`` batches are asked for ahead, and a new one is asked for when one is taken.
+The mean rate hides what uneven batches do; this replay does not. It follows torch's dispatch: worker ``i %
+W`` makes batch ``i``, at most ``prefetch * W`` batches are asked for ahead, and a new one is asked for when
+one is taken.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def is_conversion(line: LineCost) -> bool:
 
 
 def is_read(line: LineCost) -> bool:
-    """Whether the line waits for a file, going by its text and library, and not for a clock, a lock or a network."""
+    """Whether the line waits for a file, going by its text and library, and not for a clock, a lock or a
+    network.
+    """
     if _NO_DISK.search(line.source) or _NO_DISK_LIBRARY.match(line.library):
         return False
     return bool(_READ.search(line.source) or _READ_LIBRARY.match(line.library))

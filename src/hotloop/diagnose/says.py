@@ -24,7 +24,8 @@ def makes(feed: Feed) -> str:
         else ""
     )
     return (
-        f"making a batch takes {units.duration(feed.make_s)} ({units.share(feed.computing_ratio)} of it computing), "
+        f"making a batch takes {units.duration(feed.make_s)} ({units.share(feed.computing_ratio)} of it "
+        "computing), "
         f"the step itself {units.duration(feed.busy_s)}{crowded}"
     )
 
@@ -38,4 +39,7 @@ def spot(spot: Hotspot) -> str:
     """Where the making of batches spends its time."""
     inside = f", in {spot.library}" if spot.library else ""
     kind = "line" if spot.is_line else "function"
-    return f"the {kind} {spot.what} at {at(spot.place)} takes {units.share(spot.share)} of making a batch{inside}"
+    return (
+        f"the {kind} {spot.what} at {at(spot.place)} takes {units.share(spot.share)} of making a "
+        f"batch{inside}"
+    )

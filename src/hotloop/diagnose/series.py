@@ -24,7 +24,9 @@ def inside(steps: Steps) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """A steady change of a series. ``growth`` is the last quarter over the first, less one; ``z`` Mann-Kendall's."""
+    """A steady change of a series. ``growth`` is the last quarter over the first, less one; ``z``
+    Mann-Kendall's.
+    """
 
     growth: float
     first: float

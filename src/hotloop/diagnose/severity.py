@@ -25,8 +25,8 @@ def severity_of(share: float, limits: Limits) -> Severity:
 def graded(finding: Finding, step_s: float, limits: Limits) -> Finding:
     """The finding with its share of a step of ``step_s`` seconds and its severity.
 
-    A finding without a cost, or with ``data["severity_fixed"]``, keeps the severity its rule gave: there the cost
-    is not the point (a loss that is NaN, memory that runs out).
+    A finding without a cost, or with ``data["severity_fixed"]``, keeps the severity its rule gave: there the
+    cost is not the point (a loss that is NaN, memory that runs out).
     """
     cost = max(0.0, min(finding.cost_s_per_step, step_s))
     share = cost / step_s if step_s > 0 else 0.0

@@ -11,7 +11,9 @@ from hotloop.measure.steps import LineCost, LoaderUse
 
 
 def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
-    """The class of the dataset and every function its making was seen in, "" where the source is not known."""
+    """The class of the dataset and every function its making was seen in, "" where the source is not
+    known.
+    """
     wanted = {(line.place.file, line.place.function.rsplit(".", 1)[-1]) for line in loader.lines}
     dataset_file = str(loader.dataset.get("file") or "")
     cls = str(loader.dataset.get("class") or "")

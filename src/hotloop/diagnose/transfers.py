@@ -48,7 +48,9 @@ def to_device(site: SiteCost) -> bool:
 
 
 def is_pinned(site: SiteCost) -> bool:
-    """Whether most of the copied bytes lay in pinned memory; unknown counts as pinned, which accuses nobody."""
+    """Whether most of the copied bytes lay in pinned memory; unknown counts as pinned, which accuses
+    nobody.
+    """
     return site.flags.get("pinned", 1.0) >= 0.5
 
 

@@ -17,7 +17,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
-    """A loader whose replayed waits agree with the observed ones, so that changes may be tried on the replay."""
+    """A loader whose replayed waits agree with the observed ones, so that changes may be tried on the
+    replay.
+    """
 
     feed: Feed
     make_s: Floats  # per batch, as measured

@@ -1,4 +1,6 @@
-"""``input/cache-thrash``: a bounded cache in the dataset is too small for the epoch and hits next to nothing."""
+"""``input/cache-thrash``: a bounded cache in the dataset is too small for the epoch and hits next to
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class _Cache:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Compare the size of an ``lru_cache`` on the making's path with the dataset's, and see whether making got faster."""
+    """Compare the size of an ``lru_cache`` on the making's path with the dataset's, and see whether making
+    got faster.
+    """
     feed = costs.feed(evidence)
     if feed is None or feed.loader.num_iterators < 2:
         return
@@ -49,18 +53,22 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The cache at {says.at(cache.place)} holds {cache.size:,} of {length:,} samples: in shuffled epochs it hits "
+            f"The cache at {says.at(cache.place)} holds {cache.size:,} of {length:,} samples: in shuffled "
+            "epochs it hits "
             f"{units.share(hits)} of the time."
         ),
         advice=(
-            f"Make the cache as large as the dataset (maxsize=None) where memory allows, or keep the first samples "
+            "Make the cache as large as the dataset (maxsize=None) where memory allows, or keep the first "
+            "samples "
             f"and never evict: that hits {units.share(cache.size / length)}."
         ),
         evidence=(
             says.waits(feed),
-            f"making a batch took {units.duration(float(np.median(loader.make_s[:half])))} in the first half of the "
+            f"making a batch took {units.duration(float(np.median(loader.make_s[:half])))} in the first "
+            "half of the "
             f"run and {units.duration(float(np.median(loader.make_s[half:])))} in the second",
-            f"least-recently-used over a fraction c of the samples hits c + (1 - c) ln(1 - c) = {units.share(hits)}",
+            "least-recently-used over a fraction c of the samples hits c + (1 - c) ln(1 - c) = "
+            f"{units.share(hits)}",
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
@@ -71,7 +79,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def lru_hit_ratio(fraction: float) -> float:
-    """The hit ratio of a least-recently-used cache over shuffled epochs, for the fraction of samples it holds."""
+    """The hit ratio of a least-recently-used cache over shuffled epochs, for the fraction of samples it
+    holds.
+    """
     if fraction >= 1:
         return 1.0
     return max(0.0, fraction + (1 - fraction) * math.log(1 - fraction))
@@ -92,7 +102,9 @@ def _cache(evidence: Evidence, files: set[str]) -> _Cache | None:
 
 
 def _lru_size(decorator: ast.expr) -> int | None:
-    """``maxsize`` of an lru_cache decorator; 128 where it is not given, None for another or an unbounded one."""
+    """``maxsize`` of an lru_cache decorator; 128 where it is not given, None for another or an unbounded
+    one.
+    """
     call = decorator if isinstance(decorator, ast.Call) else None
     name = ast.unparse(call.func if call is not None else decorator)
     if name.rsplit(".", 1)[-1] != "lru_cache":

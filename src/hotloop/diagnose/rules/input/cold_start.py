@@ -18,7 +18,9 @@ COSTED = True
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Price first batches beyond the making of one; a single one only where it is long and the run not much longer."""
+    """Price first batches beyond the making of one; a single one only where it is long and the run not much
+    longer.
+    """
     feed = costs.feed(evidence)
     if feed is None or len(feed.loader.first_batch_s) == 0:
         return
@@ -60,12 +62,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _advice(workers: int, start_method: str, once: bool) -> str:
     if not once and workers:
         return (
-            "Keep the workers over epochs (persistent_workers=True) and open files or fill caches once per worker, "
+            "Keep the workers over epochs (persistent_workers=True) and open files or fill caches once per "
+            "worker, "
             "not once per epoch."
         )
     if workers and ("spawn" in start_method or "forkserver" in start_method):
         return (
-            "Use the start method fork where the dataset allows it, or keep imports and large objects out of what "
+            "Use the start method fork where the dataset allows it, or keep imports and large objects out "
+            "of what "
             "every new worker must load."
         )
     return "Do the one-time work (opening, indexing, decoding) before training or store its result on disk."

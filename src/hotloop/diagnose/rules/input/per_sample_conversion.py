@@ -1,4 +1,6 @@
-"""``input/per-sample-conversion``: each sample is converted by itself where a whole array could be converted at once."""
+"""``input/per-sample-conversion``: each sample is converted by itself where a whole array could be converted
+at once.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             says.waits(feed),
             says.makes(feed),
             *(
-                f"{says.at(line.place)} «{shortened(line.source)}»: {units.share(line.seconds / loader.lines_total_s)}"
+                f"{says.at(line.place)} «{shortened(line.source)}»: "
+                f"{units.share(line.seconds / loader.lines_total_s)}"
                 f"{' in ' + line.library if line.library else ''}"
                 for line in part.lines[:3]
             ),

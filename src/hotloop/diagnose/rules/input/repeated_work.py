@@ -44,11 +44,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{spot.what} at {says.at(spot.place)} does the same work for every sample in each of {epochs} epochs, and "
+            f"{spot.what} at {says.at(spot.place)} does the same work for every sample in each of {epochs} "
+            "epochs, and "
             "nothing random was seen in the dataset."
         ),
         advice=(
-            "Do this work once: keep the made samples in memory where they fit, or write them to a memory-mapped "
+            "Do this work once: keep the made samples in memory where they fit, or write them to a "
+            "memory-mapped "
             "file before training; leave random augmentation after it."
         ),
         evidence=(

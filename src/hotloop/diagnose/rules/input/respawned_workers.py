@@ -39,15 +39,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"Every epoch starts {feed.workers} new worker {'process' if feed.workers == 1 else 'processes'} and "
+            f"Every epoch starts {feed.workers} new worker "
+            f"{'process' if feed.workers == 1 else 'processes'} and "
             f"stops them again: {units.duration(per_epoch)} for {loader.batches_per_epoch:.0f} batches."
         ),
         advice=_advice(persistent, alone),
         evidence=(
             f"{epochs} epochs of {loader.batches_per_epoch:.0f} batches, persistent_workers=False",
             f"starting an iterator takes {units.duration(_mean(loader.iter_s))}, its first batch "
-            f"{units.duration(_mean(loader.first_batch_s))}, stopping it {units.duration(_mean(loader.shutdown_s))}",
-            f"making a batch takes {units.duration(feed.make_s)}, taking it over {units.duration(feed.deliver_s)}",
+            f"{units.duration(_mean(loader.first_batch_s))}, stopping it "
+            f"{units.duration(_mean(loader.shutdown_s))}",
+            f"making a batch takes {units.duration(feed.make_s)}, taking it over "
+            f"{units.duration(feed.deliver_s)}",
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.interval(cost, _per_epoch(feed)),
@@ -60,11 +63,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _advice(persistent: float, alone: float) -> str:
     if alone > persistent * 1.1:
         return (
-            "Set num_workers=0: making a batch is cheaper here than starting workers and shipping it; with workers, "
+            "Set num_workers=0: making a batch is cheaper here than starting workers and shipping it; with "
+            "workers, "
             "at least set persistent_workers=True. More workers would make it worse."
         )
     return (
-        "Set persistent_workers=True so that the workers outlive the epoch, or build the iterator once over many "
+        "Set persistent_workers=True so that the workers outlive the epoch, or build the iterator once over "
+        "many "
         "epochs; more workers would make it worse."
     )
 

@@ -40,7 +40,8 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The DataLoader has num_workers=0: the step waits {units.duration(feed.wait_s)} while the training "
+            f"The DataLoader has num_workers=0: the step waits {units.duration(feed.wait_s)} while the "
+            "training "
             "process makes each batch itself."
         ),
         advice=(
@@ -70,7 +71,8 @@ def _inline(evidence: Evidence, inline: Inline) -> Finding:
             f"{units.duration(inline.wait_s)} of each step."
         ),
         advice=(
-            "Make the next batch while the model computes: a torch Dataset behind a DataLoader with workers, or a "
+            "Make the next batch while the model computes: a torch Dataset behind a DataLoader with "
+            "workers, or a "
             "thread with a short queue where the work waits or releases the GIL."
         ),
         evidence=(

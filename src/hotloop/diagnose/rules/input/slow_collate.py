@@ -64,10 +64,12 @@ def _inside(feed: Feed, name: str) -> Hotspot | None:
 def _advice(name: str) -> str:
     if name in _DEFAULT:
         return (
-            "Give the dataset a __getitems__ that gathers a whole batch in one indexing operation, so that collate "
+            "Give the dataset a __getitems__ that gathers a whole batch in one indexing operation, so that "
+            "collate "
             "has nothing to stack; keep samples small (uint8) until they are on the device."
         )
     return (
-        f"Replace the per-sample work in {name}() by one operation on the batch (one allocation, one copy); move "
+        f"Replace the per-sample work in {name}() by one operation on the batch (one allocation, one copy); "
+        "move "
         "what depends on a single sample into the dataset, or do it once before training."
     )

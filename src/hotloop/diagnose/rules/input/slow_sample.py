@@ -60,16 +60,19 @@ def collate_name(settings: Mapping[str, Any]) -> str:
 def _advice(spot: Hotspot, computing: float) -> str:
     if computing < 0.3:
         return (
-            f"Take the waiting out of {says.at(spot.place)}: fetch many samples at once, keep what was fetched, or prepare it "
+            f"Take the waiting out of {says.at(spot.place)}: fetch many samples at once, keep what was "
+            "fetched, or prepare it "
             "before training; workers hide what remains."
         )
     if spot.nature == "python":
         return (
-            f"Replace the Python work at {says.at(spot.place)} by one array operation per batch, or do it once before "
+            f"Replace the Python work at {says.at(spot.place)} by one array operation per batch, or do it "
+            "once before "
             "training and store the result."
         )
     return (
-        f"Make {says.at(spot.place)} cheaper: do it once before training and store the result, do it per batch instead of "
+        f"Make {says.at(spot.place)} cheaper: do it once before training and store the result, do it per "
+        "batch instead of "
         "per sample, or do it on the device."
     )
 
@@ -84,7 +87,8 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which the training "
+            f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which "
+            "the training "
             f"loop does itself for {units.duration(inline.wait_s)} of each step."
         ),
         advice=_advice(spot, computing_ratio(spot.on_cpu_ratio, run)),

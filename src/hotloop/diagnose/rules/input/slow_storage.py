@@ -34,18 +34,22 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"Making a batch waits for storage {units.share(waiting)} of its time, most at {says.at(part.place)} "
+            f"Making a batch waits for storage {units.share(waiting)} of its time, most at "
+            f"{says.at(part.place)} "
             f"«{shortened(part.source)}»."
         ),
         advice=(
-            "Copy the data to local fast storage or memory before training, pack small files into one large file "
-            "read in order, or keep decoded samples in a cache; more workers overlap reads as long as the storage "
+            "Copy the data to local fast storage or memory before training, pack small files into one large "
+            "file "
+            "read in order, or keep decoded samples in a cache; more workers overlap reads as long as the "
+            "storage "
             "can serve them."
         ),
         evidence=(
             says.waits(feed),
             says.makes(feed),
-            f"read lines take {units.share(part.share)} of making and compute {units.share(computing(part, feed))} of that",
+            f"read lines take {units.share(part.share)} of making and compute "
+            f"{units.share(computing(part, feed))} of that",
             *_amounts(reading_stats(feed, evidence)),
             *_kind(evidence),
         ),
@@ -80,7 +84,9 @@ def computing(part: Part, feed: Feed) -> float:
 
 
 def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
-    """What the makers read: the workers' own counts, or those of the training process over the training span."""
+    """What the makers read: the workers' own counts, or those of the training process over the training
+    span.
+    """
     if feed.workers:
         return dict(feed.loader.worker_stats)
     columns = evidence.recording.process_system.get(evidence.steps.pid, {})

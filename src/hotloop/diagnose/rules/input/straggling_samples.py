@@ -1,4 +1,6 @@
-"""``input/straggling-samples``: a few samples take many times longer than the rest, and steps wait for them."""
+"""``input/straggling-samples``: a few samples take many times longer than the rest, and steps wait for
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"One batch in {1 / float(heavy.mean()):.0f} holds a sample that takes {units.duration(typical)}, "
+            f"One batch in {1 / float(heavy.mean()):.0f} holds a sample that takes "
+            f"{units.duration(typical)}, "
             f"{typical / usual:.0f} times the usual, and the steps behind it wait."
         ),
         advice=(
-            "Find out what is special about the slow samples (size, length, a broken file) and cut, cache or store "
+            "Find out what is special about the slow samples (size, length, a broken file) and cut, cache "
+            "or store "
             "them ready; in_order=False and a larger prefetch_factor let other batches overtake."
         ),
         evidence=(
             says.waits(feed),
-            f"the usual sample takes {units.duration(usual)}; {int(heavy.sum())} of {len(heavy)} batches hold one "
+            f"the usual sample takes {units.duration(usual)}; {int(heavy.sum())} of {len(heavy)} batches "
+            "hold one "
             f"above {evidence.limits.straggler_factor:.0f} times that",
             f"those samples take {units.share(float(excess.sum() / make.sum()))} of all making time",
         ),

@@ -44,7 +44,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         evidence=(
             says.waits(feed),
             says.makes(feed),
-            f"num_workers={feed.workers}, each busy {units.share(busy)}; {units.rate(feed.cores)} cores to use",
+            f"num_workers={feed.workers}, each busy {units.share(busy)}; {units.rate(feed.cores)} cores to "
+            "use",
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),

@@ -34,7 +34,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{feed.workers} workers share {units.rate(feed.cores)} cores; {enough} would make the batches as fast, "
+            f"{feed.workers} workers share {units.rate(feed.cores)} cores; {enough} would make the batches "
+            "as fast, "
             "and the rest cost time to start and to switch between."
         ),
         advice=f"Set num_workers={enough}.",
@@ -42,7 +43,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             says.makes(feed),
             f"each worker makes batches {units.share(busy_ratio(feed))} of the time",
             f"starting them takes {units.duration(float(feed.loader.iter_s.sum()))} over the run",
-            f"crowded cores cost {units.duration(crowding)} of each step, starting workers {units.duration(starting)}",
+            f"crowded cores cost {units.duration(crowding)} of each step, starting workers "
+            f"{units.duration(starting)}",
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),

@@ -19,7 +19,9 @@ EFFORT = EDIT
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Name fields that were never read; price shipping by their bytes and making by lines that carry their name."""
+    """Name fields that were never read; price shipping by their bytes and making by lines that carry their
+    name.
+    """
     feed = costs.feed(evidence)
     if feed is None or not feed.loader.unused_fields:
         return
@@ -82,7 +84,10 @@ def _names_one(line: LineCost, names: tuple[str, ...]) -> bool:
 
 def _made(part: Part | None) -> Iterator[str]:
     if part is not None:
-        yield f"lines that speak of them take {units.share(part.share)} of making a batch, most at {says.at(part.place)}"
+        yield (
+            f"lines that speak of them take {units.share(part.share)} of making a batch, most at "
+            f"{says.at(part.place)}"
+        )
 
 
 def _hidden(evidence: Evidence, cost: float) -> float:

@@ -58,7 +58,8 @@ def _shipping_s(feed: Feed, evidence: Evidence) -> float:
 def _message(feed: Feed, without: bool) -> str:
     if without:
         return (
-            f"Workers cost more than they bring: a batch is made in {units.duration(feed.make_s)}, and the step "
+            f"Workers cost more than they bring: a batch is made in {units.duration(feed.make_s)}, and the "
+            "step "
             f"waits {units.duration(feed.wait_s)} for it."
         )
     return f"Taking a finished batch over from a worker takes {units.duration(feed.deliver_s)} of every step."
@@ -67,10 +68,12 @@ def _message(feed: Feed, without: bool) -> str:
 def _advice(without: bool) -> str:
     if without:
         return (
-            "Set num_workers=0 and give the dataset a __getitems__ that gathers a whole batch at once; or use a "
+            "Set num_workers=0 and give the dataset a __getitems__ that gathers a whole batch at once; or "
+            "use a "
             "loader that reuses its shared memory."
         )
     return (
-        "Ship less: uint8 instead of float32, no unread fields, smaller dtypes; or use a loader that reuses its "
+        "Ship less: uint8 instead of float32, no unread fields, smaller dtypes; or use a loader that reuses "
+        "its "
         "shared memory."
     )

@@ -35,7 +35,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         advice=(
             f"Use .item() or .detach() at {says.at(place)}: it holds on to the graph of every step."
             if place is not None
-            else "Look for tensors kept from every step: losses, outputs, hidden states that are not detached."
+            else "Look for tensors kept from every step: losses, outputs, hidden states that are not "
+            "detached."
         ),
         evidence=(
             f"{units.size(line.start_bytes)} to {units.size(line.end_bytes)} over the last "

@@ -1,4 +1,6 @@
-"""``memory/fragmentation``: the allocator holds much more device memory than tensors fill, and had to retry."""
+"""``memory/fragmentation``: the allocator holds much more device memory than tensors fill, and had to
+retry.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ ID = "memory/fragmentation"
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Needs retries (the allocator freed its cache to go on), or far more reserved than ever allocated near the limit."""
+    """Needs retries (the allocator freed its cache to go on), or far more reserved than ever allocated near
+    the limit.
+    """
     found = notes(evidence)
     if len(found) < 3 or not evidence.on_accelerator:
         return
@@ -32,11 +36,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The allocator holds {units.size(reserved)} of device memory for tensors of {units.size(peak)} at most"
-            + (f", and emptied its cache {retries:.0f} times to go on." if retries else ".")
+            f"The allocator holds {units.size(reserved)} of device memory for tensors of {units.size(peak)} "
+            "at most" + (f", and emptied its cache {retries:.0f} times to go on." if retries else ".")
         ),
         advice=(
-            "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and keep shapes the same from step to step (pad or "
+            "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and keep shapes the same from step to "
+            "step (pad or "
             "bucket)."
         ),
         evidence=(

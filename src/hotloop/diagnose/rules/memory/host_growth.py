@@ -36,14 +36,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             + (f" and meets the limit in {units.duration(left)}." if left is not None else ".")
         ),
         advice=(
-            f"Keep numbers, not tensors: use .item() or .detach() at {says.at(place)}, which holds on to the graph of every "
+            f"Keep numbers, not tensors: use .item() or .detach() at {says.at(place)}, which holds on to "
+            "the graph of every "
             "step."
             if place is not None
-            else "Look for what is kept from every step: losses or outputs with their graph, lists of metrics, a cache "
+            else "Look for what is kept from every step: losses or outputs with their graph, lists of "
+            "metrics, a cache "
             "without a bound."
         ),
         evidence=(
-            f"{units.size(found.start_bytes)} to {units.size(found.end_bytes)} of private memory over the last "
+            f"{units.size(found.start_bytes)} to {units.size(found.end_bytes)} of private memory over the "
+            "last "
             f"{units.duration(found.seconds)}, still growing at the end",
             f"slope {units.size(found.bytes_per_s)}/s, 95 % interval {units.size(found.ci95[0])} to "
             f"{units.size(found.ci95[1])}/s",
@@ -56,7 +59,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def kept_graph(evidence: Evidence) -> Place | None:
-    """Where the training loop keeps the tensor it calls ``backward()`` on: ``kept.append(loss)``, ``total += loss``."""
+    """Where the training loop keeps the tensor it calls ``backward()`` on: ``kept.append(loss)``, ``total +=
+    loss``.
+    """
     loop = evidence.steps.source_loop
     if loop is None:
         return None

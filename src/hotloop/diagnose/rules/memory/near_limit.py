@@ -34,7 +34,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{'its limit' if cgroup else 'the machine'} ({units.size(limit)}) was taken."
         ),
         advice=(
-            "Lower num_workers or prefetch_factor, keep less of the dataset in memory, or raise the limit; beyond it "
+            "Lower num_workers or prefetch_factor, keep less of the dataset in memory, or raise the limit; "
+            "beyond it "
             "the kernel kills a worker or the training process."
         ),
         evidence=(

@@ -1,4 +1,6 @@
-"""``memory/page-cache-thrash``: the dataset is read from storage again and again because it does not fit in memory."""
+"""``memory/page-cache-thrash``: the dataset is read from storage again and again because it does not fit in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _PAGE = 4096.0
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Speak where makers wait for reads, pages are read again soon after they were evicted, and epochs repeat."""
+    """Speak where makers wait for reads, pages are read again soon after they were evicted, and epochs
+    repeat.
+    """
     feed = costs.feed(evidence)
     if feed is None or feed.loader.num_iterators < 2:
         return
@@ -44,11 +48,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"Every epoch reads the dataset from storage again ({units.size(read)}/s): the page cache loses it before "
+            f"Every epoch reads the dataset from storage again ({units.size(read)}/s): the page cache loses "
+            "it before "
             "the next epoch."
         ),
         advice=(
-            "Make the data smaller (uint8, compressed, cropped once) so that it fits in memory, give the run more "
+            "Make the data smaller (uint8, compressed, cropped once) so that it fits in memory, give the "
+            "run more "
             "memory, or keep a part of the samples in a cache that does not evict."
         ),
         evidence=(

@@ -30,11 +30,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"Up to {units.size(need)} of batches wait in /dev/shm, which holds {units.size(size)}: a full one kills "
+            f"Up to {units.size(need)} of batches wait in /dev/shm, which holds {units.size(size)}: a full "
+            "one kills "
             "the workers with a bus error."
         ),
         advice=(
-            "Give the container more shared memory (docker run --shm-size, --ipc=host), or lower prefetch_factor, "
+            "Give the container more shared memory (docker run --shm-size, --ipc=host), or lower "
+            "prefetch_factor, "
             "num_workers or the size of a sample."
         ),
         evidence=(

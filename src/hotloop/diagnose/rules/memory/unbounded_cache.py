@@ -46,10 +46,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The cache at {says.at(cache)} keeps every sample without a bound, {makers}: {units.size(grown)} so far."
+            f"The cache at {says.at(cache)} keeps every sample without a bound, {makers}: "
+            f"{units.size(grown)} so far."
         ),
         advice=(
-            "Bound the cache, share one between the workers (a memory-mapped file, shared memory), or keep the "
+            "Bound the cache, share one between the workers (a memory-mapped file, shared memory), or keep "
+            "the "
             "workers over epochs so that what they kept is used at all."
         ),
         evidence=(
@@ -80,7 +82,9 @@ def _whole_epoch(loader: LoaderUse) -> float:
 
 
 def _cache(evidence: Evidence, loader: LoaderUse) -> Place | None:
-    """``self.kept[index] = ...`` in a dataset class (or ``functools.cache``), where nothing is ever thrown out."""
+    """``self.kept[index] = ...`` in a dataset class (or ``functools.cache``), where nothing is ever thrown
+    out.
+    """
     files = {line.place.file for line in loader.lines} | {str(loader.dataset.get("file") or "")}
     for file in sorted(files - {""}):
         text = text_of(evidence, file)

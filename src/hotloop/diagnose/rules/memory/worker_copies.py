@@ -32,11 +32,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"Each of {feed.workers} workers grows by {units.size(typical)} of memory of its own while it reads the "
+            f"Each of {feed.workers} workers grows by {units.size(typical)} of memory of its own while it "
+            "reads the "
             f"dataset: {units.size(total)} together."
         ),
         advice=(
-            "Keep the dataset's index in arrays (numpy, torch) instead of lists of Python objects: reading an object "
+            "Keep the dataset's index in arrays (numpy, torch) instead of lists of Python objects: reading "
+            "an object "
             "writes its reference count, which copies the page in every worker."
         ),
         evidence=(

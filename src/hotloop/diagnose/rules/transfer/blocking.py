@@ -1,4 +1,6 @@
-"""``transfer/blocking``: pinned batches are copied with non_blocking=False, so the host waits for each copy."""
+"""``transfer/blocking``: pinned batches are copied with non_blocking=False, so the host waits for each
+copy.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The batch is pinned but copied with non_blocking=False: the host waits {units.duration(cost)} in each "
+            f"The batch is pinned but copied with non_blocking=False: the host waits {units.duration(cost)} "
+            "in each "
             "step while the device could already work."
         ),
         advice="Pass non_blocking=True where the batch is copied: x.to(device, non_blocking=True).",
         evidence=(
-            f"{found.count_per_step(sites):.0f} copies per step, {units.size(found.bytes_per_step(sites))}, pinned, "
+            f"{found.count_per_step(sites):.0f} copies per step, {units.size(found.bytes_per_step(sites))}, "
+            "pinned, "
             "blocking",
             f"{units.share(found.exposed)} of the copying with the device idle",
         ),

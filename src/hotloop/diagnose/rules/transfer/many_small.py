@@ -32,11 +32,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{count:.0f} small tensors ({units.size(found.bytes_per_step(sites) / count)} on average) are copied to "
+            f"{count:.0f} small tensors ({units.size(found.bytes_per_step(sites) / count)} on average) are "
+            "copied to "
             f"the device in every step, one by one: {units.duration(cost)}."
         ),
         advice=(
-            "Stack them on the host and copy once, or let collate_fn return one tensor; make constants on the device "
+            "Stack them on the host and copy once, or let collate_fn return one tensor; make constants on "
+            "the device "
             "once, before the loop."
         ),
         evidence=(

@@ -31,15 +31,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     cost = found.seconds(sites)
     yield Finding(
         id=ID,
-        message=f"pin_memory=True has no effect: {units.size(moved)} per step are copied from memory that is not pinned.",
+        message=(
+            f"pin_memory=True has no effect: {units.size(moved)} per step are copied from memory that is "
+            "not pinned."
+        ),
         advice=(
-            "Give the batch class a pin_memory() method (or return tensors, dicts and lists, which DataLoader pins by "
+            "Give the batch class a pin_memory() method (or return tensors, dicts and lists, which "
+            "DataLoader pins by "
             "itself), and do not make new host tensors from the batch before copying it."
         ),
         evidence=(
             f"{found.count_per_step(sites):.0f} copies per step, {units.size(moved)}, not pinned",
-            "a batch of an own class without pin_memory(), or one that was changed on the host, loses its pinning",
-            f"{units.duration(cost)} of each step, {units.share(found.exposed)} of the copying with the device idle",
+            "a batch of an own class without pin_memory(), or one that was changed on the host, loses its "
+            "pinning",
+            f"{units.duration(cost)} of each step, {units.share(found.exposed)} of the copying with the "
+            "device idle",
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "transfer"),

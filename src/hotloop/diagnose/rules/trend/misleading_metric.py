@@ -1,4 +1,6 @@
-"""``trend/misleading-metric``: a number the script prints about its own speed does not say what its name says."""
+"""``trend/misleading-metric``: a number the script prints about its own speed does not say what its name
+says.
+"""
 
 from __future__ import annotations
 
@@ -76,10 +78,14 @@ def _late_data_time(evidence: Evidence, file: str, loop: ast.For) -> Iterator[Fi
         yield Finding(
             id=ID,
             message=(
-                f"«{timer.name}» at {PurePath(file).name}:{timer.line} starts its clock after the batch has arrived: it cannot see "
+                f"«{timer.name}» at {PurePath(file).name}:{timer.line} starts its clock after the batch has "
+                "arrived: it cannot see "
                 f"the {units.duration(steps.per_step('data_wait'))} each step waits for data."
             ),
-            advice=f"Set {timer.since} at the end of the previous iteration, before the loop asks for the next batch.",
+            advice=(
+                f"Set {timer.since} at the end of the previous iteration, before the loop asks for the next "
+                "batch."
+            ),
             evidence=(
                 f"{timer.since} is set at line {started[timer.since]}, inside the loop over the batches",
                 f"data_wait is {units.share(steps.share('data_wait'))} of the training span",
@@ -110,14 +116,17 @@ def _cumulative_rate(evidence: Evidence, file: str, loop: ast.For) -> Iterator[F
         yield Finding(
             id=ID,
             message=(
-                f"The rate at {PurePath(file).name}:{node.lineno} is an average since {since}: at the end it says "
+                f"The rate at {PurePath(file).name}:{node.lineno} is an average since {since}: at the end "
+                "it says "
                 f"{units.rate(total)} steps/s where a usual step ran at {units.rate(now)}."
             ),
             advice="Divide the steps since the last print by the time since the last print.",
             evidence=(
-                f"{since} is set before the loop and never inside it; the average holds start-up, evaluation and "
+                f"{since} is set before the loop and never inside it; the average holds start-up, "
+                "evaluation and "
                 "every pause",
-                f"{steps.num_steps} steps in {units.duration(steps.span_s)}, a median step takes {units.duration(1 / now)}",
+                f"{steps.num_steps} steps in {units.duration(steps.span_s)}, a median step takes "
+                f"{units.duration(1 / now)}",
             ),
             severity="info",
             where=Place(file=file, line=node.lineno),
@@ -138,7 +147,9 @@ def _assigned_now(node: ast.stmt | ast.AST) -> str | None:
 
 
 def _elapsed(node: ast.stmt) -> _Timer | None:
-    """``name`` and ``since`` in ``name = now() - since``, ``name += ...`` and ``name.update(now() - since)``."""
+    """``name`` and ``since`` in ``name = now() - since``, ``name += ...`` and ``name.update(now() -
+    since)``.
+    """
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         name, value = ast.unparse(node.targets[0]), node.value
     elif isinstance(node, ast.AugAssign):

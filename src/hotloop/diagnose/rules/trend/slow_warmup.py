@@ -37,11 +37,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"The first {first} {'step takes' if first == 1 else 'steps take'} {units.duration(total)} more than "
+            f"The first {first} {'step takes' if first == 1 else 'steps take'} {units.duration(total)} more "
+            "than "
             f"steady ones ({units.duration(usual)} each), most of it in {phase}."
         ),
         advice=(
-            "Keep what is compiled or tuned for the next run (compile cache, fixed shapes), or warm up with one batch "
+            "Keep what is compiled or tuned for the next run (compile cache, fixed shapes), or warm up with "
+            "one batch "
             "before what is timed."
         ),
         evidence=(

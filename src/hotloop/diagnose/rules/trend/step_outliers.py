@@ -44,7 +44,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"{int(out.sum())} of {steps.num_steps} steps take {units.duration(float(times[out].mean()))} instead of "
+            f"{int(out.sum())} of {steps.num_steps} steps take {units.duration(float(times[out].mean()))} "
+            "instead of "
             f"{units.duration(median)}, the time lies in {phase}."
         ),
         advice=_advice(noisy, _period(where)),
@@ -82,7 +83,10 @@ def _period(where: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int | Non
 
 def _advice(noisy: bool, period: int | None) -> str:
     if period is not None:
-        return f"Look at what the script does every {period} steps; do it less often, or outside the training loop."
+        return (
+            f"Look at what the script does every {period} steps; do it less often, or outside the training "
+            "loop."
+        )
     if noisy:
         return "Look at what else runs on this machine: the compute itself was held up."
     return "Look at what the script does in those steps only, and move it out of the training loop."

@@ -56,7 +56,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _slope(found: Drift) -> str:
     return (
-        f"Theil-Sen slope {units.duration(found.slope * 1000)} per 1,000 steps, Mann-Kendall z = {found.z:.1f}, "
+        f"Theil-Sen slope {units.duration(found.slope * 1000)} per 1,000 steps, Mann-Kendall z = "
+        f"{found.z:.1f}, "
         "every quarter of the run no faster than the one before"
     )
 
@@ -64,7 +65,8 @@ def _slope(found: Drift) -> str:
 def _advice(phase: str) -> str:
     if phase == "data_wait":
         return (
-            "Look for what grows with every sample read: a list appended to and searched, an open file read from its "
+            "Look for what grows with every sample read: a list appended to and searched, an open file read "
+            "from its "
             "start, a cache without a bound."
         )
     if phase in ("other", "logging"):
@@ -72,6 +74,7 @@ def _advice(phase: str) -> str:
             "Look for a list, a figure or a log that grows with every step and is walked through each time."
         )
     return (
-        "Look for state that grows with every step: losses kept with their graph (use loss.item() or detach()), "
+        "Look for state that grows with every step: losses kept with their graph (use loss.item() or "
+        "detach()), "
         "hooks registered again and again, sequences that get longer."
     )
