@@ -201,7 +201,8 @@ class Script:
         """The process as a reader would give it."""
         rows = np.array(sorted(self.rows, key=lambda r: r[0]), ROW_DTYPE)
         values: dict[str, Any] = {
-            "pid": self.pid, "ppid": 1, "role": "main", "rank": 0, "start_ns": self.start_ns, "end_ns": self.now,
+            "pid": self.pid, "ppid": 1, "role": "main", "rank": 0, "start_ns": self.start_ns,
+            "end_ns": self.now,
             "rows": rows, "notes": self.notes, "workers": tuple(self.workers),
         }  # fmt: skip
         return Process(**(values | changes))

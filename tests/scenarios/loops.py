@@ -64,7 +64,10 @@ def plain(steps: int = 50, fetch_ms: float = 2.0) -> Scenario:
     run.work(20)
     return Scenario(
         process=run.process(), num_steps=steps, num_updates=steps, script=run,
-        span_ms={"data_wait": fetch_ms * steps, "forward": 3 * steps, "backward": 4 * steps, "optimizer": steps, "epoch_gap": 1},
+        span_ms={
+            "data_wait": fetch_ms * steps, "forward": 3 * steps, "backward": 4 * steps, "optimizer": steps,
+            "epoch_gap": 1,
+        },
     )  # fmt: skip
 
 
@@ -183,7 +186,7 @@ GET_BATCH = dedent("""
 
 
 def get_batch(steps: int = 60, batch_ms: float = 20.0) -> Scenario:
-    """No loader: batches are made by a function of the script, the loss by another, a metric after the update."""
+    """No loader: batches are made by a function of the script; a metric follows the update."""
     run = Script(GET_BATCH, sample_ms=1.97)
     run.work(50)
     for _ in range(steps):

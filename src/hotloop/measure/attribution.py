@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.evaluation import Events, Lives, Regions, training_rows
+from hotloop.measure.evaluation import Events, Lives, Regions
 from hotloop.measure.spans import Bools, Ints, Spans, Table
 from hotloop.measure.stepping import Stepping
 from hotloop.phases import COLUMN, PHASES
@@ -71,13 +71,13 @@ def span_phases(spans: Spans, events: Events, lives: Lives, regions: Regions, st
     """[rows] the phase of each row's exclusive time."""
     phase = BASE[spans.kind]
     column = COLUMN
-    trains = training_rows(spans, lives)
+    trains = lives.training_row
     feeds = lives.of_row >= 0
     phase[feeds & ~trains] = column["evaluation"]
     ended = (spans.kind == row.FETCH) & ((spans.flags & row.FETCH_END) != 0)
     phase[feeds & trains & ended] = column["epoch_gap"]
-    early = (spans.kind == row.COMPILE) & (stepping.of(spans.start) < WARM_UP_STEPS)
-    phase[early] = column["startup"]
+    compiles = np.flatnonzero(spans.kind == row.COMPILE)
+    phase[compiles[stepping.of(spans.start[compiles]) < WARM_UP_STEPS]] = column["startup"]
     _inherit(spans, phase)
     checkpoint = phase == column["checkpoint"]
     phase[regions.holds(spans.start) & ~checkpoint] = column["evaluation"]

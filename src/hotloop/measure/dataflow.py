@@ -302,7 +302,8 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
     )
     yield Statement(
         first=node.lineno, last=max(last, node.lineno),
-        begins=(node.lineno, node.col_offset), ends=(node.end_lineno or node.lineno, node.end_col_offset or 0), sets=frozenset(sets), reads=frozenset(reads),
+        begins=(node.lineno, node.col_offset), ends=(node.end_lineno or node.lineno, node.end_col_offset or 0),
+        sets=frozenset(sets), reads=frozenset(reads),
         node=node, returns=returns, calls=frozenset(calls),
     )  # fmt: skip
 

@@ -26,6 +26,7 @@ class Lives:
     loader: Ints  # loader id, 0 unknown
     trains: Bools
     num_batches: Ints
+    training_row: Bools  # [rows] FETCH, ITER and SHUTDOWN rows of passes that train
 
     def __len__(self) -> int:
         return len(self.iterator)
@@ -111,7 +112,12 @@ def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
     if not len(index):
         none = np.zeros(0, np.int64)
         return Lives(
-            of_row=of_row, iterator=none, loader=none, trains=none.astype(np.bool_), num_batches=none
+            of_row=of_row,
+            iterator=none,
+            loader=none,
+            trains=none.astype(np.bool_),
+            num_batches=none,
+            training_row=np.zeros(len(spans), np.bool_),
         )
     order = index[np.argsort(spans.obj[index], kind="stable")]
     obj = spans.obj[order].astype(np.int64)
@@ -127,7 +133,12 @@ def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
     real = fetches[(spans.flags[fetches] & row.FETCH_END) == 0]
     num_batches = np.bincount(of_row[real], minlength=count).astype(np.int64)
     trains = _training_lives(spans, events, of_row, count, fetches, num_batches)
-    return Lives(of_row=of_row, iterator=iterator, loader=loader, trains=trains, num_batches=num_batches)
+    training_row = np.zeros(len(spans), np.bool_)
+    training_row[index] = trains[of_row[index]]
+    return Lives(
+        of_row=of_row, iterator=iterator, loader=loader, trains=trains, num_batches=num_batches,
+        training_row=training_row,
+    )  # fmt: skip
 
 
 def _loaders(spans: Spans, first: Ints, iterator: Ints, loader_of: dict[int, int]) -> Ints:
@@ -180,7 +191,7 @@ def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
         return result
     feeds = (lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
     items = np.flatnonzero(feeds | events.work)
-    evaluates = feeds & ~_of_training(lives, spans)
+    evaluates = feeds & ~lives.training_row
     kinds = np.concatenate([[False], evaluates[items], [False]])
     at = np.searchsorted(spans.start[items], spans.start[forward], side="right")
     trains = ((spans.flags[forward] & row.FORWARD_GRAD) != 0) & (
@@ -190,21 +201,9 @@ def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
     return result
 
 
-def _of_training(lives: Lives, spans: Spans) -> Bools:
-    result = np.zeros(len(spans), np.bool_)
-    known = lives.of_row >= 0
-    result[known] = lives.trains[lives.of_row[known]]
-    return result
-
-
-def training_rows(spans: Spans, lives: Lives) -> Bools:
-    """[rows] fetches, starts and ends of iterators that feed training."""
-    return _of_training(lives, spans)
-
-
 def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, marks: Table) -> Regions:
     """Runs of evaluation rows that no training row interrupts, widened to the mode marks beside them."""
-    trains = _of_training(lives, spans)
+    trains = lives.training_row
     feeds = (lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
     forward = (spans.kind == row.FORWARD) & events.used
     built = forward & ((spans.flags & row.FORWARD_GRAD) != 0) & ((spans.flags & row.FORWARD_PARAMS) != 0)

@@ -4,8 +4,8 @@ Keys (a missing note leaves its key out, lists may be empty):
 
 ``torch`` the flags (of the first step, overlaid by those at exit) · ``modules`` · ``optimizers`` ·
 ``autocast`` · ``compile`` · ``ddp`` · ``memory`` (last) · ``profile`` · ``exit`` · ``disabled`` ·
-``warnings`` · ``accelerator`` whether the model or its batches were on one · ``world_size`` · ``rank`` · ``argv`` ·
-``python`` · ``env`` · ``process`` the whole process note.
+``warnings`` · ``accelerator`` whether the model or its batches were on one · ``world_size`` · ``rank`` ·
+``argv`` · ``python`` · ``env`` · ``process`` the whole process note.
 """
 
 from __future__ import annotations

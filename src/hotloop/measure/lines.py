@@ -17,8 +17,8 @@ from hotloop.measure.steps import LineCost, Nature, Role
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 
-#: A quarter of the samples came this soon after the timer: the interpreter reaches bytecode boundaries at once
-#: (us). The quarter and not the mean: on a crowded machine many samples are late for want of a CPU.
+#: A quarter of the samples came this soon after the timer: the interpreter reaches bytecode boundaries at
+#: once (us). The quarter and not the mean: on a crowded machine many samples are late for want of a CPU.
 PYTHON_LATENESS_US = 100.0
 #: On a CPU for less than this share: waiting.
 WAITING_RATIO = 0.3
@@ -217,7 +217,7 @@ def crowding_of(sampled: Sampled, accelerator: bool) -> float:
 def main_lines(
     sampled: Sampled, loop: Loop, places: Places, span: tuple[int, int], exact: Floats, crowding: float
 ) -> tuple[LineCost, ...]:
-    """Lines of the main thread in the training span and before it. ``exact``: seconds of the span by phase."""
+    """Lines of the main thread in the span and before it. ``exact``: seconds of the span by phase."""
     samples = sampled.samples
     tally = LineTally(places)
     seen = np.zeros(len(PHASES))

@@ -19,7 +19,6 @@ from hotloop.measure.evaluation import (
     events_of,
     lives_of,
     regions_of,
-    training_rows,
 )
 from hotloop.measure.facts import facts_of
 from hotloop.measure.lines import crowding_of, innermost, main_lines, read_samples, split_gaps
@@ -64,7 +63,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     stepping = _with_last_interval(spans, events, lives, regions, saves, stepping)
 
     phase = span_phases(spans, events, lives, regions, stepping)
-    gaps = find_gaps(spans, training_rows(spans, lives), regions, saves, stepping, wall)
+    gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, wall)
     loop = _loop(process, places, spans, lives, eval_forward, phase, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
@@ -119,13 +118,15 @@ def _without_step_parts(
     spans: Spans, events: Events, lives: Lives, eval_forward: Bools, stepping: Stepping
 ) -> Bools:
     """Forwards like evaluation that run in most steps, fed by no other loader, are part of the step."""
-    solo = eval_forward & events.eval_flags
-    step = stepping.of(spans.start)
-    fed = (lives.of_row >= 0) & ~training_rows(spans, lives) & (step >= 0)
-    solo &= (step >= 0) & ~np.isin(step, step[fed])
-    if len(np.unique(step[solo])) > PART_OF_STEP_RATIO * max(4, len(stepping)):
-        return eval_forward & ~solo
-    return eval_forward
+    solo = np.flatnonzero(eval_forward & events.eval_flags)
+    step = stepping.of(spans.start[solo])
+    fed = stepping.of(spans.start[(lives.of_row >= 0) & ~lives.training_row])
+    alone = (step >= 0) & ~np.isin(step, fed)
+    if len(np.unique(step[alone])) <= PART_OF_STEP_RATIO * max(4, len(stepping)):
+        return eval_forward
+    result = eval_forward.copy()
+    result[solo[alone]] = False
+    return result
 
 
 def _with_last_interval(
@@ -139,7 +140,7 @@ def _with_last_interval(
     """Extends the last step over the evaluation or checkpoint after it where that is one of a series."""
     if not len(stepping):
         return stepping
-    training = (events.work | (events.fetch & training_rows(spans, lives))) & (
+    training = (events.work | (events.fetch & lives.training_row)) & (
         (spans.flags & row.FETCH_END == 0) | (spans.kind != row.FETCH)
     )
     last = recurring_end(spans, regions, saves, stepping, training)
@@ -163,7 +164,7 @@ def _loop(
     sites = training_sites(
         spans,
         in_span,
-        training_rows(spans, lives),
+        lives.training_row,
         eval_forward,
         np.asarray(phase == COLUMN["evaluation"]),
         len(stepping),

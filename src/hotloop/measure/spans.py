@@ -100,24 +100,21 @@ def wall_ns(process: Process) -> int:
 def table(rows: npt.NDArray[Any], origin: int) -> Table:
     """Rows of one process as columns, times counted from ``origin``."""
     start = np.maximum(rows["start"].astype(np.int64) - origin, 0)
-    flags = rows["flags"]
+    flags = np.ascontiguousarray(rows["flags"])
     duration = rows["dur"].astype(np.int64)
     long = (flags & row.LONG) != 0
     if long.any():
         duration[long] *= 1000
-    return Table(
-        start=start, end=start + duration, kind=rows["kind"], flags=flags, site=rows["site"], obj=rows["obj"],
-        extra=rows["extra"], value=rows["value"],
-    )  # fmt: skip
+    columns = {name: np.ascontiguousarray(rows[name]) for name in ("kind", "site", "obj", "extra", "value")}
+    return Table(start=start, end=start + duration, flags=flags, **columns)
 
 
 def of_kind(process: Process, *kinds: int) -> Table:
     """The rows of some kinds of a process."""
     rows = process.rows
-    mask = rows["kind"] == kinds[0]
-    for kind in kinds[1:]:
-        mask |= rows["kind"] == kind
-    return table(rows[mask], origin_ns(process))
+    wanted = np.zeros(256, np.bool_)
+    wanted[list(kinds)] = True
+    return table(rows[wanted[rows["kind"]]], origin_ns(process))
 
 
 def nest(rows: Table) -> Spans:

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from hotloop.measure.attribution import WARM_UP_STEPS
 from hotloop.measure.evaluation import Lives
 from hotloop.measure.places import Places
 from hotloop.measure.spans import Spans, Table, origin_ns
@@ -40,9 +41,10 @@ def startup_parts(
     }
     if len(stepping):
         parts["first batch"] = _first_batch(spans, lives) / 1e9
-        early = (spans.kind == row.COMPILE) & (stepping.of(spans.start) >= 0)
-        early &= stepping.of(spans.start) < 3
-        if early.any():
+        compiles = np.flatnonzero(spans.kind == row.COMPILE)
+        step = stepping.of(spans.start[compiles])
+        early = compiles[(step >= 0) & (step < WARM_UP_STEPS)]
+        if len(early):
             parts["compile"] = float(spans.exclusive[early].sum()) / 1e9
     return parts
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hotloop.measure.evaluation import Events, Lives, training_rows
+from hotloop.measure.evaluation import Events, Lives
 from hotloop.measure.spans import Bools, Ints, Spans
 from hotloop.record import rows as row
 
@@ -48,7 +48,7 @@ def find_steps(
 ) -> Stepping:
     """Applies the rule. ``pacing``: ids of the optimizers that pace the loop where its source tells."""
     rounds = _rounds(spans, events, pacing)
-    trains = training_rows(spans, lives)
+    trains = lives.training_row
     fetches = np.flatnonzero(events.fetch & trains & (spans.level == 0))
     driving, num_batches = _driving(spans, lives, fetches)
     by_loader = num_batches > 0 and len(rounds) > 0 and num_batches >= BATCHES_PER_UPDATE * len(rounds)
