@@ -38,12 +38,12 @@ _CALL: Final = """
 def {name}(self, *args, **kwargs):
     if is_compiling() or inside[0] or get_ident() != owner[0] or switch.off:
         return original(self, *args, **kwargs)
-    inside[0] = 1
+    inside[0] = True
     mark(kind, False)
     try:
         return original(self, *args, **kwargs)
     finally:
-        inside[0] = 0
+        inside[0] = False
         mark(kind, True)
 """
 
@@ -53,7 +53,7 @@ class Device:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._inside = [0]
+        self._inside = [False]
         self._on = False
         cuda = probe.torch.cuda
         self.clock = DeviceClock(
@@ -107,14 +107,16 @@ class Device:
 
     def _begins(self, kind: int) -> Any:
         is_cuda = self._probe.torch.Tensor.is_cuda.__get__
-        of_tensor = kind in (SYNC,)
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-            if self._inside[0] or (of_tensor and args and not is_cuda(args[0])):
+            if self._inside[0]:
                 return None
-            if kind == TRANSFER and is_cuda(args[0]):
-                return None  # already there: a cast, not a copy
-            self._inside[0] = 1
+            if kind == TRANSFER:  # where it goes shows at its end; what is there already is cast, not copied
+                self._inside[0] = not is_cuda(args[0])
+                return self._inside[0] or None
+            if kind == SYNC and args and not is_cuda(args[0]):
+                return None
+            self._inside[0] = True
             self.clock.mark(kind, False)
             return True
 
@@ -122,8 +124,9 @@ class Device:
 
     def _ends(self, kind: int) -> Any:
         def end(token: Any, start: int, stop: int, result: Any) -> None:
-            self._inside[0] = 0
-            self.clock.mark(kind, True)
+            self._inside[0] = False
+            if kind != TRANSFER or getattr(result, "is_cuda", False):
+                self.clock.mark(kind, True)
 
         return end
 
