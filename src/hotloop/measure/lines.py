@@ -182,10 +182,7 @@ class LineTally:
             line = self._lines[key] = _Line(frame=frame, phase=phase, role=role)
         share = int(samples.obj[i])
         cpu = None if share == row.U16_MAX else min(1.0, share / 1000)
-        late = float(samples.extra[i])
-        if cpu is not None:
-            late = max(0.0, late - weight / 1e3 * (1 - cpu))  # waiting for a core is no native call
-        line.add(weight, late, cpu, stack, statement)
+        line.add(weight, float(samples.extra[i]), cpu, stack, statement)
 
     def costs(self, crowding: float, scale: dict[str, float] | None = None) -> tuple[LineCost, ...]:
         """Sorted by seconds; ``scale`` corrects the sampled time of a phase to its exact time."""
