@@ -123,9 +123,12 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
     name = plain if plain.isidentifier() else "wrapper"
     # C functions have no code: torch's own tensor methods live beside torch/_tensor.py.
     code = getattr(original, "__code__", None)
-    filename = filename or (code.co_filename if code is not None else _tensor_file())
+    if not filename:
+        filename = code.co_filename if code is not None else _tensor_file()
+        if filename.endswith("torch/_compile.py"):  # a function that dynamo is told not to enter: nor this one
+            filename = IMPORT_FILE
+    # No __name__: dynamo would look our names up in the module that is called so.
     namespace: dict[str, Any] = {
-        "__name__": getattr(original, "__module__", None) or "torch",
         "original": original,
         "is_compiling": _is_compiling(),
         "get_ident": get_ident,
@@ -141,8 +144,9 @@ def _never() -> bool:
 
 
 def _is_compiling() -> Callable[[], bool]:
+    """Dynamo replaces it by True while tracing; outside it is the cheapest function there can be."""
     compiler = getattr(sys.modules.get("torch"), "compiler", None)
-    return getattr(compiler, "is_compiling", None) or _never
+    return getattr(compiler, "is_dynamo_compiling", None) or _never
 
 
 def _tensor_file() -> str:

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from hotloop.clock import now_ns
+from hotloop.hooks.dynamo import keep_out
 from hotloop.probe import process
 from hotloop.probe.observers import OBSERVERS
 from hotloop.probe.probe import Probe
@@ -29,6 +30,7 @@ def install(torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) ->
     probe.note("import", module="torch", start_ns=import_start_ns, end_ns=end_ns)
     atexit.register(probe.finish)
     os.register_at_fork(after_in_child=probe.after_fork)
+    keep_out(probe.hooks)
     for name in OBSERVERS:
         probe.hooks.guard(name, _install_observer)(name, probe)
     probe.note("import", module="hotloop", start_ns=end_ns, end_ns=now_ns())
