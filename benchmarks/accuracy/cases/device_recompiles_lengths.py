@@ -14,22 +14,22 @@ class Tagger(nn.Module):
     def __init__(self):
         super().__init__()
         self.emb = nn.Embedding(300, 32)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(32, 2, 64, 0.0, batch_first=True) for _ in range(3))
+        self.mix = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+        self.norm = nn.LayerNorm(32)
         self.out = nn.Linear(32, 5)
 
     def forward(self, t):
         h = self.emb(t)
-        for layer in self.layers:
-            h = layer(h)
+        h = self.norm(h + self.mix(h) * h.mean(1, keepdim=True))
         return self.out(h)
 
 
 model = Tagger()
-step_fn = torch.compile(model, backend="aot_eager", dynamic=False)
+step_fn = torch.compile(model, backend="eager", dynamic=False)
 optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-lengths = list(range(16, 46))
-for step in range(120):
-    n = lengths[step % 60 % len(lengths)] if step < 60 else lengths[(step * 7) % 30]
+lengths = list(range(16, 24))
+for step in range(96):
+    n = lengths[step // 12 % len(lengths)]
     tokens = torch.randint(0, 300, (16, n))
     loss = nn.functional.cross_entropy(step_fn(tokens).flatten(0, 1), (tokens % 5).flatten())
     optimizer.zero_grad()

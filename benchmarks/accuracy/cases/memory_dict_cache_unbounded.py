@@ -32,7 +32,7 @@ def main():
                           nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4))
     opt = torch.optim.SGD(model.parameters(), lr=0.05)
     loader = DataLoader(Cached(), batch_size=16, shuffle=True)
-    for epoch in range(14):
+    for epoch in range(8):
         for x, y in loader:
             loss = nn.functional.cross_entropy(model(x), y)
             opt.zero_grad()

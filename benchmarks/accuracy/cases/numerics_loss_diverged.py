@@ -1,6 +1,6 @@
 # truth: numerics/loss-diverged | numerics/non-finite-loss
 # bottleneck: device
-"""A learning rate with a missing minus sign in its exponent."""
+"""A warm-up that never ends: the learning rate grows by 2 % in each step."""
 import torch
 
 
@@ -16,7 +16,7 @@ class Regressor(torch.nn.Module):
         return self.out(x)
 
 
-def fit(lr=1e1):
+def fit(growth=1.02):
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Regressor()
@@ -24,9 +24,9 @@ def fit(lr=1e1):
     x = torch.randn(4096, 192)
     y = x[:, :4].sum(1, keepdim=True)
     for step in range(500):
-        if step == 200:
+        if step > 150:
             for group in optimizer.param_groups:
-                group["lr"] = lr  # "fine-tuning phase"
+                group["lr"] *= growth
         pick = torch.randint(0, 4096, (256,))
         loss = torch.nn.functional.mse_loss(model(x[pick]), y[pick])
         optimizer.zero_grad()
