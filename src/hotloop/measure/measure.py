@@ -94,6 +94,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
         startup=startup_parts(process, spans, lives, samples, places, stepping, wall),
         lines=main_lines(sampled, loop, places, stepping.span, span_totals, crowding),
         loaders=loaders,
+        core_ratio=crowding,
         evaluations=intervals(
             spans, events, (regions.start, regions.end, regions.first), stepping, loop, places
         ),

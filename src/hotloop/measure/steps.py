@@ -162,6 +162,7 @@ class Steps:
     evaluations: tuple[Interval, ...] = ()
     checkpoints: tuple[Interval, ...] = ()
     sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)  # "sync", "transfer", "collective", "logging", "checkpoint", "socket", each sorted by seconds
+    core_ratio: float = 1.0  # of a core, what the training thread got when it computed; every on_cpu_ratio is already divided by it
     gc_s: float = 0.0
     gc_count: int = 0
     gc_s_by_phase: Mapping[str, float] = field(default_factory=dict)  # gc_s by the phase it fell into
