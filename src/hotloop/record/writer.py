@@ -49,13 +49,14 @@ class Writer:
         self.row, self._map = _row_function(self._roll)
         self._folder = raw_dir
         self._rows_fd = self._notes_fd = -1
+        self._files = {}
         self.on_open = on_open
         self.restart(pid, start_ns, eager=eager)
 
     def restart(self, pid: int, start_ns: int, *, eager: bool) -> None:
         """Begin again as another process: after a fork the child must not touch its parent's files."""
-        for fd in (self._rows_fd, self._notes_fd):
-            if fd >= 0:
+        for fd, suffix in ((self._rows_fd, ".rows"), (self._notes_fd, ".notes")):
+            if self._is_ours(fd, suffix):
                 os.close(fd)
         self.pid = pid
         self._stem = os.path.join(self._folder, f"{pid}-{start_ns}")  # noqa: PTH118
@@ -63,6 +64,7 @@ class Writer:
         self._base = 0  # of the next piece inside the file
         self._rows_fd = -1
         self._notes_fd = -1
+        self._files: dict[str, tuple[int, int]] = {}  # suffix -> device and inode
         self._waiting: list[tuple[int, str, dict[str, Any]]] = []
         self._rolling = False
         self.eager = eager
@@ -98,10 +100,10 @@ class Writer:
         self.off = True
         used = self._base - CHUNK + self._map(None)
         try:
-            if self._rows_fd >= 0:
+            if self._is_ours(self._rows_fd, ".rows"):
                 os.ftruncate(self._rows_fd, max(used, 0))
                 os.close(self._rows_fd)
-            if self._notes_fd >= 0:
+            if self._is_ours(self._notes_fd, ".notes"):
                 os.close(self._notes_fd)
         except OSError:
             pass  # the readers ignore zero rows behind the last one
@@ -114,7 +116,7 @@ class Writer:
         self._rolling = True
         try:
             self.open()
-            if self._rows_fd < 0:
+            if not self._is_ours(self._rows_fd, ".rows"):
                 self._rows_fd = self._create(".rows")
             os.posix_fallocate(self._rows_fd, self._base, CHUNK)
             window = mmap.mmap(self._rows_fd, CHUNK, offset=self._base)
@@ -127,7 +129,20 @@ class Writer:
 
     def _create(self, suffix: str) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if suffix == ".notes" else 0)
-        return os.open(self._stem + suffix, flags, 0o644)
+        fd = os.open(self._stem + suffix, flags, 0o644)
+        status = os.fstat(fd)
+        self._files[suffix] = (status.st_dev, status.st_ino)
+        return fd
+
+    def _is_ours(self, fd: int, suffix: str) -> bool:
+        """Whether a descriptor still is our file: a script that closes them all may have been given its number."""
+        if fd < 0:
+            return False
+        try:
+            status = os.fstat(fd)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._files.get(suffix)
 
     def _write_note(self, at: int, kind: str, fields: dict[str, Any]) -> None:
         import json
@@ -137,7 +152,7 @@ class Writer:
         except (TypeError, ValueError, RecursionError) as error:  # keys that are no strings, cycles
             line = json.dumps({"note": "warning", "t": at, "text": f"a note of type {kind} was lost: {error}"})
         try:
-            if self._notes_fd < 0:
+            if not self._is_ours(self._notes_fd, ".notes"):
                 self._notes_fd = self._create(".notes")
             data = line.encode("utf-8", "surrogatepass") + b"\n"
             if os.write(self._notes_fd, data) < len(data):
