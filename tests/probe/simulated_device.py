@@ -1,4 +1,4 @@
-"""An asynchronous device that runs in virtual time: work starts when it is submitted or when the device gets to it."""
+"""An asynchronous device in virtual time: work starts when submitted, or when the device gets to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Simulation:
-    """The host's clock and one stream. Nanoseconds; the device's own clock differs by ``offset`` and ``drift``."""
+    """The host's clock and one stream, ns. The device's own clock differs by ``offset`` and ``drift``."""
 
     now: int = 1_000_000_000
     tail: int = 0  # when the device will have done everything submitted so far

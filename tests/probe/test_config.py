@@ -11,9 +11,10 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-
-from hotloop.probe.config import MEANINGS, known_values, line_of, meaning_of, value_for
 from tests.running import run_observed
+
+from hotloop.probe.config import MEANINGS, known_values, meaning_of, value_for
+from hotloop.probe.keylines import line_of
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,9 @@ def test_a_key_that_stands_twice_outside_any_known_syntax_has_no_line() -> None:
     assert line_of(text, "lr", "python") == 3
 
 
-keys = st.sampled_from([name for _, names in MEANINGS.values() for name in names.split()] + ["a", "b", "model"])
+keys = st.sampled_from(
+    [name for _, names in MEANINGS.values() for name in names.split()] + ["a", "b", "model"]
+)
 trees = st.recursive(
     st.integers(0, 64) | st.booleans() | st.floats(0, 1),
     lambda inner: st.dictionaries(keys, inner, min_size=1, max_size=4),

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.running import run_observed
 
 from hotloop.record.rows import BACKWARD, DEVICE_END, FETCH, FORWARD, OPTIMIZER, SAVE
-from tests.running import run_observed
 
 TRAINING = """
 import io, time

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
+from tests.probe.simulated_device import Simulation
 
 from hotloop.probe.deviceclock import POOL, TIGHT_NS, DeviceClock
 from hotloop.record.rows import BACKWARD, FETCH, FORWARD, LOG, OPTIMIZER, SYNC
-from tests.probe.simulated_device import Simulation
 
 #: FIELDNOTES 2.6: a device less than this behind the host has drained.
 DRAINED_NS = 300_000
@@ -17,7 +18,9 @@ Boundary = tuple[int, int, int, bool]
 Run = tuple[Simulation, list[Boundary]]
 
 
-def run(step: Callable[[Simulation, Callable[[int, float], None]], None], num_steps: int, **device: float) -> Run:
+def run(
+    step: Callable[[Simulation, Callable[[int, float], None]], None], num_steps: int, **device: float
+) -> Run:
     """Drive ``num_steps`` steps; ``phase(kind, host seconds)`` marks begin and end around host work."""
     simulation = Simulation(**device)  # type: ignore[arg-type]
     found: list[Boundary] = []
@@ -42,7 +45,7 @@ def run(step: Callable[[Simulation, Callable[[int, float], None]], None], num_st
 def idle_by_kind(found: list[Boundary]) -> dict[int, float]:
     """Idle seconds by the phase in which the device ran dry (0: between phases), as measure computes them."""
     idle: dict[int, float] = {}
-    for (before, before_lag, _, _), (host, lag, kind, end) in zip(found, found[1:], strict=False):
+    for (before, before_lag, _, _), (host, lag, kind, end) in pairwise(found):
         if lag < DRAINED_NS:
             dry = host - max(before, before + before_lag)
             idle[kind if end else 0] = idle.get(kind if end else 0, 0.0) + max(0, dry) / 1e9
@@ -89,14 +92,14 @@ def test_idle_is_charged_to_the_slow_fetch(drift: float) -> None:
 
 @pytest.mark.parametrize("drift", [0.0, 20e-6, -20e-6])
 def test_a_device_that_never_drains_is_never_idle(drift: float) -> None:
-    simulation, found = run(device_bound, 400, drift=drift)
+    _, found = run(device_bound, 400, drift=drift)
     assert len(found) > 1000
     watched = (found[-1][0] - found[0][0]) / 1e9
     assert sum(idle_by_kind(found[50:]).values()) < 0.05 * watched
 
 
 def test_idle_is_divided_between_fetch_and_log() -> None:
-    simulation, found = run(sync_and_log, 300)
+    _, found = run(sync_and_log, 300)
     idle = idle_by_kind(found)
     assert idle[LOG] == pytest.approx(300 * 0.004, rel=0.1)
     assert idle[FETCH] == pytest.approx(300 * 0.001, rel=0.1)
@@ -122,7 +125,7 @@ def test_every_lag_that_is_written_is_the_true_one(
     assert len(found) > 500
     wrong = 0
     for host, lag, _, _ in found:
-        done = truth[host + simulation.event_cost] if host + simulation.event_cost in truth else None
+        done = truth.get(host + simulation.event_cost)
         if done is not None:
             wrong += abs(lag - (done - host)) > max(2 * TIGHT_NS, 0.3 * lag)
     assert wrong == 0

@@ -1,14 +1,15 @@
-"""The sampler sees Python, native code and sleep alike, loses no time, and leaves the script's signals alone."""
+"""The sampler sees Python, native code and sleep alike, loses no time, and leaves signals alone."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.running import Observed, Row, run_observed
 
 from hotloop.record.rows import U16_MAX
-from tests.running import Observed, Row, run_observed
 
 
 def samples_by_line(observed: Observed) -> dict[int, list[Row]]:
@@ -85,7 +86,7 @@ def test_what_slept_is_told_from_what_computed(sections: Observed) -> None:
 def test_samples_lose_no_time(sections: Observed) -> None:
     rows = sections.of("sample")
     assert len(rows) > 20
-    for before, after in zip(rows, rows[1:], strict=False):
+    for before, after in pairwise(rows):
         assert after.start - after.dur == before.start
 
 
@@ -141,8 +142,9 @@ def test_other_signals_sleeps_and_exits_are_what_they_were(tmp_path: Path) -> No
                 hits += 1
         begin = time.perf_counter(); time.sleep(0.2); slept = time.perf_counter() - begin >= 0.2
         read, write = os.pipe()
-        begin = time.perf_counter(); select.select([read], [], [], 0.1); waited = time.perf_counter() - begin >= 0.1
-        child = subprocess.run([sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGURG))"],
+        begin = time.perf_counter(); select.select([read], [], [], 0.1); waited = time.perf_counter() - begin
+        >= 0.1 child = subprocess.run([sys.executable, "-c", "import signal;
+        print(signal.getsignal(signal.SIGURG))"],
                                capture_output=True, text=True).stdout.strip()
         pid = os.fork()
         if pid == 0:

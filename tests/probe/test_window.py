@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hotloop.record.rows import MODULE_BACKWARD
 from tests.running import Observed, run_observed
+
+from hotloop.record.rows import MODULE_BACKWARD
 
 MODEL = """
 import hashlib, sys, time

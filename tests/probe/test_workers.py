@@ -1,4 +1,4 @@
-"""Batches being made: in workers of every start method and in the main process, without the dataset noticing."""
+"""Batches being made, in workers of every start method and in the main process; no dataset notices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch.utils.data._utils.fetch as torch_fetch
+from tests.running import Observed, Row, run_observed
 
 from hotloop.probe.observers.workers import _known_code, same_code
 from hotloop.record.rows import U32_MAX
-from tests.running import Observed, Row, run_observed
 
 SCRIPT = """
 import sys, time
@@ -27,7 +27,8 @@ class Map(Dataset):
         info = get_worker_info()
         seed = info.seed - info.id if info else 0
         noise = torch.rand(3)
-        return {"x": torch.full((4,), float(i)), "noise": noise, "np": numpy.random.rand(2), "r": random.random()}
+        return {"x": torch.full((4,), float(i)), "noise": noise, "np": numpy.random.rand(2), "r":
+        random.random()}
 
 class Many(Map):
     def __getitems__(self, indices):
@@ -41,15 +42,16 @@ class Stream(IterableDataset):
             yield torch.full((4,), float(i))
 
 if __name__ == "__main__":
-    kind, workers, context, size = sys.argv[1], int(sys.argv[2]), sys.argv[3] or None, int(sys.argv[4]) or None
-    random.seed(1); numpy.random.seed(2); torch.manual_seed(3)
+    kind, workers, context, size = sys.argv[1], int(sys.argv[2]), sys.argv[3] or None, int(sys.argv[4]) or
+    None random.seed(1); numpy.random.seed(2); torch.manual_seed(3)
     dataset = {"map": Map, "many": Many, "stream": Stream}[kind]()
     loader = DataLoader(dataset, batch_size=size, num_workers=workers, multiprocessing_context=context,
                         drop_last=bool(size))
     digest = []
     for batch in loader:
         values = batch.values() if isinstance(batch, dict) else [batch]
-        digest.append([v.double().sum().item() if hasattr(v, "sum") and hasattr(v, "double") else v for v in values])
+        digest.append([v.double().sum().item() if hasattr(v, "sum") and hasattr(v, "double") else v for v in
+        values])
     print(digest)
     print(torch.rand(1).item(), random.random())
 """

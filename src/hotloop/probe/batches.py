@@ -1,4 +1,4 @@
-"""What a batch holds: its tensors and arrays by path, their bytes, the number of samples. Reads sizes, never data."""
+"""What a batch holds: its tensors and arrays by path, their bytes, the samples. Reads sizes, never data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_DEPTH: Final = 8
 
 
 def leaves(batch: Any) -> Iterator[tuple[str, Any]]:
-    """(path, value) of everything in nested mappings, sequences and dataclasses that is none of them itself."""
+    """(path, value) of everything in nested mappings, sequences and dataclasses that is none of these."""
     stack: list[tuple[str, Any, int]] = [("", batch, 0)]
     budget = MAX_LEAVES
     while stack and budget > 0:
@@ -79,7 +79,7 @@ def _bytes(value: Any) -> int:
 
 
 def _pinned(value: Any) -> bool:
-    """Whether a host tensor is page-locked. Never asked without an accelerator: the question would create a context."""
+    """Whether a host tensor is page-locked. Asked only with CUDA in use: the question would create a context."""
     if getattr(value, "is_cuda", True) or not hasattr(value, "is_pinned"):
         return False
     import sys

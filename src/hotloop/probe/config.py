@@ -1,7 +1,8 @@
-"""Which configured values hotloop knows, under which of the many names people give them, and where they stand in a file.
+"""Which configured values hotloop knows, under which of the many names people give them.
 
-``MEANINGS`` maps a meaning to its spellings; a meaning is PyTorch's own word where PyTorch has one. Only known keys
-are ever looked at: a configuration holds passwords too. Standard library only; runs in the user's process.
+``MEANINGS`` maps a meaning to its spellings; a meaning is PyTorch's own word where PyTorch has one. Only
+known keys are ever looked at: a configuration holds passwords too. Standard library only; runs in the user's
+process.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     "num_workers": (
         _COUNT,
         "num_workers workers n_workers nworkers numworkers num_worker n_worker worker_num number_of_workers "
-        "dataloader_workers dataloader_num_workers num_dataloader_workers dataloader_n_workers loader_workers "
+        "dataloader_workers dataloader_num_workers num_dataloader_workers dataloader_n_workers "
+        "loader_workers "
         "loader_num_workers num_loader_workers data_workers num_data_workers data_num_workers total_workers "
-        "workers_per_gpu num_workers_per_gpu workers_per_device train_workers train_num_workers num_workers_train "
+        "workers_per_gpu num_workers_per_gpu workers_per_device train_workers train_num_workers "
+        "num_workers_train "
         "num_train_workers training_workers nw n_cpu_workers dataset_workers",
     ),
     "prefetch_factor": (
@@ -38,12 +41,14 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "persistent_workers": (
         _FLAG,
-        "persistent_workers persistent_worker persistent use_persistent_workers dataloader_persistent_workers "
+        "persistent_workers persistent_worker persistent use_persistent_workers "
+        "dataloader_persistent_workers "
         "loader_persistent_workers keep_workers keep_workers_alive train_persistent_workers",
     ),
     "batch_size": (
         _COUNT,
-        "batch_size batchsize bs bsz bsize batch_sz train_batch_size batch_size_train train_bs training_batch_size "
+        "batch_size batchsize bs bsz bsize batch_sz train_batch_size batch_size_train train_bs "
+        "training_batch_size "
         "per_device_train_batch_size per_gpu_train_batch_size per_gpu_batch_size batch_size_per_gpu "
         "per_device_batch_size batch_size_per_device batch_size_per_card samples_per_gpu imgs_per_gpu "
         "images_per_gpu ims_per_batch mini_batch_size minibatch_size micro_batch_size dataloader_batch_size "
@@ -56,26 +61,31 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "deterministic": (
         _FLAG,
-        "deterministic use_deterministic cudnn_deterministic deterministic_algorithms use_deterministic_algorithms "
+        "deterministic use_deterministic cudnn_deterministic deterministic_algorithms "
+        "use_deterministic_algorithms "
         "torch_deterministic full_determinism",
     ),
     "tf32": (_FLAG, "tf32 allow_tf32 use_tf32 enable_tf32 matmul_allow_tf32 cudnn_allow_tf32 tf32_enabled"),
     "amp": (
         _PRECISION,
-        "amp use_amp amp_enabled enable_amp amp_enable with_amp native_amp fp16 use_fp16 fp16_enabled enable_fp16 "
+        "amp use_amp amp_enabled enable_amp amp_enable with_amp native_amp fp16 use_fp16 fp16_enabled "
+        "enable_fp16 "
         "bf16 use_bf16 bf16_enabled enable_bf16 autocast use_autocast enable_autocast mixed_precision "
         "use_mixed_precision enable_mixed_precision mixed_precision_enabled mixed_precision_training "
         "mixedprecision half_precision use_half_precision precision trainer_precision",
     ),
     "compile": (
         _FLAG,
-        "compile use_compile torch_compile use_torch_compile compile_model model_compile enable_compile do_compile "
+        "compile use_compile torch_compile use_torch_compile compile_model model_compile enable_compile "
+        "do_compile "
         "compile_enabled torchcompile enable_torch_compile",
     ),
     "gradient_accumulation": (
         _COUNT,
-        "gradient_accumulation_steps gradient_accumulation gradient_accumulation_step grad_accumulation_steps "
-        "grad_accumulation grad_accum_steps grad_accum accumulation_steps accum_steps accum_iter accumulate_steps "
+        "gradient_accumulation_steps gradient_accumulation gradient_accumulation_step "
+        "grad_accumulation_steps "
+        "grad_accumulation grad_accum_steps grad_accum accumulation_steps accum_steps accum_iter "
+        "accumulate_steps "
         "accumulate_grad_batches accumulate_gradients gradient_accumulate_every grad_accum_every "
         "iters_to_accumulate cumulative_iters num_accumulation_steps gradient_accumulation_iters accum",
     ),
@@ -85,12 +95,34 @@ MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
 _BY_NAME: Final = {name: meaning for meaning, (_, names) in MEANINGS.items() for name in names.split()}
 
 #: A key below one of these speaks of evaluation, which hotloop does not compare with the training loader.
-_EVALUATION: Final = re.compile(r"(?:^|[._])(?:val|valid|validation|test|testing|eval|evaluation|infer|inference|predict)(?:[._]|$)")
+_EVALUATION: Final = re.compile(
+    r"(?:^|[._])(?:val|valid|validation|test|testing|eval|evaluation|infer|inference|predict)(?:[._]|$)"
+)
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_HALF: Final = frozenset("16 fp16 bf16 float16 bfloat16 half 16-mixed bf16-mixed 16-true bf16-true true on yes o1 o2".split())
-_FULL: Final = frozenset("32 fp32 float32 full 32-true 64 64-true no none false off o0".split())
-_TRUE: Final = frozenset("true yes on 1".split())
-_FALSE: Final = frozenset("false no off 0".split())
+_HALF: Final = frozenset(
+    [
+        "16",
+        "fp16",
+        "bf16",
+        "float16",
+        "bfloat16",
+        "half",
+        "16-mixed",
+        "bf16-mixed",
+        "16-true",
+        "bf16-true",
+        "true",
+        "on",
+        "yes",
+        "o1",
+        "o2",
+    ]
+)
+_FULL: Final = frozenset(
+    ["32", "fp32", "float32", "full", "32-true", "64", "64-true", "no", "none", "false", "off", "o0"]
+)
+_TRUE: Final = frozenset(["true", "yes", "on", "1"])
+_FALSE: Final = frozenset(["false", "no", "off", "0"])
 
 
 def normal(key: str) -> str:
@@ -122,7 +154,7 @@ def value_for(meaning: str, value: Any) -> Any:
 
 
 def known_values(tree: Any) -> Iterator[tuple[str, str, Any]]:
-    """(dotted key, meaning, value) for each known key of nested mappings; nothing where there are too many entries."""
+    """(dotted key, meaning, value) of each known key in nested mappings; none where there are too many entries."""
     budget = MAX_ENTRIES
     stack: list[tuple[str, Any, int]] = [("", tree, 0)]
     found = []
@@ -142,20 +174,6 @@ def known_values(tree: Any) -> Iterator[tuple[str, str, Any]]:
             elif isinstance(value, Mapping) and depth < MAX_DEPTH:
                 stack.append((f"{dotted}.", value, depth + 1))
     yield from found
-
-
-def line_of(text: str, key: str, syntax: str) -> int | None:
-    """The line (from 1) where a dotted key stands in a ``yaml``, ``json``, ``toml`` or ``python`` text; None if unsure."""
-    parts = key.split(".")
-    if syntax == "yaml":
-        found = _yaml_line(text, parts)
-    elif syntax == "toml":
-        found = _toml_line(text, parts)
-    elif syntax == "json":
-        found = _json_line(text, parts)
-    else:
-        found = None
-    return found if found is not None else _only_line(text, parts[-1])
 
 
 def _count(value: Any) -> int | None:
@@ -191,77 +209,14 @@ def _flag(value: Any) -> bool | None:
 
 
 def _precision(value: Any) -> bool | None:
-    """Whether the value asks for half precision: a flag, ``bf16-mixed``, ``O1``, or a section that is not switched off."""
+    """Whether the value asks for half precision: a flag, ``bf16-mixed``, ``O1``, or a section not switched off."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Mapping):
-        # mmcv's `fp16 = dict(loss_scale=512.)` is on by being there; `amp: {enabled: false}` is read by its own key.
+        # mmcv's `fp16 = dict(loss_scale=512.)` is on by being there; `amp: {enabled: false}` is read by its
+        # own key.
         return True if value and not any(normal(str(key)) in ("enabled", "enable") for key in value) else None
     text = str(value).strip().lower() if isinstance(value, (str, int)) else ""
     if text in _FULL or text in _FALSE:
         return False
     return True if text in _HALF or text in _TRUE else None
-
-
-def _yaml_line(text: str, parts: list[str]) -> int | None:
-    """Follow the path down by indentation; `parent: {key: 1}` on one line too."""
-    depth, indents = 0, [-1]
-    for number, line in enumerate(text.splitlines(), 1):
-        match = re.match(r"""(\s*)(?:- )?(["']?)([^\s"':#][^"':#]*)\2\s*:(?:\s|$)""", line)
-        if match is None:
-            continue
-        indent = len(match.group(1))
-        while depth and indent <= indents[depth]:
-            indents.pop()
-            depth -= 1
-        if depth < len(parts) and match.group(3).strip() == parts[depth] and (depth == 0) == (indent == 0):
-            if depth == len(parts) - 1:
-                return number
-            if depth == len(parts) - 2 and re.search(rf"[{{,]\s*[\"']?{re.escape(parts[-1])}[\"']?\s*:", line):
-                return number
-            indents.append(indent)
-            depth += 1
-    return None
-
-
-def _toml_line(text: str, parts: list[str]) -> int | None:
-    section: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[+([^\]]+)\]", line)
-        if header:
-            section = [part.strip().strip("\"'") for part in header.group(1).split(".")]
-            continue
-        entry = re.match(r"\s*([\w\-.\"']+)\s*=", line)
-        if entry and section + [part.strip("\"'") for part in entry.group(1).split(".")] == parts:
-            return number
-    return None
-
-
-_JSON_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\]:,\n]')
-
-
-def _json_line(text: str, parts: list[str]) -> int | None:
-    path: list[str] = []
-    line, last = 1, ""
-    for token in _JSON_TOKEN.findall(text):
-        if token == "\n":
-            line += 1
-        elif token == ":":
-            if path:
-                path[-1] = last
-            if path == parts:
-                return line
-        elif token in "{[":
-            path.append("")
-        elif token in "}]":
-            path = path[:-1]
-        elif token != ",":
-            last = token[1:-1]
-    return None
-
-
-def _only_line(text: str, name: str) -> int | None:
-    """The line of ``name: ...`` or ``name = ...`` if there is exactly one."""
-    pattern = re.compile(rf"""(?<![\w.]){re.escape(name)}["']?\s*[:=](?!=)""")
-    lines = [number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line.split("#", 1)[0])]
-    return lines[0] if len(lines) == 1 else None

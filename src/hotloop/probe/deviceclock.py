@@ -1,9 +1,9 @@
 """When the device passed the points at which the host's phases begin and end. Never waits for the device.
 
-At each boundary an event goes into the stream; later, whichever events the device has passed are read. The two
-clocks meet in an anchor: device time + anchor = host time. An event cannot complete before it was recorded, nor
-before a look that found it pending, nor after the look that found it done: with enough looks the anchor is
-enclosed tightly, whether the device drains or not. Until it is, nothing is written.
+At each boundary an event goes into the stream; later, whichever events the device has passed are read. The
+two clocks meet in an anchor: device time + anchor = host time. An event cannot complete before it was
+recorded, nor before a look that found it pending, nor after the look that found it done: with enough looks
+the anchor is enclosed tightly, whether the device drains or not. Until it is, nothing is written.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Final
 
 from hotloop.clock import DeviceEvent
 
-#: Events in flight, and kept for use again. A device further behind than this is busy: its boundaries are dropped.
+#: Events in flight, and kept for use again. A device further behind than this is busy: its boundaries are
+#: dropped.
 POOL: Final = 1024
 #: A boundary this close behind the last one says the same.
 CLOSE_NS: Final = 20_000
-#: The anchor is good enough when it is enclosed this tightly, or to a quarter of the lag: that device is busy.
+#: The anchor is good enough when it is enclosed this tightly, or to a quarter of the lag: that device is
+#: busy.
 TIGHT_NS: Final = 200_000
 #: How often to look again at once at an event that has nothing before it, and how many times.
 LOOK_EVERY_NS: Final = 50_000_000
@@ -35,8 +37,9 @@ Write = Callable[[int, int, int, bool], None]
 class DeviceClock:
     """Marks boundaries and reads them later.
 
-    ``make`` gives a new event with timing, ``now`` the host's clock in nanoseconds, ``write`` takes a finished boundary,
-    ``may_record`` says whether an event may go into the stream now (not while a graph is captured).
+    ``make`` gives a new event with timing, ``now`` the host's clock in nanoseconds, ``write`` takes a
+    finished boundary, ``may_record`` says whether an event may go into the stream now (not while a graph is
+    captured).
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class DeviceClock:
         if base is None:
             return
         device = 0 if event is base else round(base.elapsed_time(event) * 1e6)
-        # Pending when last looked at, if it was the oldest then: it completed between that look and this one.
+        # What was pending at the last look completed between that look and this one.
         low, high = max(host, self._seen_pending) - device, found - device
         if not self._enclosed:
             self._low, self._high, self._enclosed = low, high, True

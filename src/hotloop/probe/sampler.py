@@ -1,8 +1,8 @@
 """Stack samples of the training thread, driven by a kernel timer.
 
-Each sample weighs the time since the last one, so a sample that native code held up counts for all of it. A helper
-thread would see no Python code at all (FIELDNOTES 2.4). SIGURG, because its default action is to do nothing: a
-signal that arrives after Python has shut its handlers down, or after an exec, harms nobody.
+Each sample weighs the time since the last one, so a sample that native code held up counts for all of it. A
+helper thread would see no Python code at all (FIELDNOTES 2.4). SIGURG, because its default action is to do
+nothing: a signal that arrives after Python has shut its handlers down, or after an exec, harms nobody.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Sampler:
             pass  # not the main thread, or Python is shutting down: the signal's default is to be ignored
 
     def follow(self) -> None:
-        """Training goes on: in a forked child, start; behind a main thread that waits for another, interrupt its wait.
+        """Training goes on: in a forked child, start; behind a main thread that waits for another, interrupt
+        its wait.
 
         The kernel would resume such a wait unseen, and no sample would be taken before it ends.
         """
@@ -112,7 +113,8 @@ class Sampler:
         try:
             self._sample(now, frame)
         except Exception as error:
-            # Another handler (an alarm of the user's) may have raised through us: that one is not ours to swallow.
+            # Another handler (an alarm of the user's) may have raised through us: that one is not ours to
+            # swallow.
             if not _raised_here(error):
                 raise
             self.stop()
@@ -139,7 +141,13 @@ class Sampler:
         due = first if last <= first else first - (first - last) // interval * interval
         late = (now - due) // 1000
         probe.writer.row(
-            SAMPLE, now, weight, probe.stack(frame), 0, share, late if 0 <= late < U16_MAX else U16_MAX - 1 if late > 0 else 0
+            SAMPLE,
+            now,
+            weight,
+            probe.stack(frame),
+            0,
+            share,
+            late if 0 <= late < U16_MAX else U16_MAX - 1 if late > 0 else 0,
         )
         if self._slower < len(SLOWER) and now - first > SLOWER[self._slower][0]:
             divisor = SLOWER[self._slower][1]
@@ -180,9 +188,15 @@ def keep_users_handler(sampler: Sampler) -> Callable[[Any], Any]:
 
     def make(original: Any) -> Any:
         def wrapper(signalnum: Any, handler: Any) -> Any:
-            if signalnum == SIGNAL and getattr(handler, "__self__", None) is not sampler and handler is not signal.SIG_DFL:
+            if (
+                signalnum == SIGNAL
+                and getattr(handler, "__self__", None) is not sampler
+                and handler is not signal.SIG_DFL
+            ):
                 if sampler._timer is not None:
-                    sampler._probe.note("warning", text="stack samples end here: the script handles SIGURG itself")
+                    sampler._probe.note(
+                        "warning", text="stack samples end here: the script handles SIGURG itself"
+                    )
                 sampler.stop()
             return original(signalnum, handler)
 

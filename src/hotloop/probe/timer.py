@@ -1,7 +1,8 @@
 """A kernel timer that signals one thread: the only in-process sampler that is not blind to Python code.
 
-A sampling thread wakes only when the main thread lets go of the interpreter lock; a timer of the kernel interrupts
-whatever runs. Linux only (``SIGEV_THREAD_ID``). The timer ends with the process image: exec drops it, fork does not copy it.
+A sampling thread wakes only when the main thread lets go of the interpreter lock; a timer of the kernel
+interrupts whatever runs. Linux only (``SIGEV_THREAD_ID``). The timer ends with the process image: exec drops
+it, fork does not copy it.
 """
 
 from __future__ import annotations

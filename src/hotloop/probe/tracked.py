@@ -1,4 +1,4 @@
-"""A dictionary that remembers which of its keys were read. It is a dict in every respect but its exact type."""
+"""A dictionary that remembers which of its keys were read; a dict in every respect but its exact type."""
 
 from __future__ import annotations
 
@@ -43,22 +43,27 @@ class TrackedBatch(dict[Any, Any]):
         return super().__getitem__(key)
 
     def get(self, key: Any, default: Any = None) -> Any:
+        """Reads one key."""
         self._tell(key)
         return super().get(key, default)
 
     def pop(self, key: Any, *default: Any) -> Any:
+        """Reads one key and takes it out."""
         self._tell(key)
         return super().pop(key, *default)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
+        """Reads one key, or puts it in."""
         self._tell(key)
         return super().setdefault(key, default)
 
     def popitem(self) -> tuple[Any, Any]:
+        """Reads everything."""
         self._tell(ALL)
         return super().popitem()
 
-    # Overriding __iter__ and keys also takes `**batch`, dict(batch) and other.update(batch) off the fast path.
+    # Overriding __iter__ and keys also takes `**batch`, dict(batch) and other.update(batch) off the fast
+    # path.
 
     def __iter__(self) -> Any:
         self._tell(ALL)
@@ -69,18 +74,22 @@ class TrackedBatch(dict[Any, Any]):
         return super().__reversed__()
 
     def keys(self) -> Any:
+        """Reads everything."""
         self._tell(ALL)
         return super().keys()
 
     def values(self) -> Any:
+        """Reads everything."""
         self._tell(ALL)
         return super().values()
 
     def items(self) -> Any:
+        """Reads everything."""
         self._tell(ALL)
         return super().items()
 
     def copy(self) -> dict[Any, Any]:
+        """A plain dictionary; reads everything."""
         self._tell(ALL)
         return dict(super().items())
 
@@ -100,7 +109,7 @@ class TrackedBatch(dict[Any, Any]):
         self._tell(ALL)
         return super().__ne__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         self._tell(ALL)

@@ -1,11 +1,12 @@
 """The module window: for a few steady updates, how long each submodule's forward and backward take.
 
-Always-on timing of every submodule would cost more than the budget allows, so it runs for ``NUM_UPDATES`` updates
-after ``FIRST_UPDATE`` and once more ``AGAIN_NS`` later. Off where host time says nothing (an accelerator) and where a
-hook could change what runs (compiled, scripted, traced, FSDP, DDP with a static graph).
+Always-on timing of every submodule would cost more than the budget allows, so it runs for ``NUM_UPDATES``
+updates after ``FIRST_UPDATE`` and once more ``AGAIN_NS`` later. Off where host time says nothing (an
+accelerator) and where a hook could change what runs (compiled, scripted, traced, FSDP, DDP with a static
+graph).
 
-Backward: a prehook on the node that made a leaf module's output fires when the gradient of that output is complete.
-The time from one prehook to the next belongs to the module whose prehook came first.
+Backward: a prehook on the node that made a leaf module's output fires when the gradient of that output is
+complete. The time from one prehook to the next belongs to the module whose prehook came first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Call = Callable[..., Any]
 
 
 class Window:
-    """``call`` replaces module calls while ``probe.window`` is this object; ``update`` opens and closes it."""
+    """``call`` stands in for module calls while ``probe.window`` is this; ``update`` opens and closes it."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -132,7 +133,9 @@ class Window:
             if next(iter(module.children()), None) is None:
                 self._leaf.add(id(module))
 
-    def _after(self, module: Any, name: int, start: int, stop: int, result: Any, args: tuple[Any, ...]) -> None:
+    def _after(
+        self, module: Any, name: int, start: int, stop: int, result: Any, args: tuple[Any, ...]
+    ) -> None:
         self._probe.writer.row(MODULE, start, stop - start, self._step, 0, name)
         self._rows += 1
         outputs = list(_tensors(result))
@@ -190,7 +193,10 @@ def usable(torch: Any, root: Any) -> bool:
         names = {base.__name__ for base in type(module).__mro__}
         if names & WRAPPERS or isinstance(module, torch.jit.ScriptModule):
             return False
-        if getattr(module, "_compiled_call_impl", None) is not None or getattr(module, "static_graph", False) is True:
+        if (
+            getattr(module, "_compiled_call_impl", None) is not None
+            or getattr(module, "static_graph", False) is True
+        ):
             return False
     return all(tensor.device.type == "cpu" for tensor in root.parameters())
 

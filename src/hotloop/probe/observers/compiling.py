@@ -1,4 +1,4 @@
-"""torch.compile: when it compiled, and what it counted. Never imports dynamo: it waits for the script to do so."""
+"""torch.compile: when it compiled, and what it counted. Never imports dynamo: the script does, or not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def install(probe: Probe) -> None:
 
 def summary(counters: Any) -> dict[str, Any]:
     """The fields of the ``compile`` note, out of ``torch._dynamo.utils.counters``."""
-    breaks = {str(key)[:MAX_REASON]: int(count) for key, count in dict(counters.get("graph_break", {})).items()}
+    breaks = {
+        str(key)[:MAX_REASON]: int(count) for key, count in dict(counters.get("graph_break", {})).items()
+    }
     stats, frames = counters.get("stats", {}), counters.get("frames", {})
     most = sorted(breaks.items(), key=lambda item: -item[1])[:MAX_REASONS]
     return {
@@ -76,7 +78,11 @@ def recompiles() -> int:
     seen: set[tuple[Any, ...]] = set()
     again = 0
     for metric in metrics():
-        frame = (getattr(metric, "co_filename", None), getattr(metric, "co_firstlineno", None), getattr(metric, "co_name", None))
+        frame = (
+            getattr(metric, "co_filename", None),
+            getattr(metric, "co_firstlineno", None),
+            getattr(metric, "co_name", None),
+        )
         if frame[0] is None or getattr(metric, "is_forward", True) is False:
             continue
         compile_id = str(getattr(metric, "compile_id", ""))

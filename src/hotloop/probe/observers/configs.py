@@ -1,7 +1,7 @@
 """What was configured: known keys of argparse, YAML, JSON, TOML, OmegaConf, mmengine and mmcv.
 
-Values pass through untouched; only keys that ``probe.config`` knows are noted, each value once per place. A script
-that parses its arguments before it imports torch is caught up with from the globals of ``__main__``.
+Values pass through untouched; only keys that ``probe.config`` knows are noted, each value once per place. A
+script that parses its arguments before it imports torch is caught up with from the globals of ``__main__``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.probe.config import known_values, line_of, meaning_of, value_for
+from hotloop.probe.config import known_values, meaning_of, value_for
+from hotloop.probe.keylines import line_of
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -41,7 +42,9 @@ class Configured:
         self.earlier = guard("configs", self._earlier)
         self.overrides = guard("configs", self._overrides)
 
-    def say(self, source: str, file: str | None, line: int | None, key: str, value: Any, given: bool, **more: Any) -> None:
+    def say(
+        self, source: str, file: str | None, line: int | None, key: str, value: Any, given: bool, **more: Any
+    ) -> None:
         """Write one value, unless it was said before."""
         meaning = meaning_of(key)
         plain = None if meaning is None else value_for(meaning, value)
@@ -51,7 +54,15 @@ class Configured:
         self._seen.add(identity)
         more["raw"] = value if isinstance(value, (bool, int, float)) else str(value)[:100]
         self._probe.note(
-            "config", source=source, file=file, line=line, key=key, meaning=meaning, value=plain, given=given, **more
+            "config",
+            source=source,
+            file=file,
+            line=line,
+            key=key,
+            meaning=meaning,
+            value=plain,
+            given=given,
+            **more,
         )
 
     def _tree(self, source: str, file: str | None, result: Any) -> None:
@@ -209,7 +220,8 @@ def _name(stream: Any) -> str | None:
 
 def _actions(parser: Any) -> list[Any]:
     """The actions of a parser and of its sub-parsers."""
-    found, waiting = [], [parser]
+    found: list[Any] = []
+    waiting = [parser]
     while waiting and len(found) < 5000:
         for action in waiting.pop()._actions:
             choices = getattr(action, "choices", None)

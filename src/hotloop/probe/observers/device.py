@@ -1,8 +1,8 @@
 """The device clock on CUDA: timing events where the outermost phases of the training thread begin and end.
 
 NOT YET RUN ON A GPU: the clock itself is tested against a simulated asynchronous device (tests/probe), this
-connection of it to ``torch.cuda.Event`` is not. Nothing here costs anything before CUDA is in use: the patches are
-put in place by the first housekeeping that finds it initialized.
+connection of it to ``torch.cuda.Event`` is not. Nothing here costs anything before CUDA is in use: the
+patches are put in place by the first housekeeping that finds it initialized.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.deviceclock import DeviceClock
-from hotloop.record.rows import BACKWARD, DEVICE, DEVICE_END, FETCH, FORWARD, LOG, OPTIMIZER, SAVE, SYNC, TRANSFER
+from hotloop.record.rows import (
+    BACKWARD,
+    DEVICE,
+    DEVICE_END,
+    FETCH,
+    FORWARD,
+    LOG,
+    OPTIMIZER,
+    SAVE,
+    SYNC,
+    TRANSFER,
+)
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -84,7 +95,9 @@ class Device:
             (module.register_optimizer_step_pre_hook, False),
             (module.register_optimizer_step_post_hook, True),
         ):
-            hook = hooks.guard(NAME, lambda *_, end=end: self.clock.mark(OPTIMIZER, end) if self._recorded() else None)
+            hook = hooks.guard(
+                NAME, lambda *_, end=end: self.clock.mark(OPTIMIZER, end) if self._recorded() else None
+            )
             hooks.at_undo(register(hook).remove)
         hooks.on_import("torch.utils.tensorboard", self._on_tensorboard, NAME)
 
@@ -94,7 +107,13 @@ class Device:
             owner,
             name,
             lambda original: compile_beside(
-                original, _CALL, inside=self._inside, owner=hooks.owner, switch=hooks.switch(NAME), mark=mark, kind=kind
+                original,
+                _CALL,
+                inside=self._inside,
+                owner=hooks.owner,
+                switch=hooks.switch(NAME),
+                mark=mark,
+                kind=kind,
             ),
         )
 

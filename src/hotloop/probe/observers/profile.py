@@ -1,7 +1,7 @@
 """``--profile``: a short torch.profiler window over a few steady updates, summed up in one note.
 
-The trace goes to ``RAW/PID.trace.json``. On a GPU it tells what events cannot: kernels, gaps between them, tensor
-cores (NOT YET RUN ON A GPU); on a CPU it is a table of operators.
+The trace goes to ``RAW/PID.trace.json``. On a GPU it tells what events cannot: kernels, gaps between them,
+tensor cores (NOT YET RUN ON A GPU); on a CPU it is a table of operators.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ NAME: Final = "observers.profile"
 FIRST_UPDATE: Final = 10
 NUM_UPDATES: Final = 4
 MAX_ROWS: Final = 30
-#: Idle gaps between kernels up to this long are the host not launching fast enough, not the host doing something else.
+#: Idle gaps between kernels up to this long are the host not launching fast enough, not the host doing
+#: something else.
 LAUNCH_GAP_US: Final = 100.0
 #: Kernels that run on tensor cores, by the names cuBLAS, cuDNN, CUTLASS and FlashAttention give them.
 TENSOR_CORE: Final = re.compile(
@@ -141,7 +142,12 @@ def _kernel_rows(kernels: list[tuple[float, float, str]]) -> list[dict[str, Any]
         row[1] += (end - start) / 1e6
     most = sorted(rows.items(), key=lambda item: -item[1][1])[:MAX_ROWS]
     return [
-        {"name": name[:200], "count": int(count), "device_s": seconds, "tensor_core": bool(TENSOR_CORE.search(name))}
+        {
+            "name": name[:200],
+            "count": int(count),
+            "device_s": seconds,
+            "tensor_core": bool(TENSOR_CORE.search(name)),
+        }
         for name, (count, seconds) in most
     ]
 

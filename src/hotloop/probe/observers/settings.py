@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
-#: name in the note -> path below ``torch``; called where it is a function. Missing in some versions: left out.
+#: name in the note -> path below ``torch``; called where it is a function. Missing in some versions: left
+#: out.
 FLAGS: Final = {
     "matmul_allow_tf32": "backends.cuda.matmul.allow_tf32",
     "cudnn_allow_tf32": "backends.cudnn.allow_tf32",

@@ -1,7 +1,8 @@
 """Fields of a batch that are loaded, shipped and never read, for loaders whose batch is exactly a ``dict``.
 
-Watched are three batches in the steady state and the ones around every 50th, where code that runs «every N steps»
-reads what others do not. Whatever reads a batch as a whole (``items()``, ``**batch``, a copy) counts as reading all of it.
+Watched are three batches in the steady state and the ones around every 50th, where code that runs «every N
+steps» reads what others do not. Whatever reads a batch as a whole (``items()``, ``**batch``, a copy) counts
+as reading all of it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,11 @@ class Unread:
             # A loader of which nothing was read was driven for its own sake; that says nothing of its fields.
             if state.watched >= STEADY and unread and state.read & state.keys and not state.all_read:
                 self._probe.note(
-                    "unread", loader=loader, steps=state.watched, read=sorted(state.read & state.keys), unread=sorted(unread)
+                    "unread",
+                    loader=loader,
+                    steps=state.watched,
+                    read=sorted(state.read & state.keys),
+                    unread=sorted(unread),
                 )
 
     def _may(self, batch: dict[Any, Any]) -> bool:
@@ -139,7 +144,11 @@ def install(probe: Probe) -> None:
             module._BaseDataLoaderIter,
             "__next__",
             lambda original: compile_beside(
-                original, _NEXT, owner=hooks.owner, switch=hooks.switch(NAME), watch=hooks.guard(NAME, unread.watch)
+                original,
+                _NEXT,
+                owner=hooks.owner,
+                switch=hooks.switch(NAME),
+                watch=hooks.guard(NAME, unread.watch),
             ),
         )
 

@@ -1,7 +1,7 @@
 """Making batches: the dataset fetchers, in DataLoader workers and in the main process.
 
-torch calls one method per batch. Where its body is the one known below, it is repeated with a clock between the
-samples; any other body runs as it is and only the batch is timed.
+torch calls one method per batch. Where its body is the one known below, it is repeated with a clock between
+the samples; any other body runs as it is and only the batch is timed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ BYTES_FIRST: Final = 8
 BYTES_EVERY: Final = 16
 STAT_EVERY_NS: Final = 1_000_000_000
 
-#: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do not count.
-KNOWN_BODIES: Final = '''
+#: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
+#: not count.
+KNOWN_BODIES: Final = """
 class _MapDatasetFetcher:
     def fetch(self, possibly_batched_index):
         if self.auto_collation:
@@ -57,7 +58,7 @@ class _IterableDatasetFetcher:
         else:
             data = next(self.dataset_iter)
         return self.collate_fn(data)
-'''
+"""
 
 Fetch = Callable[[Any, Any], Any]
 
@@ -120,7 +121,14 @@ class Maker:
         self.emit(start, data, _length(index))
         return data
 
-    def _emit(self, start: int, data: Any, samples: int, collate: int = 0, slowest: tuple[int, int, Any] | None = None) -> None:
+    def _emit(
+        self,
+        start: int,
+        data: Any,
+        samples: int,
+        collate: int = 0,
+        slowest: tuple[int, int, Any] | None = None,
+    ) -> None:
         """Write one batch's rows. ``collate``: when it began (0: unknown); ``slowest``: start, duration, index."""
         end = now_ns()
         probe, worker = self._probe, self._worker
@@ -162,8 +170,11 @@ def install(probe: Probe) -> None:
     known = _known_code()
     for name, timed in (("_MapDatasetFetcher", _timed_map), ("_IterableDatasetFetcher", _timed_iterable)):
         owner = getattr(module, name)
-        same = same_code(owner.fetch.__code__, known[name])
-        probe.hooks.patch(owner, "fetch", lambda original, body=timed if same else None: maker.wrap(original, body))
+        _patch(probe, maker, owner, timed if same_code(owner.fetch.__code__, known[name]) else None)
+
+
+def _patch(probe: Probe, maker: Maker, owner: Any, timed: Callable[[Maker, Any, Any], Any] | None) -> None:
+    probe.hooks.patch(owner, "fetch", lambda original: maker.wrap(original, timed))
 
 
 def _timed_map(maker: Maker, fetcher: Any, index: Any) -> Any:
