@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 
@@ -149,7 +150,7 @@ def test_a_pixel_loop_inside_forward_is_python_in_step() -> None:
     ("text", "nature"),
     [
         (
-            "x = layer(x)",
+            "x = part(x)",
             "python",
         ),  # the structure of the model: tiny layers dispatch slowly, and that is compute
         ("x = torch.relu(step(x))", "python"),
@@ -280,25 +281,35 @@ def test_kernel_times_correct_the_upper_bound() -> None:
     assert item.cost_s_per_step == pytest.approx(0.15 * 0.055)
 
 
-def computing(threads: int, on_cpu: float) -> Steps:
-    lines = [hot("out = net(batch)", 4.0, "main", phase="forward", nature="native", on_cpu_ratio=on_cpu)]
-    return run(lines, facts={"torch": {"threads": threads}})
+def computing(threads: int, **world: Any) -> dict[str, Finding]:
+    lines = [hot("out = net(batch)", 4.0, "main", phase="forward", nature="native")]
+    return found(run(lines, facts={"torch": {"threads": threads}}), **world)
 
 
-def test_more_threads_than_cores_cost_the_time_off_the_cpu() -> None:
-    item = found(computing(16, 0.5), cores=2)["host/thread-oversubscription"]
-    assert item.cost_s_per_step == pytest.approx(0.5 * 0.055, rel=0.01)
-    assert "OMP_NUM_THREADS=2" in item.advice
+def sampled_threads(process_cpu: float, main_cpu: float) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
+    """One sample a second of a process that uses these cores, and its first thread."""
+    seconds = np.arange(0.0, 8.0)
+    return {100: {"t_s": seconds, "cpu_ratio": np.full(8, process_cpu), "main_cpu_s": seconds * main_cpu}}
+
+
+def test_more_threads_than_cores_cost_by_how_many_share_a_core() -> None:
+    fighting = {"cores": 2, "process_system": sampled_threads(1.9, 0.4)}
+    some = computing(4, **fighting)["host/thread-oversubscription"]
+    many = computing(24, **fighting)["host/thread-oversubscription"]
+    assert 0.2 < some.share < many.share < 0.8
+    assert "OMP_NUM_THREADS=2" in many.advice
+    assert any("assumed" in text for text in many.evidence)
 
 
 def test_as_many_threads_as_cores_are_right() -> None:
-    assert "host/thread-oversubscription" not in found(computing(2, 0.5), cores=2)
-    assert "host/thread-oversubscription" not in found(computing(1, 0.5), cores=0.5)
+    assert "host/thread-oversubscription" not in computing(2, cores=2)
+    assert "host/thread-oversubscription" not in computing(1, cores=0.5)
 
 
-def test_threads_that_do_not_hold_each_other_up_are_no_more_than_info() -> None:
-    item = found(computing(4, 1.0), cores=2)["host/thread-oversubscription"]
-    assert item.severity == "info"
+def test_helper_threads_with_nothing_to_do_are_no_more_than_info() -> None:
+    idle = computing(8, cores=2, process_system=sampled_threads(0.95, 0.93))
+    assert idle["host/thread-oversubscription"].severity == "info"
+    assert computing(8, cores=2)["host/thread-oversubscription"].severity == "info"
 
 
 def test_garbage_collection_counts_from_three_percent() -> None:

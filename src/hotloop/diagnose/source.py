@@ -16,7 +16,7 @@ from hotloop.record.recording import Process
 class Loop:
     """A ``for`` or ``while`` in the user's source. ``over`` is what it runs over, "" for ``while``.
 
-    ``structural``: it runs over parts of an object (``self.layers``) or calls what it runs over (``layer(x)``).
+    ``structural``: it runs over parts of an object (``self.layers``) or calls them (``layer(x)``).
     """
 
     line: int

@@ -25,6 +25,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         return
     called = collecting_lines(steps)
     elsewhere = sum(steps.gc_s_by_phase.get(phase, 0.0) for phase in _COUNTED_ELSEWHERE)
+    if steps.compile_s > steps.gc_s:
+        elsewhere += steps.gc_s_by_phase.get("forward", 0.0)  # the compiler's garbage
     seconds = max(steps.gc_s - elsewhere, sum(line.seconds for line in called))
     if seconds < evidence.limits.gc_ratio * steps.span_s or steps.gc_count < _FEWEST:
         return
