@@ -37,7 +37,7 @@ def finding(id: str = "input/slow-sample", cost: float = 0.0, **fields: object) 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
 def test_a_rule_lies_where_its_id_says(rule: RuleEntry) -> None:
     module = importlib.import_module(f"hotloop.diagnose.rules.{rule.id.replace('-', '_').replace('/', '.')}")
-    assert module.ID == rule.id
+    assert rule.id == module.ID
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)

@@ -37,6 +37,7 @@ def test_a_non_finite_loss_is_high_whatever_it_costs(bad: float) -> None:
     item = found(measured)["numerics/non-finite-loss"]
     assert item.severity == "high"
     assert item.data["first_step"] == 80
+    assert item.share == pytest.approx(0.6)  # the steps that trained on nothing
     assert "step 80 and stays so" in item.message
     assert "step 80" in verdict(measured, (item,))
 

@@ -13,12 +13,12 @@ is what the run gets of them beside others on the machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.diagnose.crowding import computing_ratio, makers, run_ratio, span_since_command
+from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.measure.steps import LoaderUse, Steps
 
@@ -54,12 +54,12 @@ class Feed:
     deliver_s: float
     cores: float
     workers: int
-    run_ratio: float = 1.0  # of the time the makers could run, the share in which they did
+    crowd: Crowd = field(default_factory=Crowd)
 
     @property
     def computing_ratio(self) -> float:
         """Share of the making that computes; the rest waits for something else than a core."""
-        return computing_ratio(self.make_cpu_s / self.make_s, self.run_ratio) if self.make_s > 0 else 1.0
+        return self.make_cpu_s / self.make_s / self.crowd.got if self.make_s > 0 else 1.0
 
     @property
     def step_s(self) -> float:
@@ -102,7 +102,7 @@ class Feed:
         """Cores the run gets beside the others on the machine, who share them fairly."""
         cores = max(1.0, self.cores)
         ours = 1.0 + self.workers * self.computing_ratio
-        others = max(0.0, cores / self.run_ratio - max(ours, cores))
+        others = max(0.0, cores / self.crowd.got - max(ours, cores))
         now = 1.0 + workers * self.computing_ratio
         return cores * now / (now + others) if others > 0 else cores
 
@@ -134,6 +134,11 @@ def feed(evidence: Evidence) -> Feed | None:
         return None
     excess = first_excess(loader, make) / steps.num_steps
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
+    met = crowd(evidence, makers(evidence, workers))
+    computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
+    make_cpu = make * batches * computing * met.got
+    excess = first_excess(loader, make) / steps.num_steps
+    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
     make_cpu = make * batches * (1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio)
     return Feed(
         loader=loader,
@@ -146,7 +151,7 @@ def feed(evidence: Evidence) -> Feed | None:
         deliver_s=deliver_s(loader) * batches,
         cores=evidence.cores,
         workers=workers,
-        run_ratio=run_ratio(evidence, makers(evidence, workers)),
+        crowd=met,
     )
 
 
@@ -234,7 +239,7 @@ def step_cpu_s(evidence: Evidence, busy_s: float, make_cpu_s: float = 0.0) -> fl
     torch = steps.facts.get("torch") or {}
     threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
     threaded = sum(steps.per_step(phase) for phase in THREADED_PHASES)
-    return busy_s + (max(1.0, threads) - 1.0) * threaded
+    return (busy_s + (max(1.0, threads) - 1.0) * threaded) * steps.core_ratio
 
 
 def process_cores(evidence: Evidence, pid: int) -> float | None:

@@ -7,16 +7,39 @@ kernel counts how long a thread could have run while no core was free; sleeping 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
 
 
-def run_ratio(evidence: Evidence, pids: Iterable[int]) -> float:
-    """Of the time these processes' threads could run, the share in which they did; 1 where it is not
-    known.
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """What a process got of the cores it wanted.
+
+    ``run_ratio`` is the kernel's: of the time its thread could run, the share in which it did; None where the
+    launcher's samples do not hold it. ``core_ratio`` is the measured one, by which every ``on_cpu_ratio`` in Steps
+    was divided already.
     """
+
+    core_ratio: float = 1.0
+    run_ratio: float | None = None
+
+    @property
+    def got(self) -> float:
+        """The share of the wanted core time that was got."""
+        return self.core_ratio if self.run_ratio is None else self.run_ratio
+
+    def computing(self, on_cpu_ratio: float) -> float:
+        """The share of time work wanted a core: on one, or waiting for one."""
+        if self.run_ratio is None or on_cpu_ratio >= 0.99:
+            return on_cpu_ratio
+        return min(1.0, on_cpu_ratio * self.core_ratio / max(self.run_ratio, 0.01))
+
+
+def crowd(evidence: Evidence, pids: Iterable[int]) -> Crowd:
+    """The crowd these processes met over the training span."""
     start, end = span_since_command(evidence)
     ran = waited = 0.0
     for pid in pids:
@@ -29,12 +52,8 @@ def run_ratio(evidence: Evidence, pids: Iterable[int]) -> float:
             ran += float(np.ptp(columns["main_cpu_s"][inside]))
             waited += float(np.ptp(columns["core_wait_s"][inside]))
     # Less than a tenth of a second says nothing.
-    return ran / (ran + waited) if ran + waited > 0.1 else 1.0
-
-
-def computing_ratio(on_cpu_ratio: float, run_ratio: float) -> float:
-    """The share of time work wanted a core, from the share it was on one."""
-    return min(1.0, on_cpu_ratio / max(run_ratio, 0.01))
+    known = ran + waited > 0.1
+    return Crowd(core_ratio=evidence.steps.core_ratio, run_ratio=ran / (ran + waited) if known else None)
 
 
 def makers(evidence: Evidence, workers: int) -> tuple[int, ...]:

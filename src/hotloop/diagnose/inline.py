@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hotloop import units
 from hotloop.diagnose import costs
+from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest, shortened
 from hotloop.findings import Place
@@ -56,9 +57,9 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     """What one maker beside the step would save: the shorter of the two, as far as the cores allow."""
     steps = evidence.steps
     busy = sum(steps.per_step(phase) for phase in costs.BUSY_PHASES)
-    cores_full = (wait_s * on_cpu + costs.step_cpu_s(evidence, busy, wait_s * on_cpu)) / max(
-        1.0, evidence.cores
-    )
+    met = crowd(evidence, (steps.pid,))
+    make_cpu = wait_s * met.computing(on_cpu) * met.got
+    cores_full = (make_cpu + costs.step_cpu_s(evidence, busy, make_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
 
 

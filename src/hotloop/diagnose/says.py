@@ -19,8 +19,8 @@ def waits(feed: Feed) -> str:
 def makes(feed: Feed) -> str:
     """What making a batch takes, beside the step's own work."""
     crowded = (
-        f"; the machine was crowded: makers ran {units.share(feed.run_ratio)} of the time they could"
-        if feed.run_ratio < 0.8
+        f"; the machine was crowded: makers ran {units.share(feed.crowd.got)} of the time they could"
+        if feed.crowd.got < 0.8
         else ""
     )
     return (

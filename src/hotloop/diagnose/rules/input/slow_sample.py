@@ -7,7 +7,7 @@ from typing import Any
 
 from hotloop import units
 from hotloop.diagnose import costs, says
-from hotloop.diagnose.crowding import computing_ratio, run_ratio
+from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, "
             f"and each step waits {units.duration(feed.wait_s)} for data."
         ),
-        advice=_advice(spot, computing_ratio(spot.on_cpu_ratio, feed.run_ratio)),
+        advice=_advice(spot, feed.crowd.computing(spot.on_cpu_ratio)),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -83,7 +83,7 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
         return
     spot = inline.hot
     cost = spot.share * inline.wait_s
-    run = run_ratio(evidence, (evidence.steps.pid,))
+    met = crowd(evidence, (evidence.steps.pid,))
     yield Finding(
         id=ID,
         message=(
@@ -91,7 +91,7 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
             "the training "
             f"loop does itself for {units.duration(inline.wait_s)} of each step."
         ),
-        advice=_advice(spot, computing_ratio(spot.on_cpu_ratio, run)),
+        advice=_advice(spot, met.computing(spot.on_cpu_ratio)),
         evidence=(
             f"making batches takes {units.duration(inline.wait_s)} of each step "
             f"({units.share(inline.wait_s / evidence.steps.step_s)}), in the training process",

@@ -9,7 +9,7 @@ import numpy as np
 from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.costs import Feed
-from hotloop.diagnose.crowding import computing_ratio, span_since_command
+from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import shortened
@@ -80,7 +80,7 @@ def waiting_reads(feed: Feed, evidence: Evidence) -> Part | None:
 
 def computing(part: Part, feed: Feed) -> float:
     """The share of these lines' time that wants a core."""
-    return computing_ratio(part.on_cpu_ratio, feed.run_ratio)
+    return feed.crowd.computing(part.on_cpu_ratio)
 
 
 def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
