@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,17 +43,30 @@ class Examination:
 
 
 def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
-    """The folder of a new run, created. An existing one with something in it is refused."""
-    folder = out or Path("hotloop-runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{_name(command)}"
-    if out is None:
-        folder = _free(folder)
+    """The folder of a new run, created. An existing one with something in it is refused.
+
+    Where the working folder cannot be written and no other was asked for, it is a temporary folder.
+    """
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_name(command)}"
+    if out is not None:
+        return _created(out)
+    try:
+        return _created(_free(Path("hotloop-runs") / name))
+    except UsageError:
+        return _created(Path(tempfile.mkdtemp(prefix="hotloop-")) / name)
+
+
+def _created(folder: Path) -> Path:
     try:
         if folder.is_dir() and any(folder.iterdir()):
             raise UsageError(f"{folder} is not empty", hint="give --out a new folder, or remove that one")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "raw").mkdir()
     except OSError as error:
-        raise UsageError(f"cannot write the run folder {folder}: {error.strerror}", hint="give --out a folder that can be written") from error
+        raise UsageError(
+            f"cannot write the run folder {folder}: {error.strerror}",
+            hint="give --out a folder that can be written",
+        ) from error
     return folder.resolve()
 
 
@@ -66,7 +80,7 @@ def observe(
 ) -> Outcome:
     """Run the command under observation; the recording lies in ``folder`` when it returns."""
     store = Store(folder)
-    store.begin(command, facts(folder))
+    store.begin(command, facts())
     sampler = Sampler()
 
     def tick(pid: int) -> None:

@@ -71,7 +71,8 @@ def _run_users_own():
     from os.path import abspath, dirname
 
     own = dirname(abspath(__file__))
-    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if abspath(path) != own])
+    sys.path[:] = [path for path in sys.path if path != own]  # what the script sees is what it always was
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         return
     module = module_from_spec(spec)

@@ -1,0 +1,130 @@
+"""A command under hotloop says, does and returns what it does without."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import whole
+
+IDENTITY = """
+    import __main__
+    epoch(); epoch(DataLoader(data, batch_size=8, num_workers=2))
+    print(sys.argv, sys.orig_argv[1:], __name__, __file__, os.getcwd(), sys.path)
+    print(__package__, __spec__ is None)
+    print(sorted(vars(__main__)), sys.flags, torch.__spec__.loader.__class__, digest(), torch.rand(1).item())
+    print("to stderr", file=sys.stderr)
+    sys.stdout.write("no newline at the end")
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("words", [["train.py", "a b", "--x=1"], ["-m", "pkg.train", "-v"]])
+def test_argv_names_folder_path_results_output_and_exit_code_are_equal(
+    tmp_path: Path, words: list[str]
+) -> None:
+    whole.script(tmp_path, IDENTITY, "train.py")
+    whole.script(tmp_path, IDENTITY, "pkg/train.py")
+    command = [sys.executable, *words]
+    bare = subprocess.run(command, cwd=tmp_path, env=whole.surroundings(), capture_output=True, text=True)
+    done = whole.run(command, folder=tmp_path)
+    assert done.stdout == bare.stdout
+    assert done.stderr.startswith(bare.stderr)
+    assert (done.returncode, bare.returncode) == (3, 3)
+    assert done.num_backwards == 16
+    assert len(done.recording.ranks[0].workers) == 2
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("raise RuntimeError('mine')", 1), ("os._exit(5)", 5), ("os.kill(os.getpid(), 11)", 139)],
+)
+def test_however_it_ends_the_exit_code_is_kept_and_the_steps_are_there(
+    tmp_path: Path, ending: str, code: int
+) -> None:
+    path = whole.script(tmp_path, f"epoch()\nprint('done', flush=True)\n{ending}\n")
+    done = whole.run([sys.executable, str(path)], folder=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "done\n")
+    assert done.num_backwards == 8
+    assert done.recording.complete
+    if code == 1:
+        assert done.stderr.count("Traceback") == 1
+        assert "RuntimeError: mine" in done.stderr
+        assert "hotloop/" not in done.stderr.split("RuntimeError: mine")[0]
+
+
+def test_ctrl_c_reaches_the_script_and_a_report_is_still_made(tmp_path: Path) -> None:
+    path = whole.script(
+        tmp_path,
+        """
+        epoch()
+        try:
+            print("ready", flush=True)
+            while True:
+                epoch()
+        except KeyboardInterrupt:
+            print("saving", digest() != "", flush=True)
+            raise
+        """,
+    )
+    words = whole.hotloop_command([sys.executable, str(path)], tmp_path / "run")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(words[0], words, whole.surroundings())
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    try:
+        while piece := os.read(terminal, 4096):
+            seen += piece
+    except OSError:  # closed
+        pass
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert seen.count(b"saving True") == 1
+    assert (tmp_path / "run" / "report.json").exists()
+
+
+def test_sigterm_to_hotloop_lets_the_script_end_by_itself(tmp_path: Path) -> None:
+    path = whole.script(
+        tmp_path,
+        """
+        import signal
+        stop = []
+        signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+        print("ready", flush=True)
+        while not stop:
+            epoch()
+        print("saved", flush=True)
+        sys.exit(9)
+        """,
+    )
+    process = subprocess.Popen(
+        whole.hotloop_command([sys.executable, str(path)], tmp_path / "run"),
+        env=whole.surroundings(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "saved\n"
+        process.stderr.read()
+    assert process.returncode == 9
+    assert (tmp_path / "run" / "report.json").exists()
+
+
+def test_a_command_that_never_reaches_torch_gets_a_report_that_says_so(tmp_path: Path) -> None:
+    done = whole.run(["sh", "-c", "echo hello; exit 4"], folder=tmp_path)
+    assert (done.returncode, done.stdout) == (4, "hello\n")
+    assert "torch" in done.stderr
+    assert (done.folder / "report.json").exists()

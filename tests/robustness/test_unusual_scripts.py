@@ -1,0 +1,182 @@
+"""Scripts that do by themselves what hotloop hooks into: training goes on, and its steps are seen."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import whole
+
+#: name -> (script, expected output, backward passes that must be seen at least)
+SCRIPTS: dict[str, tuple[str, str, int]] = {
+    "replaces DataLoader": (
+        """
+        class Mine:
+            def __init__(self, data, batch_size): self.data, self.n = data, batch_size
+            def __iter__(self):
+                for at in range(0, len(self.data), self.n):
+                    yield self.data[at:at + self.n]
+        torch.utils.data.DataLoader = Mine
+        import torch.utils.data as d
+        epoch(d.DataLoader(data, 8)); print("trained")
+        """,
+        "trained\n",
+        8,
+    ),
+    "subclasses DataLoader": (
+        """
+        class Mine(DataLoader):
+            def __init__(self, data, extra, **kw):
+                super().__init__(data, **kw); self.extra = extra
+            def __iter__(self):
+                for batch in super().__iter__(): yield batch
+            def __len__(self): return 3
+        loader = Mine(data, "x", batch_size=8)
+        epoch(loader); print(loader.extra, len(loader), type(loader).__name__)
+        """,
+        "x 3 Mine\n",
+        8,
+    ),
+    "patches torch": (
+        """
+        calls = []
+        before = torch.nn.Module.__call__, torch.Tensor.backward, torch.autograd.backward
+        def call(self, *a, **k): calls.append("f"); return before[0](self, *a, **k)
+        def backward(self, *a, **k): calls.append("b"); return before[1](self, *a, **k)
+        torch.nn.Module.__call__ = call
+        torch.Tensor.backward = backward
+        epoch()
+        torch.nn.Module.__call__, torch.Tensor.backward, torch.autograd.backward = before
+        epoch(); print(calls.count("f"), calls.count("b"))
+        """,
+        "8 8\n",
+        16,
+    ),
+    "trains in a thread": (
+        """
+        import threading
+        thread = threading.Thread(target=epoch); thread.start(); thread.join(); print("joined")
+        """,
+        "joined\n",
+        8,
+    ),
+    "forks": (
+        """
+        epoch()
+        pid = os.fork()
+        if pid == 0:
+            epoch(); os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])); epoch()
+        """,
+        "7\n",
+        24,
+    ),
+    "execs": (
+        """
+        if len(sys.argv) == 1:
+            epoch(); sys.stdout.flush()
+            os.execv(sys.executable, [sys.executable, __file__, "again"])
+        epoch(); print(sys.argv[1])
+        """,
+        "again\n",
+        16,
+    ),
+    "starts a pool by spawn": (
+        """
+        import multiprocessing
+        def work(n): return float(torch.ones(n).sum())
+        if __name__ == "__main__":
+            multiprocessing.set_start_method("spawn")
+            with multiprocessing.Pool(1) as pool:
+                print(pool.map(work, [2, 3]))
+            epoch(DataLoader(data, batch_size=8, num_workers=1)); print("trained")
+        """,
+        "[2.0, 3.0]\ntrained\n",
+        8,
+    ),
+    "catches interrupts and uses alarms": (
+        """
+        import signal
+        got = []
+        signal.signal(signal.SIGALRM, lambda *_: got.append(1))
+        signal.signal(signal.SIGURG, lambda *_: got.append(2))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while not got: epoch()
+        os.kill(os.getpid(), signal.SIGURG); epoch()
+        print(got)
+        """,
+        "[1, 2]\n",
+        8,
+    ),
+    "closes every descriptor": (
+        """
+        epoch(); os.closerange(3, 256); epoch(); print("trained")
+        """,
+        "trained\n",
+        8,
+    ),
+    "changes folder and environment": (
+        """
+        os.makedirs("elsewhere"); os.chdir("elsewhere"); os.environ.clear(); epoch()
+        print(os.path.basename(os.getcwd()))
+        """,
+        "elsewhere\n",
+        8,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_an_unusual_script_runs_as_it_would(tmp_path: Path, name: str) -> None:
+    text, expected, num_backwards = SCRIPTS[name]
+    path = whole.script(tmp_path, text)
+    done = whole.run([sys.executable, str(path)], folder=tmp_path)
+    assert done.stdout == expected
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert done.num_backwards >= num_backwards
+
+
+def test_the_users_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:
+    own = tmp_path / "site"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins, os; builtins.mine = os.path.basename(__file__)\n")
+    path = whole.script(tmp_path, "epoch(); import sitecustomize; print(mine, sitecustomize.__file__)\n")
+    env = {"PYTHONPATH": f"{whole.SRC}:{own}"}
+    done = whole.run([sys.executable, str(path)], folder=tmp_path, env=env)
+    assert done.stdout == f"sitecustomize.py {own / 'sitecustomize.py'}\n"
+    assert done.num_backwards == 8
+
+
+def test_an_isolated_interpreter_trains_and_hotloop_says_that_it_saw_nothing(tmp_path: Path) -> None:
+    path = whole.script(tmp_path, "epoch(); print('trained')\n")
+    done = whole.run([sys.executable, "-I", str(path)], folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert any("could not look inside" in warning for warning in done.recording.warnings)
+
+
+def test_a_shell_script_that_runs_torchrun_with_two_ranks(tmp_path: Path) -> None:
+    whole.script(
+        tmp_path,
+        """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        epoch(); dist.barrier(); dist.destroy_process_group()
+        """,
+    )
+    text = f"""\
+        #!/bin/sh
+        set -e
+        {sys.executable} -m torch.distributed.run --nproc-per-node 2 --master-port 0 --rdzv-backend c10d \\
+            --rdzv-endpoint localhost:0 train.py
+        exit 6
+    """
+    (tmp_path / "train.sh").write_text(dedent(text))
+    done = whole.run(["sh", "train.sh"], folder=tmp_path)
+    assert done.returncode == 6, done.stderr
+    recording = done.recording
+    assert [rank.rank for rank in recording.ranks] == [0, 1]
+    assert done.num_backwards == 16
