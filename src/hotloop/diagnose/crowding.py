@@ -19,8 +19,8 @@ class Crowd:
     """What a process got of the cores it wanted.
 
     ``run_ratio`` is the kernel's: of the time its thread could run, the share in which it did; None where the
-    launcher's samples do not hold it. ``core_ratio`` is the measured one, by which every ``on_cpu_ratio`` in Steps
-    was divided already.
+    launcher's samples do not hold it. ``core_ratio`` is the measured one, by which every ``on_cpu_ratio`` in
+    Steps was divided already.
     """
 
     core_ratio: float = 1.0
