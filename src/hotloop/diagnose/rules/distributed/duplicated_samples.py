@@ -43,6 +43,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"sampler {loaders[0].settings.get('sampler')}",
             *(["with different seeds the order differs, the samples do not"] if shuffled else []),
         ],
+        cost_s=evidence.steps.step_s * (1 - 1 / len(loaders)),
         severity="medium",
         where=where,
         data={"ranks": len(loaders), "samples": length},

@@ -35,8 +35,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         advice="Go back to a checkpoint before the rise; lower or warm up the learning rate, clip gradients.",
         numbers=[
             f"median loss {medians[best]:.4g} in its best tenth ({best + 1} of 10), {medians[-1]:.4g} last",
-            f"{len(losses)} losses seen",
+            f"{len(losses)} losses seen; the steps after the best stretch are wasted",
         ],
+        cost_s=steps.step_s * (9 - best) / 10,
         severity="high",
         where=steps.source_loop,
         data={"best": float(medians[best]), "last": float(medians[-1])},

@@ -30,7 +30,11 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ID,
         message=f"The loss is {kind} at step {step}{' and stays so' if stays else ''}: it trains on nothing.",
         advice="Stop; look at the batch and learning rate of that step (torch.autograd.set_detect_anomaly).",
-        numbers=[f"{count} of {len(bad)} losses seen are not finite, the first at step {step}"],
+        numbers=[
+            f"{count} of {len(bad)} losses seen are not finite, the first at step {step}",
+            "these steps are wasted",
+        ],
+        cost_s=steps.step_s * count / len(bad),
         severity="high",
         where=steps.source_loop,
         data={"first_step": step, "count": count},

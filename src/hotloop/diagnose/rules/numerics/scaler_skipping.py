@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ),
         advice="Use bfloat16 where the device has it, lower the learning rate, or clip gradients.",
         numbers=[f"{share(skips / later)} of the steps after warm-up were skipped; one in 2000 is ordinary"],
-        cost_s=0.0,
+        cost_s=steps.step_s * steps.scaler_skips / steps.scaler_steps,
         severity="medium",
         where=steps.source_loop,
         data={"skips": steps.scaler_skips, "steps": steps.scaler_steps},
