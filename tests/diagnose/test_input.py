@@ -570,6 +570,7 @@ def test_work_that_others_hold_up_is_not_taken_for_waiting() -> None:
     busy = model(run, cores=2, process_system=crowded(100, 0.2))
     assert calm.computing_ratio == pytest.approx(0.2)
     assert busy.computing_ratio == pytest.approx(1.0)
+    assert busy.make_cpu_s == pytest.approx(0.2 * 0.08), "of the time it computed it had a core for a fifth"
     findings = found(run, cores=2, process_system=crowded(100, 0.2))
     assert findings["input/single-process"].data["num_workers"] <= 2
     assert "waiting" not in findings["input/slow-sample"].advice

@@ -139,7 +139,6 @@ def feed(evidence: Evidence) -> Feed | None:
     make_cpu = make * batches * computing * met.got
     excess = first_excess(loader, make) / steps.num_steps
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
-    make_cpu = make * batches * (1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio)
     return Feed(
         loader=loader,
         busy_s=busy,
