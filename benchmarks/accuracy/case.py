@@ -5,7 +5,7 @@
     # truth: input/single-process | input/slow-sample    accepted as the first finding
     # healthy                                            no finding above info instead
     # bottleneck: input | device                         accepted bottleneck
-    # line: scaler\\.transform                            the first finding's source line must match
+    # line: scaler\\.transform                            where the first finding stands, or what it names
     # has: input/unused-fields                           one of these must be among the findings
     # not: input/too-few-workers                         none of these may be among them (above info)
     # launch: torchrun --nproc-per-node 2                instead of python
@@ -116,10 +116,7 @@ def judge(case: Case, report: Mapping[str, Any]) -> Judgement:
     above = [finding for finding in report["findings"] if finding["severity"] != "info"]
     first = above[0] if above else None
     ids = tuple(finding["id"] for finding in above)
-    if case.healthy:
-        right_first = first is None
-    else:
-        right_first = first is not None and first["id"] in case.truth
+    right_first = first is None if case.healthy else first is not None and first["id"] in case.truth
     bottleneck = report["bottleneck"]
     right_bottleneck = not case.bottleneck or bottleneck in case.bottleneck
     right_line = _line_matches(case, first) if case.line and right_first and not case.healthy else None
@@ -152,6 +149,14 @@ def judge(case: Case, report: Mapping[str, Any]) -> Judgement:
     )
 
 
+def judge_nothing(why: str) -> Judgement:
+    """What there is to say where no report came back."""
+    return Judgement(
+        first="none", place="", bottleneck="none", accounted_ratio=0.0, above_info=(), right_first=False,
+        right_bottleneck=False, right_line=None, accounted=False, failures=(why,),
+    )  # fmt: skip
+
+
 def _choices(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split("|") if part.strip())
 
@@ -162,8 +167,13 @@ def _place(finding: Mapping[str, Any] | None) -> str:
 
 
 def _line_matches(case: Case, finding: Mapping[str, Any] | None) -> bool:
-    where = finding["where"] if finding else None
-    if not where or Path(where["file"]).name != case.path.name:
+    """Whether the finding stands at such a line or names one (a setting stands where the loader is built)."""
+    if finding is None:
         return False
+    said = [finding["message"], *finding["evidence"]]
+    numbers = [int(n) for text in said for n in re.findall(rf"{re.escape(case.path.name)}:(\d+)", text)]
+    where = finding["where"]
+    if where and Path(where["file"]).name == case.path.name:
+        numbers.append(where["line"])
     lines = case.path.read_text().splitlines()
-    return bool(re.search(case.line, lines[where["line"] - 1]))
+    return any(re.search(case.line, lines[number - 1]) for number in numbers)

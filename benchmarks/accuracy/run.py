@@ -2,8 +2,8 @@
 
     python benchmarks/accuracy/run.py [--only REGEX] [--keep DIR] [--again] [--out FILE]
 
-Prints a table; the JSON goes to --out. With ``--keep`` the recordings stay, ``--again`` diagnoses those instead
-of running. Quiet machine: about ten minutes on two cores. Exit 0 always: it reports, tests check.
+Prints a table; the JSON goes to --out. With ``--keep`` the recordings stay, ``--again`` diagnoses those
+instead of running. About ten minutes on two quiet cores. Exit 0 always: it reports, tests check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from case import HERE, Case, judge, load
+from case import HERE, Case, judge, judge_nothing, load
 
 SRC = HERE.parents[1] / "src"
 
@@ -75,8 +75,7 @@ def try_case(case: Case, folder: Path, again: bool, timeout_s: float) -> dict[st
         row["num_steps"] = report["num_steps"]
         row["verdict"] = report.get("verdict", "")
     except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError) as error:
-        row.update(first="none", place="", bottleneck="none", accounted_ratio=0.0, above_info=[], right_first=False,
-                   right_bottleneck=False, right_line=None, accounted=False, failures=[f"{error}"[:600]])  # fmt: skip
+        row.update(dataclasses.asdict(judge_nothing(f"{error}"[:600])))
     row["seconds"] = time.perf_counter() - start
     row["load"] = load_before
     return row
