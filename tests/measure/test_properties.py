@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scenarios.builder import Script
 
 from hotloop.measure import measure
 from hotloop.phases import COLUMN
@@ -147,3 +148,17 @@ def test_a_killed_run_ends_with_its_last_whole_step():
     assert steps.span_totals["forward"] == pytest.approx(5e-3)
     assert steps.phases[:, COLUMN["backward"]].sum() == pytest.approx(5e-3)
     holds(steps)
+
+
+def test_time_after_the_script_ended_is_named_and_is_nobodys():
+    """The interpreter winds down without samples; the last print must not be charged for it."""
+    run = Script("import torch\nprint('done')  # print\n")
+    run.work(50)
+    with run.at("print"):
+        run.work(50)
+    run.note("exit", reason="exit")
+    run.now += 3_000_000_000
+    steps = measure(run.process(), {})
+    assert steps.totals["other"] == pytest.approx(3.05, abs=0.1)
+    assert steps.totals["logging"] <= 0.1
+    assert steps.unaccounted_s < 0.02

@@ -37,6 +37,8 @@ for _kind, _phase in {
 
 #: The kind of "no row": before the first and after the last.
 NO_ROW = 0
+#: The key of time after the script had ended; no sample explains it.
+AT_EXIT = 0xFFFF
 #: Fetches for evaluation are another neighbour than fetches for training.
 EVAL_FETCH = 255
 
@@ -123,8 +125,9 @@ def find_gaps(
     saves: tuple[Ints, Ints, Ints],
     stepping: Stepping,
     wall: int,
+    exit_ns: int | None,
 ) -> Gaps:
-    """The time between outermost rows, cut at evaluations and at the ends of the training span."""
+    """The time between outermost rows, cut at evaluations, the ends of the training span and the exit."""
     tops = np.flatnonzero(spans.level == 0)
     starts = np.append(0, spans.end[tops])
     ends = np.append(spans.start[tops], wall)
@@ -133,8 +136,10 @@ def find_gaps(
     key = kinds[:-1] << np.uint16(8) | kinds[1:]
     kept = ends > starts
     starts, ends, key = starts[kept], ends[kept], key[kept]
-    cuts = np.unique(np.concatenate([regions.start, regions.end, np.array(stepping.span, np.int64)]))
+    left = wall if exit_ns is None else exit_ns
+    cuts = np.unique(np.concatenate([regions.start, regions.end, np.array([*stepping.span, left], np.int64)]))
     starts, ends, key = _cut(starts, ends, key, cuts)
+    key[starts >= left] = AT_EXIT
     phase = np.full(len(starts), COLUMN["other"], np.uint8)
     save_start, save_end, _ = saves
     if len(save_start):

@@ -63,7 +63,7 @@ class Function:
         return self.statements[at[0]] if at else None
 
     def purposes_at(self, line: int) -> tuple[Purpose, ...]:
-        """What the statements of a line are for: one, or several where they share it; empty outside the function."""
+        """What the statements of a line are for: one, or several that share it; empty outside the function."""
         return tuple(self.purposes[at] for at in holders(self.statements, (line, -1)))
 
 
@@ -302,7 +302,8 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
     )
     yield Statement(
         first=node.lineno, last=max(last, node.lineno),
-        begins=(node.lineno, node.col_offset), ends=(node.end_lineno or node.lineno, node.end_col_offset or 0),
+        begins=(node.lineno, node.col_offset),
+        ends=(node.end_lineno or node.lineno, node.end_col_offset or 0),
         sets=frozenset(sets), reads=frozenset(reads),
         node=node, returns=returns, calls=frozenset(calls),
     )  # fmt: skip

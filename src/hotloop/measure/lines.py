@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.measure.attribution import LONG_GAP_NS, Bytes, Floats, Gaps, Split
+from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Floats, Gaps, Split
 from hotloop.measure.loop import Loop, Reading
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Ints, Spans, Table
@@ -87,6 +87,8 @@ def split_gaps(sampled: Sampled, gaps: Gaps) -> Split:
     weight = sampled.samples.duration
     for i in np.flatnonzero(sampled.gap >= 0):
         gap = int(sampled.gap[i])
+        if gaps.key[gap] == AT_EXIT:
+            continue
         length = int(gaps.end[gap] - gaps.start[gap])
         # Whole weights: cutting the first at the gap's start would short-change whatever comes first in it.
         pool = by_gap[gap] if length >= LONG_GAP_NS else by_key[int(gaps.key[gap])]

@@ -42,8 +42,15 @@ LOGGING_PATHS = ("torch.utils.tensorboard",)
 SERIALIZERS = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
 #: Torch code on the way into or out of an observed call.
 TORCH_PHASES = {
-    "torch.nn.modules": "forward", "torch.autograd": "backward", "torch.optim": "optimizer",
-}  # fmt: skip
+    "torch.nn.modules.module:__call__": "forward",
+    "torch.nn.modules.module:_wrapped_call_impl": "forward",
+    "torch.nn.modules.module:_call_impl": "forward",
+    "torch.autograd:backward": "backward",
+    "torch.autograd.graph:_engine_run_backward": "backward",
+    "torch.optim.optimizer:profile_hook_step": "optimizer",
+    "torch.optim.optimizer:wrapper": "optimizer",
+    "torch.optim.optimizer:zero_grad": "optimizer",
+}
 SOCKETS = frozenset(
     ["socket", "select", "selectors", "websockets", "websocket", "socketserver", "viser", "zmq", "asyncio"]
 )
@@ -180,9 +187,9 @@ class Loop:
         if any(m.startswith(SERIALIZERS) for m in modules) or SAVING_TEXT.search(text):
             return "checkpoint", "checkpoint"
         if found is None or not found[1]:
-            for library, phase in TORCH_PHASES.items():
-                if any(module.startswith(library) for module in modules):
-                    return ("forward" if phase == "forward" else "other"), phase
+            phase = next((TORCH_PHASES[entry] for entry in stack.library if entry in TORCH_PHASES), None)
+            if phase is not None:
+                return ("forward" if phase == "forward" else "other"), phase
         roots = {module.split(".")[0] for module in modules}
         if roots & LOGGERS or any(m.startswith(LOGGING_PATHS) for m in modules) or LOGGING_TEXT.search(text):
             return "logging", "logging"
@@ -242,7 +249,7 @@ def _pick(purposes: Sequence[Purpose], before: int, after: int) -> Purpose | Non
     if len(set(purposes)) == 1:
         return purposes[0]
     wanted = _LEADS_TO.get(after, ())
-    if after == row.FORWARD and before == row.FORWARD:
+    if before == row.FORWARD and after != row.BACKWARD:  # the loss of what was just called
         wanted = ("forward", "model")
     return next((purpose for purpose in wanted if purpose in purposes), "other" if purposes else None)
 

@@ -63,7 +63,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     stepping = _with_last_interval(spans, events, lives, regions, saves, stepping)
 
     phase = span_phases(spans, events, lives, regions, stepping)
-    gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, wall)
+    gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, wall, _exit_ns(process))
     loop = _loop(process, places, spans, lives, eval_forward, phase, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)

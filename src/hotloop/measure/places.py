@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hotloop.findings import Place
 from hotloop.record.recording import Note, Process
+
+COMPREHENSIONS = frozenset(("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"))
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,30 @@ def _number(value: Any) -> int:
 def _frames(value: Any) -> tuple[Frame, ...]:
     if not isinstance(value, list | tuple):
         return ()
-    return tuple(
+    found = (
         Frame(str(f[0]), _number(f[1]), str(f[2]), _number(f[3]), _number(f[4]) if len(f) > 4 else -1)
         for f in value
         if isinstance(f, list | tuple) and len(f) >= 4
     )
+    return _without_comprehensions(found)
+
+
+def _without_comprehensions(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    """A comprehension's frame (before Python 3.12 it has one) is its function's, at the line inside it."""
+    kept: list[Frame] = []
+    for frame in frames:
+        outer, _, name = frame.func.rpartition(".<locals>.") if "." in frame.func else ("", "", frame.func)
+        holder = kept[-1] if kept else None
+        if (
+            name in COMPREHENSIONS
+            and holder is not None
+            and holder.file == frame.file
+            and holder.func in (outer, "<module>")
+        ):
+            kept[-1] = Frame(frame.file, frame.line, holder.func, holder.func_line, frame.col)
+        else:
+            kept.append(frame)
+    return tuple(kept)
 
 
 def _site(note: Note) -> Stack:
@@ -101,5 +122,5 @@ def _site(note: Note) -> Stack:
         note["col"] if isinstance(note.get("col"), int) else -1,
     )
     if own.file and (not frames or frames[-1].function != own.function):
-        frames = (*frames, own)
+        frames = _without_comprehensions((*frames, own))
     return Stack(frames=frames)
