@@ -80,7 +80,7 @@ def test_what_slept_is_told_from_what_computed(sections: Observed) -> None:
     sleeping = lines[line_containing(SECTIONS, "# SLEEP")]
     python = lines[line_containing(SECTIONS, "# PY")]
     share = [sum(r.obj * r.dur for r in rows) / sum(r.dur for r in rows) for rows in (sleeping, python)]
-    assert share[0] < 400 < share[1]
+    assert share[0] < share[1] / 2  # however busy the machine is
 
 
 def test_samples_lose_no_time(sections: Observed) -> None:
@@ -142,10 +142,11 @@ def test_other_signals_sleeps_and_exits_are_what_they_were(tmp_path: Path) -> No
                 hits += 1
         begin = time.perf_counter(); time.sleep(0.2); slept = time.perf_counter() - begin >= 0.2
         read, write = os.pipe()
-        begin = time.perf_counter(); select.select([read], [], [], 0.1); waited = time.perf_counter() - begin
-        >= 0.1 child = subprocess.run([sys.executable, "-c", "import signal;
-        print(signal.getsignal(signal.SIGURG))"],
-                               capture_output=True, text=True).stdout.strip()
+        begin = time.perf_counter(); select.select([read], [], [], 0.1)
+        waited = time.perf_counter() - begin >= 0.1
+        child = subprocess.run(
+            [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGURG))"],
+            capture_output=True, text=True).stdout.strip()
         pid = os.fork()
         if pid == 0:
             time.sleep(0.05)

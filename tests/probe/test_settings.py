@@ -34,6 +34,7 @@ def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
     assert observed.stdout == plain.stdout
     assert "disabled" not in observed.notes
 
+    assert observed.of("device") == []
     first, last = observed.notes["torch"]
     assert (first["when"], last["when"]) == ("first_step", "exit")
     assert first["version"] == torch.__version__

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from tests.running import Observed, run_observed
 
+import pytest
+
 from hotloop.record.rows import MODULE_BACKWARD
 
 MODEL = """
@@ -78,8 +80,13 @@ def shares(observed: Observed, flags: int) -> dict[str, float]:
     return found
 
 
-def test_the_slow_module_is_named_and_every_bit_stays(tmp_path: Path) -> None:
-    observed = run_observed(MODEL, "plain", folder=tmp_path)
+@pytest.fixture(scope="module")
+def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    return run_observed(MODEL, "plain", folder=tmp_path_factory.mktemp("window"))
+
+
+def test_the_slow_module_is_named_and_every_bit_stays(plain_model: Observed, tmp_path: Path) -> None:
+    observed = plain_model
     plain = run_observed(MODEL, "plain", folder=tmp_path / "plain", observed=False)
     assert observed.returncode == 0, observed.stderr
     assert observed.stdout == plain.stdout
@@ -102,8 +109,8 @@ def test_the_slow_module_is_named_and_every_bit_stays(tmp_path: Path) -> None:
     assert sum(1 for row in observed.of("module") if row.flags == 0 and row.obj == notes["head"]["id"]) == 3
 
 
-def test_rows_of_the_window_nest_in_the_phases_they_are_part_of(tmp_path: Path) -> None:
-    observed = run_observed(MODEL, "plain", folder=tmp_path)
+def test_rows_of_the_window_nest_in_the_phases_they_are_part_of(plain_model: Observed) -> None:
+    observed = plain_model
     phases = [row for kind in ("forward", "backward") for row in observed.of(kind)]
     for row in observed.of("module"):
         assert any(p.start <= row.start and row.start + row.dur <= p.start + p.dur for p in phases)

@@ -27,8 +27,8 @@ class Map(Dataset):
         info = get_worker_info()
         seed = info.seed - info.id if info else 0
         noise = torch.rand(3)
-        return {"x": torch.full((4,), float(i)), "noise": noise, "np": numpy.random.rand(2), "r":
-        random.random()}
+        x = torch.full((4,), float(i))
+        return {"x": x, "noise": noise, "np": numpy.random.rand(2), "r": random.random()}
 
 class Many(Map):
     def __getitems__(self, indices):
@@ -42,19 +42,33 @@ class Stream(IterableDataset):
             yield torch.full((4,), float(i))
 
 if __name__ == "__main__":
-    kind, workers, context, size = sys.argv[1], int(sys.argv[2]), sys.argv[3] or None, int(sys.argv[4]) or
-    None random.seed(1); numpy.random.seed(2); torch.manual_seed(3)
+    kind, workers, context = sys.argv[1], int(sys.argv[2]), sys.argv[3] or None
+    size = int(sys.argv[4]) or None
+    random.seed(1); numpy.random.seed(2); torch.manual_seed(3)
     dataset = {"map": Map, "many": Many, "stream": Stream}[kind]()
     loader = DataLoader(dataset, batch_size=size, num_workers=workers, multiprocessing_context=context,
                         drop_last=bool(size))
     digest = []
     for batch in loader:
         values = batch.values() if isinstance(batch, dict) else [batch]
-        digest.append([v.double().sum().item() if hasattr(v, "sum") and hasattr(v, "double") else v for v in
-        values])
+        digest.append([v.double().sum().item() if isinstance(v, torch.Tensor) else v for v in values])
     print(digest)
     print(torch.rand(1).item(), random.random())
 """
+
+
+_plain: dict[tuple[str, int, int], Observed] = {}
+
+
+def unobserved(kind: str, workers: int, size: int, folder: Path) -> Observed:
+    """The same without hotloop; seeds depend neither on the start method nor on how samples are asked for."""
+    key = ("stream" if kind == "stream" else "map", workers, size)
+    if key not in _plain:
+        context = "fork" if workers else ""
+        _plain[key] = run_observed(
+            SCRIPT, key[0], str(workers), context, str(size), folder=folder, observed=False
+        )
+    return _plain[key]
 
 
 def made(observed: Observed) -> tuple[list[Row], list[dict[str, Any]]]:
@@ -71,7 +85,6 @@ def made(observed: Observed) -> tuple[list[Row], list[dict[str, Any]]]:
         ("map", 2, "fork", 4),
         ("many", 2, "spawn", 4),
         ("stream", 2, "forkserver", 4),
-        ("stream", 0, "", 4),
         ("map", 0, "", 0),
     ],
 )
@@ -80,8 +93,7 @@ def test_batches_are_timed_and_are_the_same_batches(
 ) -> None:
     arguments = (kind, str(workers), context, str(size))
     observed = run_observed(SCRIPT, *arguments, folder=tmp_path)
-    forked = (kind, str(workers), "fork" if workers else "", str(size))  # same seeds, and quicker to start
-    plain = run_observed(SCRIPT, *forked, folder=tmp_path / "plain", observed=False)
+    plain = unobserved(kind, workers, size, tmp_path / "plain")
     assert observed.returncode == plain.returncode == 0, observed.stderr
     assert observed.stdout == plain.stdout
     assert observed.stderr == plain.stderr

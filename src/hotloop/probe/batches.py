@@ -79,7 +79,7 @@ def _bytes(value: Any) -> int:
 
 
 def _pinned(value: Any) -> bool:
-    """Whether a host tensor is page-locked. Asked only with CUDA in use: the question would create a context."""
+    """Whether a host tensor is page-locked. Asked only with CUDA in use: asking makes a context."""
     if getattr(value, "is_cuda", True) or not hasattr(value, "is_pinned"):
         return False
     import sys

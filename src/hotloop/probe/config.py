@@ -142,7 +142,7 @@ def meaning_of(key: str) -> str | None:
 
 
 def value_for(meaning: str, value: Any) -> Any:
-    """The value as the meaning understands it (counts int, flags and precision bool), or None where it cannot be meant."""
+    """The value as the meaning understands it (int, float or bool), or None where it cannot be meant."""
     kind = MEANINGS[meaning][0]
     if kind == _COUNT:
         return _count(value)
@@ -154,7 +154,7 @@ def value_for(meaning: str, value: Any) -> Any:
 
 
 def known_values(tree: Any) -> Iterator[tuple[str, str, Any]]:
-    """(dotted key, meaning, value) of each known key in nested mappings; none where there are too many entries."""
+    """(dotted key, meaning, value) of each known key in nested mappings; none of a tree that is too large."""
     budget = MAX_ENTRIES
     stack: list[tuple[str, Any, int]] = [("", tree, 0)]
     found = []
@@ -209,7 +209,7 @@ def _flag(value: Any) -> bool | None:
 
 
 def _precision(value: Any) -> bool | None:
-    """Whether the value asks for half precision: a flag, ``bf16-mixed``, ``O1``, or a section not switched off."""
+    """Whether the value asks for half precision: a flag, ``bf16-mixed``, ``O1``, or a section left on."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Mapping):

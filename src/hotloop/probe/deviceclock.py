@@ -100,7 +100,7 @@ class DeviceClock:
             self._passed(host, self._now(), kind, end, event)
 
     def _look(self, now: int) -> None:
-        """Nothing was in flight: this event passes within microseconds, and seeing it pass encloses the anchor."""
+        """Nothing was in flight: this event passes at once, and seeing it pass encloses the anchor."""
         self._next_look = now + LOOK_EVERY_NS
         for _ in range(LOOKS):
             self.poll()

@@ -7,7 +7,7 @@ from typing import Final
 
 
 def line_of(text: str, key: str, syntax: str) -> int | None:
-    """The line (from 1) of a dotted key in ``yaml``, ``json``, ``toml`` or ``python`` text; None if unsure."""
+    """The line (from 1) of a dotted key in ``yaml``, ``json``, ``toml`` or ``python`` text; None: unsure."""
     parts = key.split(".")
     if syntax == "yaml":
         found = _yaml_line(text, parts)

@@ -70,7 +70,7 @@ def summary(counters: Any) -> dict[str, Any]:
 
 
 def recompiles() -> int:
-    """How often dynamo compiled a code object again: cache entries beyond the first, over all code it knows."""
+    """How often dynamo compiled a code object again: what it compiled beyond the first time."""
     utils = sys.modules.get("torch._dynamo.utils")
     metrics = getattr(utils, "get_compilation_metrics", None)
     if metrics is None:

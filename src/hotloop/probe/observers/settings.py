@@ -37,8 +37,9 @@ FLAGS: Final = {
 
 #: Libraries whose version explains a run, told where the script imported them.
 LIBRARIES: Final = (
-    "numpy", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "transformers", "timm",
-    "deepspeed", "mmengine", "mmcv", "sklearn", "cv2", "PIL", "h5py", "webdataset", "datasets", "triton",
+    "numpy", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "transformers",
+    "timm", "deepspeed", "mmengine", "mmcv", "sklearn", "cv2", "PIL", "h5py", "webdataset", "datasets",
+    "triton",
 )  # fmt: skip
 
 

@@ -119,7 +119,7 @@ class Unread:
 
 
 def compiled() -> bool:
-    """Whether torch.compile has compiled anything; that dynamo is imported says nothing, optimizers do that."""
+    """Whether torch.compile has compiled anything; that dynamo is imported says nothing."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counters.get("frames"))
 

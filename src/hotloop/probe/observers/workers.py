@@ -129,7 +129,7 @@ class Maker:
         collate: int = 0,
         slowest: tuple[int, int, Any] | None = None,
     ) -> None:
-        """Write one batch's rows. ``collate``: when it began (0: unknown); ``slowest``: start, duration, index."""
+        """Write one batch's rows. ``collate``: its begin, 0 unknown; ``slowest``: start, duration, index."""
         end = now_ns()
         probe, worker = self._probe, self._worker
         self._count += 1
@@ -238,7 +238,7 @@ def _timed_iterable(maker: Maker, fetcher: Any, index: Any) -> Any:
 
 
 def usage() -> dict[str, float]:
-    """What this process has used since it began: CPU seconds, bytes read, page faults, seconds waited for disks."""
+    """What this process has used since it began: CPU seconds, bytes read, page faults, disk waits."""
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF)
