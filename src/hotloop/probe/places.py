@@ -164,13 +164,15 @@ class Places:
     def _new_stack(self, key: tuple[int, ...], frame: FrameType | None) -> int:
         codes = []
         while frame is not None:
-            codes.append((frame.f_code, frame.f_lineno))
+            codes.append((frame.f_code, frame.f_lineno, frame.f_lasti))
             frame = frame.f_back
         user = []
         library: list[str] = []
-        for code, line in codes:  # innermost first
+        for code, line, lasti in codes:  # innermost first
             if self._user(code):
-                user.append(self._frame(code, line))
+                # Where it was called from; inside one function a column for every instruction would be too much.
+                column = _position(code, lasti)[2] if user or library else None
+                user.append((*self._frame(code, line), -1 if column is None else column))
             elif not user:
                 library.append(_library_name(code))
         content = (tuple(user), tuple(library[-_MAX_LIBRARY:]))
@@ -182,7 +184,7 @@ class Places:
             self._note("stack", id=found, frames=user[::-1], library=library[-_MAX_LIBRARY:][::-1])
         if len(self._stacks) >= _MAX_STACKS:
             self._stacks.clear()
-        for code, _ in codes:
+        for code, _, _ in codes:
             if id(code) not in self._held:
                 self._new_code(code)
         self._stacks[key] = found
