@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import time
@@ -26,6 +27,7 @@ from hotloop.record.read import open_recording
 from hotloop.record.recording import Recording
 from hotloop.record.store import Store
 from hotloop.report import html, json, model
+from hotloop.report.ranks import lead
 
 #: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the interpreter.
 _INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
@@ -53,7 +55,7 @@ def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
     try:
         return _created(_free(Path("hotloop-runs") / name))
     except UsageError:
-        return _created(Path(tempfile.mkdtemp(prefix="hotloop-")) / name)
+        return _created(Path(tempfile.gettempdir()) / f"hotloop-{os.getpid()}" / name)
 
 
 def _created(folder: Path) -> Path:
@@ -84,7 +86,7 @@ def observe(
     sampler = Sampler()
 
     def tick(pid: int) -> None:
-        sampler.sample(pid)
+        sampler.sample(pid, extra_pids=store.living_pids)
         store.take_in(sampler.drain())
 
     outcome = run_command(
@@ -111,7 +113,7 @@ def examine(recording: Recording, limits: Limits | None = None) -> Examination:
     ranks = tuple(measure(process, recording.machine) for process in recording.ranks)
     if not ranks:
         return Examination(recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, ()))
-    evidence = Evidence(recording=recording, steps=_spokesman(ranks), ranks=ranks, limits=limits or Limits())
+    evidence = Evidence(recording=recording, steps=lead(ranks) or ranks[0], ranks=ranks, limits=limits or Limits())
     findings = diagnose(evidence)
     return Examination(
         recording=recording,
@@ -155,11 +157,6 @@ def step_columns(steps: Steps) -> Mapping[str, np.ndarray[Any, Any]]:
     for i, phase in enumerate(PHASES):
         columns[f"{phase}_ns"] = (steps.phases[:, i] * 1e9).astype(np.int64)
     return columns
-
-
-def _spokesman(ranks: Sequence[Steps]) -> Steps:
-    """The rank to speak about: most steps, then most time."""
-    return max(ranks, key=lambda steps: (steps.num_steps, steps.span_s))
 
 
 def _name(command: Sequence[str]) -> str:

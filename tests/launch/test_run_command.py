@@ -159,6 +159,34 @@ def test_a_signal_sent_to_hotloop_alone_is_passed_on(tmp_path: Path, name: str) 
     assert found[:3] == [7, None, False]
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_sent_to_the_whole_group_reaches_the_command_once(tmp_path: Path, name: str) -> None:
+    child = f"""
+        import signal, time
+        got = []
+        signal.signal(signal.{name}, lambda *_: got.append(1))
+        print("ready", flush=True)
+        while not got:
+            time.sleep(0.01)
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        raise SystemExit(40 + len(got))
+    """
+    process = launcher(tmp_path, child)
+    until_ready(process)
+    os.killpg(process.pid, signal.Signals[name])
+    assert outcome_of(process)[1][:3] == [41, None, False]
+
+
+def test_nothing_is_left_running(tmp_path: Path) -> None:
+    process = launcher(tmp_path, "print('ready', flush=True)")
+    until_ready(process)
+    outcome_of(process)
+    with pytest.raises(ProcessLookupError):  # nobody is in its process group any more
+        os.killpg(process.pid, 0)
+
+
 def test_ctrl_c_without_a_handler_ends_as_130(tmp_path: Path) -> None:
     child = """
         import signal

@@ -1,11 +1,12 @@
 """The user's command as a child process that cannot tell the difference: its streams, signals and exit code
 are its own.
 
-Signals. A Ctrl-C at the terminal reaches the command directly (it is in the same process group); hotloop only
-goes on waiting. SIGTERM, SIGHUP and SIGQUIT, and a SIGINT sent to hotloop alone, are passed on. A second
-SIGTERM, at least ``PATIENCE_S`` after the first, makes hotloop stop waiting and write what it has. The exit
-code is the command's; a command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill
-itself with the same signal: it has a report to write).
+Signals. The command is in hotloop's process group: a Ctrl-C at the terminal, or a signal sent to the group,
+reaches it directly, and hotloop goes on waiting. SIGINT, SIGTERM, SIGHUP and SIGQUIT sent to hotloop alone
+are passed on, so that the command gets each signal once. A second SIGTERM, at least ``PATIENCE_S`` after the
+first, makes hotloop stop waiting and write what it has. The exit code is the command's; a command killed by
+signal n gives 128 + n, as a shell says it (hotloop does not kill itself with the same signal: it has a report
+to write).
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, perf_counter_ns, time
+from time import monotonic, perf_counter_ns, sleep, time
 from typing import IO, Final
 
 from hotloop.errors import UsageError
+from hotloop.launch.group import GroupSentinel
 from hotloop.launch.isolation import isolation_warnings
 
 #: Two SIGTERM closer together than this are one: supervisors signal a process and its group.
 PATIENCE_S: Final = 1.0
 
 _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: siginfo.si_code of a signal that a process sent; the terminal's own come from the kernel.
-_SENT_BY_PROCESS: Final = frozenset({0, -1, -6})
+#: Where the kernel cannot wait for a signal with a timeout (macOS), signals are looked for this often.
+_POLL_S: Final = 0.02
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
 _OURS: Final = frozenset({"HOTLOOP_RAW", "HOTLOOP_SRC", "HOTLOOP_STEPS", "HOTLOOP_PROFILE"})
 
@@ -87,8 +89,8 @@ def run_command(
         wait.until_over()
     finally:
         # What is still pending was meant for the command, which has ended.
-        while signal.sigtimedwait(_WATCHED, 0) is not None:
-            pass
+        while signal.sigpending() & {*_WATCHED}:
+            signal.sigwait(_WATCHED)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     killed_by = -wait.code if wait.code < 0 else None
     return Outcome(
@@ -184,15 +186,22 @@ class _Wait:
     end_ns: int = 0
     abandoned: bool = False
     _terminated_at: float | None = None
+    _group: GroupSentinel = field(default_factory=GroupSentinel)
 
     def until_over(self) -> None:
+        try:
+            self._loop()
+        finally:
+            self._group.close()
+
+    def _loop(self) -> None:
         next_tick = monotonic() + self.tick_s
         while not self._ended():
-            info = signal.sigtimedwait({*_WATCHED, signal.SIGCHLD}, max(0.0, next_tick - monotonic()))
-            if info is not None and info.si_signo != signal.SIGCHLD:
-                self._pass_on(info)
+            number = _next_signal(max(0.0, next_tick - monotonic()))
+            if number in _WATCHED:
+                self._pass_on(number)
                 if self.abandoned:
-                    self.code, self.end_ns = -info.si_signo, perf_counter_ns()
+                    self.code, self.end_ns = -number, perf_counter_ns()
                     break
             if monotonic() >= next_tick:
                 self.ticker.tick()
@@ -206,17 +215,29 @@ class _Wait:
         self.code, self.end_ns = os.waitstatus_to_exitcode(status), perf_counter_ns()
         return True
 
-    def _pass_on(self, info: signal.struct_siginfo) -> None:
-        number = info.si_signo
-        if number == signal.SIGINT and info.si_code not in _SENT_BY_PROCESS:
-            return
-        os.kill(self.pid, number)
+    def _pass_on(self, number: int) -> None:
+        if not self._group.was_hit(number):
+            os.kill(self.pid, number)
         if number == signal.SIGTERM:
             now = monotonic()
             if self._terminated_at is None:
                 self._terminated_at = now
             elif now - self._terminated_at >= PATIENCE_S:
                 self.abandoned = True
+
+
+def _next_signal(timeout_s: float) -> int:
+    """The next signal that hotloop waits for, 0 when none came."""
+    wanted = {*_WATCHED, signal.SIGCHLD}
+    if hasattr(signal, "sigtimedwait"):
+        info = signal.sigtimedwait(wanted, timeout_s)
+        return info.si_signo if info is not None else 0
+    until = monotonic() + timeout_s
+    while not signal.sigpending() & wanted:
+        if monotonic() >= until:
+            return 0
+        sleep(_POLL_S)
+    return int(signal.sigwait(wanted))
 
 
 @dataclass

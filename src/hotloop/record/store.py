@@ -147,6 +147,11 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             self._warn(f"not all could be stored: {error}")
 
+    @property
+    def living_pids(self) -> tuple[int, ...]:
+        """Observed processes that have not ended, wherever they are in the process tree."""
+        return tuple(member.facts.pid for member in self._members.values() if not member.gone_ns)
+
     def finish(self, outcome: Ending) -> None:
         """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
         self._close(outcome.pid, outcome.end_ns)
@@ -159,6 +164,14 @@ class Store:
         )
         if self._bad_notes:
             self.warnings.append(f"{self._bad_notes} notes of the run could not be read and are left out")
+        still_there = [
+            member for member in self._members.values() if member.facts.role == "main" and not member.gone_ns
+        ]
+        if still_there:
+            words = (
+                "a process that trains was" if len(still_there) == 1 else f"{len(still_there)} processes were"
+            )
+            self.warnings.append(f"{words} still running when the command ended; what came later is missing")
         self._run["warnings"] = [*outcome.warnings, *self.warnings]
         try:
             runfile.write(self.folder, self._run)
@@ -176,22 +189,25 @@ class Store:
 
     def write_steps(
         self, rank: int, columns: Mapping[str, npt.NDArray[Any]], *, pid: int | None = None
-    ) -> None:
-        """Write the measured steps of a rank as a plain table ``steps``, one row per step.
+    ) -> bool:
+        """Write the measured steps of a rank as a plain table ``steps``; False where that could not be done.
 
         Floats in seconds (a name that ends in ``_s``, or a phase) are stored as whole nanoseconds,
-        ``NAME_ns``. Where several processes share a rank, ``pid`` says which. Raises sqlite3.Error, or
-        KeyError for an unknown rank.
+        ``NAME_ns``. Where several processes share a rank, ``pid`` says which. The table is for other tools: a
+        folder that cannot be written has no such table and is a recording all the same.
         """
-        for path in self._sqlite_files():
-            bucket = Bucket(path)
-            try:
-                if bucket.holds(rank, pid):
-                    bucket.write_steps(columns)
-                    return
-            finally:
-                bucket.close()
-        raise KeyError(rank)
+        try:
+            for path in self._sqlite_files():
+                bucket = Bucket(path)
+                try:
+                    if bucket.holds(rank, pid):
+                        bucket.write_steps(columns)
+                        return True
+                finally:
+                    bucket.close()
+        except (OSError, sqlite3.Error) as error:
+            self._warn(f"the steps table of rank {rank} could not be written: {error}")
+        return False
 
     # -- raw files ----------------------------------------------------------------------------------------
 
