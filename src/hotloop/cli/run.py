@@ -54,7 +54,7 @@ def _print(report: dict[str, Any], as_json: bool) -> None:
 
     if as_json:
         sys.stdout.write(json.render(report))
-    sys.stderr.write(terminal.render(report, width=terminal_width(), color=sys.stderr.isatty()))
+    sys.stderr.write("\n" + terminal.render(report, width=terminal_width(), color=sys.stderr.isatty()))
 
 
 def terminal_width() -> int:

@@ -16,7 +16,9 @@ ID = "distributed/unoverlapped-collective"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """DDP's own communication that backward did not hide."""
     steps = evidence.steps
-    cost = steps.collective_in_backward_s
+    # The slowest rank waits for nobody: what it spends is communication, what the others spend is waiting for it.
+    cost = min(rank.collective_in_backward_s for rank in evidence.ranks)
+    cost = min(cost, steps.per_step("backward"))
     if not measurable(evidence) or cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
     notes = entries(steps, "ddp")
