@@ -47,7 +47,12 @@ class Hooks:
         return found
 
     def failed(self, switch: Switch, error: BaseException) -> None:
-        """Switch an observer off because of an error of its own, and say so once."""
+        """Switch an observer off because of an error of its own, and say so once.
+
+        Where the script itself is at the end of its stack or memory, only this one observation is lost.
+        """
+        if isinstance(error, (RecursionError, MemoryError)):
+            return
         if not switch.off:
             switch.off = True
             self._report(switch.name, error)
