@@ -62,9 +62,9 @@ class Function:
         at = holders(self.statements, (line, -1))
         return self.statements[at[0]] if at else None
 
-    def purposes_at(self, line: int) -> tuple[Purpose, ...]:
-        """What the statements of a line are for: one, or several that share it; empty outside the function."""
-        return tuple(self.purposes[at] for at in holders(self.statements, (line, -1)))
+    def purposes_at(self, spot: Spot) -> tuple[Purpose, ...]:
+        """What the statements at a spot are for: one, or several that share its line; empty outside."""
+        return tuple(self.purposes[at] for at in holders(self.statements, spot))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,7 +200,7 @@ class Loop:
 
     def _by_flow(self, frame: Frame, below: tuple[Frame, ...], before: int, after: int) -> tuple[Role, str]:
         function = self.function(frame.function)
-        purpose = _pick(function.purposes_at(frame.line), before, after) if function else None
+        purpose = _pick(function.purposes_at((frame.line, frame.col)), before, after) if function else None
         made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
         if purpose == "model":
             return made if after == row.FORWARD and before != row.FORWARD else ("forward", "forward")

@@ -26,6 +26,7 @@ from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, training_sites
 from hotloop.measure.pacing import pacing_optimizers
 from hotloop.measure.places import Places, places_of
+from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
@@ -47,6 +48,7 @@ WARM_UP_STEPS = 20
 
 def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``."""
+    process = merge_rebuilt(process)
     wall = wall_ns(process)
     spans = nest(of_kind(process, *OWNERS))
     samples = of_kind(process, row.SAMPLE)
