@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.running import Observed, run_observed
-
 import pytest
+from tests.running import Observed, run_observed
 
 from hotloop.record.rows import MODULE_BACKWARD
 

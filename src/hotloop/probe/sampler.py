@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SIGNAL: Final = signal.SIGURG
 DEFAULT_HZ: Final = 100.0
+MAX_HZ: Final = 1000.0
 #: After this long (ns) the rate is divided by the number: many short samples early, a small file in the end.
 SLOWER: Final = ((60_000_000_000, 2), (600_000_000_000, 5))
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
@@ -207,7 +208,7 @@ def keep_users_handler(sampler: Sampler) -> Callable[[Any], Any]:
 
 def _rate() -> float:
     try:
-        return float(os.environ.get("HOTLOOP_HZ", DEFAULT_HZ))
+        return min(float(os.environ.get("HOTLOOP_HZ", DEFAULT_HZ)), MAX_HZ)
     except ValueError:
         return DEFAULT_HZ
 
