@@ -96,7 +96,7 @@ def run_command(
     surroundings = environment(raw, env)
     if not observed:
         surroundings = {k: v for k, v in surroundings.items() if not k.startswith("HOTLOOP_")}
-        surroundings["PYTHONPATH"] = ""
+        surroundings["PYTHONPATH"] = (env or {}).get("PYTHONPATH", "")
     done = subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=timeout)
     processes = read_raw(raw)
     rows, notes = max(processes.values(), key=lambda p: len(p[0]), default=([], {}))

@@ -21,6 +21,7 @@ class StepCount:
 
     def restart(self) -> None:
         """Count from 0."""
+        self.stopped = False
         self.batches = 0
         self.rounds = 0
         self.backwards = 0
@@ -46,4 +47,5 @@ class StepCount:
         Raised between two steps, in the training thread: the script's ``finally`` blocks and exit functions run.
         """
         if self.limit and self.steps >= self.limit:
+            self.stopped = True
             raise SystemExit(0)

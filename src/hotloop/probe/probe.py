@@ -210,7 +210,7 @@ class Probe:
         for function in self._on_fork:
             function()
 
-    def finish(self, reason: str = "exit") -> None:
+    def finish(self) -> None:
         """Write what is known only at the end, and close the files."""
         if self.finished:
             return
@@ -224,7 +224,7 @@ class Probe:
         error = getattr(sys, "last_type", None)
         self.note(
             "exit",
-            reason="exception" if error is not None else self.facts.get("exit_reason", reason),
+            reason="exception" if error is not None else "steps" if self.count.stopped else "exit",
             exception=getattr(error, "__name__", None),
             steps=self.steps,
             updates=self.updates,

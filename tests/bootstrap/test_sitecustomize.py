@@ -1,0 +1,134 @@
+"""Every Python process of a command gets the probe when it imports torch, and notices nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.running import INJECT, environment, run_command, run_observed
+
+
+def test_a_process_without_torch_leaves_nothing_and_loads_nothing(tmp_path: Path) -> None:
+    script = """
+        import sys, threading
+        print(__name__, __file__, sys.argv[1:], "hotloop" in sys.modules, threading.active_count())
+        sys.exit(3)
+    """
+    done = run_observed(script, "a b", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout == f"__main__ {tmp_path / 'train.py'} ['a b'] False 1\n"
+    assert done.processes == {}
+
+
+def test_nothing_happens_without_the_launcher(tmp_path: Path) -> None:
+    env = {k: v for k, v in environment(tmp_path).items() if not k.startswith("HOTLOOP_")}
+    code = "import sys, torch; print('hotloop' in sys.modules, [type(f).__name__ for f in sys.meta_path][:1])"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "False ['_DistutilsMetaFinder']\n" or done.stdout.startswith("False [")
+    assert "_TorchFinder" not in done.stdout
+
+
+def test_torch_and_the_import_path_look_as_they_do_without_us(tmp_path: Path) -> None:
+    script = """
+        import sys
+        before = list(sys.path)
+        import torch, threading
+        print(sys.path == before, type(torch.__spec__.loader).__name__, "exec_module" in vars(torch.__spec__.loader))
+        print([m for m in ("psutil", "sqlite3", "rich", "hotloop.measure", "hotloop.launch") if m in sys.modules])
+        print(threading.active_count(), sys.modules["hotloop"].__name__)
+    """
+    done = run_observed(script, folder=tmp_path)
+    assert done.stdout == "True SourceFileLoader False\n[]\n1 hotloop\n"
+    assert done.notes["process"][0]["role"] == "main"
+    start, end = (done.notes["import"][0][name] for name in ("start_ns", "end_ns"))
+    assert done.notes["process"][0]["start_ns"] < start < end
+
+
+@pytest.mark.parametrize("text", ["import hl_missing\n", "raise RuntimeError('broken torch')\n", None])
+def test_a_torch_that_cannot_be_imported_fails_as_it_would(tmp_path: Path, text: str | None) -> None:
+    """A ``torch`` package of the script's own that fails, or none at all."""
+    if text is not None:
+        (tmp_path / "torch").mkdir()
+        (tmp_path / "torch" / "__init__.py").write_text(text)
+    (tmp_path / "train.py").write_text("import torch\n")
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    # -S keeps torch out of reach; sitecustomize is then loaded by hand, as site would.
+    prelude = f"import sys; sys.path.insert(0, {str(INJECT)!r}); import sitecustomize\n"
+    (tmp_path / "observed.py").write_text(prelude + "exec(compile(open('train.py').read(), 'train.py', 'exec'))\n")
+    (tmp_path / "plain.py").write_text("exec(compile(open('train.py').read(), 'train.py', 'exec'))\n")
+    env = environment(raw)
+    outputs = []
+    for name in ("observed.py", "plain.py"):
+        done = subprocess.run([sys.executable, "-S", name], cwd=tmp_path, env=env, capture_output=True, text=True)
+        outputs.append([line for line in done.stderr.splitlines() if name not in line and "exec(" not in line])
+        assert done.returncode == 1
+    assert outputs[0] == outputs[1]
+
+
+def test_a_broken_installation_lets_the_script_run(tmp_path: Path) -> None:
+    script = "import torch; print(torch.ones(2).sum().item())"
+    done = run_observed(script, folder=tmp_path, env={"HOTLOOP_SRC": str(tmp_path / "nowhere")})
+    assert (done.returncode, done.stdout) == (0, "2.0\n")
+    assert done.stderr.startswith("hotloop: not observing this process")
+
+
+def test_the_users_sitecustomize_runs_too(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins; builtins.theirs = __file__\n")
+    env = environment(tmp_path)
+    env["PYTHONPATH"] = os.pathsep.join([str(INJECT), str(own)])
+    code = "import sitecustomize; print(theirs, sitecustomize.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    expected = str(own / "sitecustomize.py")
+    assert done.stdout == f"{expected} {expected}\n"
+
+
+def test_an_error_in_the_users_sitecustomize_is_reported_as_site_would(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("raise ValueError('theirs')\n")
+    env = environment(tmp_path)
+    env["PYTHONPATH"] = os.pathsep.join([str(INJECT), str(own)])
+    done = subprocess.run([sys.executable, "-c", "print(1)"], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+    assert "ValueError: theirs" in done.stderr
+
+
+def test_torchrun_ranks_and_modules_are_observed_and_stop_together(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        """
+import torch, torch.distributed as dist, os
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+try:
+    for step in range(100):
+        model(torch.randn(2, 4)).sum().backward()
+        opt.step(); opt.zero_grad()
+        total = torch.ones(8); dist.all_reduce(total)
+finally:
+    print("stopped at", step, flush=True)
+    dist.destroy_process_group()
+"""
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "job"]
+    done = run_command(command, folder=tmp_path, env={"HOTLOOP_STEPS": "4"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("stopped at 9\n") == 2
+    ranks = [(rows, notes) for rows, notes in done.processes.values() if any(r.kind == "backward" for r in rows)]
+    assert sorted(notes["process"][0]["rank"] for _, notes in ranks) == [0, 1]
+    for rows, notes in ranks:
+        assert sum(row.kind == "backward" for row in rows) == 9
+        reduces = [row for row in rows if row.kind == "collective"]
+        assert len(reduces) >= 9 and reduces[-1].value == 32
+        assert notes["exit"][0]["reason"] == "steps"
+        assert notes["module"][0]["wrapper"] == "DDP"
+        assert notes["module"][0]["class"] == "Linear"

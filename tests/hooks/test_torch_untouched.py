@@ -1,0 +1,55 @@
+"""Installing and undoing leaves every object of torch, and of what else we patch, where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.running import run_observed
+
+SCRIPT = """
+    import sys, gc, socket, select, selectors, logging, argparse, json, signal
+    import torch, torch.utils.data, torch.distributed, torch.utils.checkpoint
+    import hotloop.probe.install as install
+
+    def things():
+        for name, module in list(sys.modules.items()):
+            if name.split(".")[0] in ("torch", "socket", "select", "selectors", "logging", "argparse", "json", "signal", "tqdm"):
+                yield name, module
+                for value in list(vars(module).values()):
+                    if isinstance(value, type) and not value.__module__.startswith("hotloop"):
+                        yield f"{value.__module__}.{value.__qualname__}", value
+
+    def snapshot():
+        found = {}
+        for name, thing in things():
+            try:
+                members = dict(vars(thing))
+            except TypeError:
+                continue
+            for key, value in members.items():
+                if key not in ("__dict__", "__weakref__", "__annotations__", "__warningregistry__", "__doc__", "next_id"):
+                    found[name, key] = value
+        return found
+
+    before, callbacks, paths = snapshot(), list(gc.callbacks), list(sys.meta_path)
+    handler = signal.getsignal(signal.SIGURG)
+    probe = install.install(torch, sys.argv[1], start_ns=0, import_start_ns=0)
+    during = snapshot()
+    changed = [key for key, value in before.items() if key in during and during[key] is not value]
+    probe.hooks.undo()
+    after = snapshot()
+    wrong = [key for key, value in before.items() if after.get(key) is not value]
+    new = [key for key in after if key not in before and key[0] != "torch._dynamo.trace_rules"
+           and not hasattr(sys.modules.get(key[0] + "." + key[1]), "__path__") and key[0] in {k[0] for k in before}]
+    print(len(changed) > 30, wrong, [k for k in new if type(after[k]).__name__ != "module"])
+    print(gc.callbacks == callbacks, [p for p in sys.meta_path if p not in paths])
+"""
+
+
+def test_undo_restores_identical_objects_everywhere(tmp_path: Path) -> None:
+    raw = tmp_path / "other"
+    raw.mkdir()
+    env = {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
+    done = run_observed(SCRIPT, str(raw), folder=tmp_path, observed=False, env=env, python=("-Wignore",))
+    assert done.stderr == ""
+    assert done.stdout == "True [] []\nTrue []\n"
