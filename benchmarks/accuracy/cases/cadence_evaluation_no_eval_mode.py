@@ -1,7 +1,7 @@
 # truth: cadence/evaluation
 # bottleneck: evaluation
 # not: input/single-process | input/too-few-workers | host/python-in-step
-"""nanoGPT-like: estimate_loss draws 40 batches of both splits every 25 updates, from get_batch."""
+"""nanoGPT-like: estimate_loss draws 80 batches of both splits every 25 updates, from get_batch."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -40,8 +40,8 @@ def estimate_loss(model):
     out = {}
     model.eval()
     for split in splits:
-        losses = torch.zeros(40)
-        for k in range(40):
+        losses = torch.zeros(80)
+        for k in range(80):
             _, loss = model(*get_batch(split))
             losses[k] = loss.item()
         out[split] = losses.mean().item()
@@ -51,7 +51,7 @@ def estimate_loss(model):
 
 model = TinyGPT()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-for it in range(250):
+for it in range(200):
     if it % 25 == 0:
         print(it, estimate_loss(model))
     _, loss = model(*get_batch("train"))
