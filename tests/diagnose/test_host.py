@@ -328,6 +328,15 @@ def test_collections_inside_logging_are_loggings() -> None:
     assert "host/gc-pauses" not in found(run([], gc_s=0.60, gc_count=20, gc_s_by_phase=by_phase))
 
 
+def test_collections_are_not_charged_to_the_code_they_happen_in_as_well() -> None:
+    """Code that makes many objects sets the collector off: most of its time is the collector's."""
+    lines = [hot("boxes.append(float(value))", 3.0, "decode")]
+    measured = run(lines, {"other": 0.03}, gc_s=2.4, gc_count=40, gc_s_by_phase={"other": 2.4})
+    items = diagnose(evidence(measured, sources=SOURCES))
+    assert [item.id for item in items if item.id.startswith("host/")] == ["host/gc-pauses", "host/python-in-step"]
+    assert sum(item.cost_s_per_step for item in items if item.id.startswith("host/")) == pytest.approx(0.03)
+
+
 def test_a_collection_called_for_in_the_step_is_told_once_with_its_line() -> None:
     lines = [line(77, 1.0, file=TRAIN, function="main", phase="other", source="gc.collect()")]
     items = found(run(lines, {"other": 0.01}, gc_s=0.98, gc_count=100))

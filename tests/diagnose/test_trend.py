@@ -54,6 +54,18 @@ def test_noise_and_improvement_are_no_decay(forward: Any) -> None:
     assert "trend/throughput-decay" not in found(steps({"forward": forward}, num_steps=N))
 
 
+def test_a_machine_that_others_fill_up_is_no_decay() -> None:
+    slower = 1 + 0.002 * np.arange(N)
+    run = steps({"forward": 0.02 * slower, "backward": 0.04 * slower}, num_steps=N)
+    assert "trend/throughput-decay" not in found(run), "all phases alike"
+    only = steps({"backward": 0.05 * slower}, num_steps=N)
+    assert "trend/throughput-decay" in found(only)
+    seconds = np.linspace(0.0, only.wall_s, 100)
+    wait = 0.4 * seconds**2 / seconds[-1]
+    columns = {100: {"t_s": seconds, "main_cpu_s": seconds - wait, "core_wait_s": wait}}
+    assert "trend/throughput-decay" not in found(only, process_system=columns)
+
+
 def test_growing_evaluations_are_no_decay_of_the_steps() -> None:
     run = steps({"forward": 0.05 + NOISE, "evaluation": 0.001 * np.arange(N)}, num_steps=N)
     assert "trend/throughput-decay" not in found(run)

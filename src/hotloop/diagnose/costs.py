@@ -122,10 +122,12 @@ def enough(evidence: Evidence) -> bool:
 
 
 def feed(evidence: Evidence) -> Feed | None:
-    """The training loader's feed, None without a DataLoader or without enough steps."""
+    """The training loader's feed, None without a DataLoader whose settings are known or without enough
+    steps.
+    """
     steps = evidence.steps
     loader = steps.train_loader()
-    if loader is None or not enough(evidence):
+    if loader is None or "num_workers" not in loader.settings or not enough(evidence):
         return None
     workers = int(loader.settings.get("num_workers") or 0)
     batches = max(loader.num_batches, len(loader.wait_s)) / steps.num_steps
@@ -137,8 +139,6 @@ def feed(evidence: Evidence) -> Feed | None:
     met = crowd(evidence, makers(evidence, workers))
     computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
     make_cpu = make * batches * computing * met.got
-    excess = first_excess(loader, make) / steps.num_steps
-    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
     return Feed(
         loader=loader,
         busy_s=busy,

@@ -41,6 +41,24 @@ class Crowd:
 def crowd(evidence: Evidence, pids: Iterable[int]) -> Crowd:
     """The crowd these processes met over the training span."""
     start, end = span_since_command(evidence)
+    return Crowd(core_ratio=evidence.steps.core_ratio, run_ratio=_ran(evidence, pids, start, end))
+
+
+def slowed_by_others(evidence: Evidence) -> float:
+    """The core time got in the last quarter of the span over that in the first, at most 1; 1 where not
+    known.
+    """
+    start, end = span_since_command(evidence)
+    quarter = (end - start) / 4
+    first = _ran(evidence, (evidence.steps.pid,), start, start + quarter)
+    last = _ran(evidence, (evidence.steps.pid,), end - quarter, end)
+    return min(1.0, last / first) if first and last else 1.0
+
+
+def _ran(evidence: Evidence, pids: Iterable[int], start: float, end: float) -> float | None:
+    """Of the time these processes could run between two times, the share in which they did; None when
+    unknown.
+    """
     ran = waited = 0.0
     for pid in pids:
         columns = evidence.recording.process_system.get(pid, {})
@@ -52,8 +70,7 @@ def crowd(evidence: Evidence, pids: Iterable[int]) -> Crowd:
             ran += float(np.ptp(columns["main_cpu_s"][inside]))
             waited += float(np.ptp(columns["core_wait_s"][inside]))
     # Less than a tenth of a second says nothing.
-    known = ran + waited > 0.1
-    return Crowd(core_ratio=evidence.steps.core_ratio, run_ratio=ran / (ran + waited) if known else None)
+    return ran / (ran + waited) if ran + waited > 0.1 else None
 
 
 def makers(evidence: Evidence, workers: int) -> tuple[int, ...]:

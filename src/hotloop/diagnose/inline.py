@@ -32,7 +32,8 @@ def inline_input(evidence: Evidence) -> Inline | None:
     """The loop's own input, None with a DataLoader, without enough steps, or where it is not worth a word."""
     steps = evidence.steps
     limits = evidence.limits
-    if steps.train_loader() is not None or not costs.enough(evidence):
+    loader = steps.train_loader()
+    if (loader is not None and "num_workers" in loader.settings) or not costs.enough(evidence):
         return None
     if steps.share("data_wait") < limits.worth_fixing_ratio:
         return None

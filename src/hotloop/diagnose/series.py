@@ -73,14 +73,32 @@ def mann_kendall_z(values: Floats) -> float:
     return score / float(np.sqrt(n * (n - 1) * (2 * n + 5) / 18)) if n > 2 else 0.0
 
 
-def grown_phase(steps: Steps, picked: npt.NDArray[np.bool_]) -> tuple[str, float]:
-    """The phase that grew most from the first to the last quarter of these steps, and by how many seconds."""
-    growths = {}
+@dataclass(frozen=True, kw_only=True)
+class Grown:
+    """The phase that grew most from the first to the last quarter. Ratios are last over first, less one."""
+
+    phase: str
+    seconds: float
+    ratio: float
+    rest_ratio: float  # of all other phases together, 0 where they are too short to tell
+
+
+def grown_phase(steps: Steps, picked: npt.NDArray[np.bool_]) -> Grown:
+    """What grew in these steps."""
+    first, last = {}, {}
     for phase in INSIDE:
         quarters = np.array_split(steps.phase(phase)[picked], 4)
-        growths[phase] = float(quarters[-1].mean() - quarters[0].mean())
-    name = max(growths, key=lambda phase: growths[phase])
-    return name, growths[name]
+        first[phase], last[phase] = float(quarters[0].mean()), float(quarters[-1].mean())
+    name = max(INSIDE, key=lambda phase: last[phase] - first[phase])
+    rest_first = sum(first.values()) - first[name]
+    rest_last = sum(last.values()) - last[name]
+    telling = rest_first > 0.1 * sum(first.values())
+    return Grown(
+        phase=name,
+        seconds=last[name] - first[name],
+        ratio=last[name] / first[name] - 1.0 if first[name] > 0 else float("inf"),
+        rest_ratio=rest_last / rest_first - 1.0 if telling else 0.0,
+    )
 
 
 def hottest_line(steps: Steps, phase: str) -> LineCost | None:

@@ -47,7 +47,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         advice=(
             f"Set num_workers={workers} and persistent_workers=True on the DataLoader; with them a step is "
             f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
-            f"{units.duration(feed.step_s)}."
+            f"{units.duration(feed.step_s)}.{_sharding(feed)}"
         ),
         evidence=(
             says.waits(feed),
@@ -60,6 +60,16 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         where=feed.loader.where,
         remedies=("num-workers",),
         data={"num_workers": workers, "predicted_step_s": feed.at(workers), "make_s": feed.make_s},
+    )
+
+
+def _sharding(feed: Feed) -> str:
+    """What an IterableDataset needs before it may have workers."""
+    if not feed.loader.settings.get("iterable"):
+        return ""
+    return (
+        " Split the stream between them by torch.utils.data.get_worker_info(), or every worker reads all of "
+        "it."
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.crowding import slowed_by_others
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import shortened
 from hotloop.diagnose.series import Drift, drift, grown_phase, hottest_line, inside
@@ -26,9 +27,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     if found.growth < limits.decay_ratio or found.z < limits.trend_z:
         return
-    phase, grown = grown_phase(steps, steps.steady)
-    if grown < 0.5 * (found.last - found.first):
-        return  # no phase carries it: the machine got slower, not the script
+    grown = grown_phase(steps, steps.steady)
+    if grown.seconds < 0.5 * (found.last - found.first) or grown.rest_ratio > 0.5 * grown.ratio:
+        return  # all phases alike: the machine got slower, not the script
+    if (1.0 + found.growth) * slowed_by_others(evidence) < 1.0 + limits.decay_ratio:
+        return
+    phase = grown.phase
     line = hottest_line(steps, phase)
     cost = max(0.0, found.mean - found.first)
     yield Finding(
@@ -40,7 +44,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         advice=_advice(phase),
         evidence=(
             _slope(found),
-            f"{phase} grew by {units.duration(grown)} per step from the first to the last quarter of the run",
+            f"{phase} grew by {units.duration(grown.seconds)} per step from the first to the last quarter "
+            "of the run",
             *(
                 (f"hottest line of {phase}: {says.at(line.place)} «{shortened(line.source)}»",)
                 if line is not None
