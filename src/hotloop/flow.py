@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -100,7 +100,7 @@ def observe(
     )
     store.take_in(sampler.drain())
     store.finish(outcome)
-    return outcome
+    return replace(outcome, warnings=(*outcome.warnings, *store.warnings))
 
 
 def read(run: Path) -> Recording:

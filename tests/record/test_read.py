@@ -225,6 +225,26 @@ def test_a_damaged_run_file_is_named(tmp_path: Path, text: str) -> None:
         open_recording(tmp_path)
 
 
+def test_a_file_that_was_only_begun_is_no_obstacle(tmp_path: Path) -> None:
+    crafted.write(tmp_path / "raw", crafted.gone_pid())
+    (tmp_path / "rank-0.sqlite").touch()
+    (tmp_path / "system.sqlite").touch()
+    assert rows_of(open_recording(tmp_path)) == 12
+    with pytest.raises(RecordingError, match="rank-0"):
+        open_recording(tmp_path / "rank-0.sqlite")
+
+
+def test_one_damaged_rank_among_others_is_a_warning_and_alone_an_error(tmp_path: Path) -> None:
+    finished(tmp_path)
+    (tmp_path / "rank-1.sqlite").write_bytes(b"junk" * 1000)
+    recording = open_recording(tmp_path)
+    assert rows_of(recording) == 20
+    assert any("rank-1.sqlite" in warning for warning in recording.warnings)
+    (tmp_path / "rank-0.sqlite").unlink()
+    with pytest.raises(RecordingError, match=r"rank-1\.sqlite"):
+        open_recording(tmp_path)
+
+
 def test_damaged_system_samples_are_a_warning_and_the_steps_remain(tmp_path: Path) -> None:
     finished(tmp_path)
     (tmp_path / "system.sqlite").write_bytes(b"junk" * 1000)

@@ -90,7 +90,7 @@ def run(
     out: Path | None = DEFAULT,
     timeout_s: float = 120,
 ) -> Done:
-    """Run a command in ``folder`` under hotloop, recorded in ``folder/run`` (``out=None``: where hotloop likes).
+    """Run a command in ``folder`` under hotloop, recorded in ``folder/run``; ``out=None``: where it likes.
 
     ``before`` is shell, run first in a mount namespace of its own.
     """

@@ -40,12 +40,20 @@ def main(options: argparse.Namespace) -> int:
         stdout=sys.stderr if options.json else None,
     )
     try:
-        report = flow.publish(flow.examine(flow.read(folder)), folder)
+        examination = flow.examine(flow.read(folder))
+        try:
+            report = flow.publish(examination, folder)
+        except OSError as error:  # a full disk: what was found is still worth reading
+            print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
+            report = flow.build_report(examination)
     except Exception as error:
         # The command ran and its exit code is what the caller waits for: say what failed and keep both.
         _say_report_failed(error, folder)
         return outcome.exit_code
     _print(report, options.json)
+    for words in outcome.warnings:
+        if words not in examination.recording.warnings:  # the folder could not take it up
+            print(f"hotloop: {words}", file=sys.stderr)
     return outcome.exit_code
 
 

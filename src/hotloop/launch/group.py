@@ -62,6 +62,7 @@ class GroupSentinel:
         os.close(self._lifeline)
         os.close(self._input)
         if self._pid:
+            os.kill(self._pid, signal.SIGKILL)  # stopped, it would not read the end of its pipe
             os.waitpid(self._pid, 0)
             self._pid = 0
 

@@ -20,7 +20,7 @@ from hotloop.record import raw, runfile
 from hotloop.record.bucket import read_processes
 from hotloop.record.owners import Facts, Seat, assign
 from hotloop.record.recording import ROW_DTYPE, Note, Process, Recording
-from hotloop.record.schema import unpack
+from hotloop.record.schema import is_empty, unpack
 from hotloop.record.store import Store
 
 _T = TypeVar("_T")
@@ -59,6 +59,8 @@ def open_recording(path: Path | str) -> Recording:
 
 def _from_file(path: Path) -> Recording:
     parts = {part.facts.key: part for part in _from_sqlite(path, _read_rank)}
+    if not parts:
+        raise RecordingError(f"{path} holds no hotloop recording", hint=_WAY_OUT)
     run = runfile.read(path.parent) if path.parent.joinpath(runfile.NAME).exists() else {}
     warnings = list(run.get("warnings", ()))
     columns, per_process = _system(path.parent / "system.sqlite", int(run.get("start_ns") or 0), warnings)
@@ -86,7 +88,7 @@ def _recover(folder: Path, run: Mapping[str, Any]) -> None:
 def _load_folder(folder: Path, warnings: list[str]) -> dict[str, _Part]:
     for _ in range(8):
         before = raw.find(folder / "raw")
-        parts = _load_sqlite(folder)
+        parts = _load_sqlite(folder, warnings)
         bad = sum(_add_raw(parts, files) for files in before)
         # A live launcher may have moved a file into SQLite between the two looks.
         if raw.find(folder / "raw")[: len(before)] == before:
@@ -96,8 +98,19 @@ def _load_folder(folder: Path, warnings: list[str]) -> dict[str, _Part]:
     return parts
 
 
-def _load_sqlite(folder: Path) -> dict[str, _Part]:
-    return {part.facts.key: part for path in _files(folder) for part in _from_sqlite(path, _read_rank)}
+def _load_sqlite(folder: Path, warnings: list[str]) -> dict[str, _Part]:
+    """The parts in all files; a damaged file among others is a warning, alone it is an error."""
+    parts: dict[str, _Part] = {}
+    damaged: list[RecordingError] = []
+    for path in _files(folder):
+        try:
+            parts |= {part.facts.key: part for part in _from_sqlite(path, _read_rank)}
+        except RecordingError as error:
+            damaged.append(error)
+    if damaged and not parts:
+        raise damaged[0]
+    warnings += [error.message for error in damaged]
+    return parts
 
 
 def _add_raw(parts: dict[str, _Part], files: raw.RawFiles) -> int:
@@ -164,6 +177,8 @@ def _check(db: sqlite3.Connection, path: Path) -> dict[str, str]:
 
 
 def _read_rank(db: sqlite3.Connection, path: Path) -> list[_Part]:
+    if is_empty(db):
+        return []
     _check(db, path)
     db.execute("BEGIN")  # one view of the file, while its launcher may go on writing
     ends = dict(db.execute("SELECT key, end_ns FROM processes"))
@@ -190,6 +205,8 @@ def _system(path: Path, start_ns: int, warnings: list[str]) -> tuple[_Columns, d
         return {}, {}
 
     def read(db: sqlite3.Connection, path: Path) -> tuple[_Columns, dict[int, _Columns]]:
+        if is_empty(db):
+            return {}, {}
         origin = int(_check(db, path).get("start_ns", 0))
         shift = (origin - start_ns) / 1e9 if start_ns else 0.0
         machine = _table(db, "SELECT * FROM machine ORDER BY t_s", shift)

@@ -60,13 +60,21 @@ def create(path: Path, tables: str, meta: dict[str, str]) -> sqlite3.Connection:
         # A reader never holds the writer up, and a killed writer leaves a file that opens.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
-        connection.executescript(tables)
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in tables.split(";"):
+            connection.execute(statement)
         values = {"schema": str(SCHEMA_VERSION), **meta}
         connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", values.items())
+        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether a file was begun and nothing got into it: a full disk, or its writer was killed right then."""
+    return connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
 
 
 def close(connection: sqlite3.Connection) -> None:

@@ -8,6 +8,7 @@ in ``warnings`` and the raw files stay.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ _ENOUGH_ROWS: Final = 2048
 _LONG_ENOUGH_NS: Final = 5_000_000_000
 #: A process that shows no work (a launcher's agent) gets a file of its own once it has this much to store.
 _TOO_MUCH_TO_HOLD: Final = 1 << 20
+#: With less room than this an observed process cannot reserve its next piece.
+_FULL: Final = 512 << 10
 #: While nothing can be written, no more than this is read ahead.
 _READ_AHEAD_ROWS: Final = 1 << 20
 
@@ -141,6 +144,8 @@ class Store:
     def take_in(self, samples: Samples | None = None) -> None:
         """Move what the raw files hold so far, and ``samples`` of the system, into SQLite, at every tick."""
         try:
+            if shutil.disk_usage(self.folder).free < _FULL:
+                self._warn(f"the disk of {self.folder} was full for some time: steps are missing")
             self._take_in(last=False)
             if samples is not None:
                 self._system.add(*samples)

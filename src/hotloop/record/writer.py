@@ -165,6 +165,8 @@ class Writer:
             return
         self.off = True
         self._map(None)
+        if not self.eager:
+            return  # a forked worker: its parent's disk is the same, and once is enough
         message = f"hotloop: recording of process {self.pid} stops here: {error}. The run goes on.\n"
         try:
             sys.__stderr__.write(message)  # type: ignore[union-attr]
