@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, Steps
@@ -38,6 +38,11 @@ class LineGroup:
     def function(self) -> str:
         """The function of the hottest line, "" at module level."""
         return self.hottest.place.function.removesuffix("<module>")
+
+    def less(self, seconds: float) -> LineGroup:
+        """The group without seconds that are another cause's, taken from all lines alike."""
+        kept = max(0.0, 1 - seconds / self.seconds) if self.seconds > 0 else 0.0
+        return LineGroup(lines=tuple(replace(line, seconds=line.seconds * kept) for line in self.lines))
 
     def nature(self) -> str:
         """The nature most of the time has."""

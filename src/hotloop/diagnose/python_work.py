@@ -13,6 +13,11 @@ from hotloop.measure.steps import LineCost, Steps
 #: Lines of these roles have rules of their own.
 _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "input"}
 
+#: Pauses of the collector in these phases are part of what their own findings cost.
+_COUNTED_ELSEWHERE = ("logging", "checkpoint", "evaluation", "startup")
+#: A full collection or two happen in any run that starts; a pattern is more.
+_FEWEST_COLLECTIONS = 5
+
 #: Loops over the layers of a model are its structure, not a mistake.
 _STRUCTURE = re.compile(
     r"\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
@@ -37,6 +42,18 @@ def beside_the_model(evidence: Evidence) -> list[LineGroup]:
 def collecting_lines(steps: Steps) -> list[LineCost]:
     """Lines of the step that call the garbage collector."""
     return select(steps, lambda line: line.phase == "other" and "gc.collect(" in line.source)
+
+
+def collector_s(evidence: Evidence) -> float:
+    """Seconds over the span the garbage collector takes where that is a pattern worth telling, else 0."""
+    steps = evidence.steps
+    elsewhere = sum(steps.gc_s_by_phase.get(phase, 0.0) for phase in _COUNTED_ELSEWHERE)
+    if steps.compile_s > steps.gc_s:
+        elsewhere += steps.gc_s_by_phase.get("forward", 0.0)  # the compiler's garbage
+    called = sum(line.seconds for line in collecting_lines(steps))
+    seconds = max(steps.gc_s - elsewhere, called)
+    visible = seconds >= evidence.limits.gc_ratio * steps.span_s and steps.gc_count >= _FEWEST_COLLECTIONS
+    return seconds if visible else 0.0
 
 
 def viewer_lines(steps: Steps) -> list[LineCost]:

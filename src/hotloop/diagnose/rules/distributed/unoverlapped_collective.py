@@ -16,7 +16,7 @@ ID = "distributed/unoverlapped-collective"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """DDP's own communication that backward did not hide."""
     steps = evidence.steps
-    # The slowest rank waits for nobody: what it spends is communication, what the others spend is waiting for it.
+    # The slowest rank waits for nobody: its time is communication, the others wait for it as well.
     cost = min(rank.collective_in_backward_s for rank in evidence.ranks)
     cost = min(cost, steps.per_step("backward"))
     if not measurable(evidence) or cost < evidence.limits.worth_fixing_ratio * steps.step_s:

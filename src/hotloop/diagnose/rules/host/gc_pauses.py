@@ -6,16 +6,11 @@ from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.python_work import collecting_lines
+from hotloop.diagnose.python_work import collecting_lines, collector_s
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
 ID = "host/gc-pauses"
-
-#: Pauses in these phases are part of what their own findings cost.
-_COUNTED_ELSEWHERE = ("logging", "checkpoint", "evaluation", "startup")
-#: A full collection or two happen in any run that starts; a pattern is more.
-_FEWEST = 5
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
@@ -23,13 +18,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps = evidence.steps
     if not measurable(evidence):
         return
-    called = collecting_lines(steps)
-    elsewhere = sum(steps.gc_s_by_phase.get(phase, 0.0) for phase in _COUNTED_ELSEWHERE)
-    if steps.compile_s > steps.gc_s:
-        elsewhere += steps.gc_s_by_phase.get("forward", 0.0)  # the compiler's garbage
-    seconds = max(steps.gc_s - elsewhere, sum(line.seconds for line in called))
-    if seconds < evidence.limits.gc_ratio * steps.span_s or steps.gc_count < _FEWEST:
+    seconds = collector_s(evidence)
+    if seconds <= 0:
         return
+    called = collecting_lines(steps)
     where = called[0].place if called else None
     cost = seconds / steps.num_steps * exposed_ratio(steps, "other")
     yield cause(

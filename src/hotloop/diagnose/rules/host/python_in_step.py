@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable, spot
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
-from hotloop.diagnose.python_work import beside_the_model, inner_loop, per_parameter, python_in_model
+from hotloop.diagnose.python_work import (
+    beside_the_model,
+    collecting_lines,
+    collector_s,
+    inner_loop,
+    per_parameter,
+    python_in_model,
+)
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
@@ -23,13 +30,28 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         return
     limits = evidence.limits
     exposed = exposed_ratio(evidence.steps, "other")
-    beside = _worth(evidence, beside_the_model(evidence), limits.worth_fixing_ratio, exposed)
+    groups = _without_collector(evidence, beside_the_model(evidence))
+    beside = _worth(evidence, groups, limits.worth_fixing_ratio, exposed)
     inside = _worth(evidence, python_in_model(evidence), limits.python_in_forward_ratio, 1.0)
     for group in beside[:_MOST_FINDINGS]:
         yield _finding(evidence, group, exposed, where="between the phases of the step")
     if not evidence.on_accelerator:
         for group in inside[:_MOST_FINDINGS]:
             yield _finding(evidence, group, 1.0, where="inside forward or backward")
+
+
+def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
+    """Takes out the garbage collector's time: it runs where objects are made, first in the costliest."""
+    steps = evidence.steps
+    taken = (
+        0.0 if collecting_lines(steps) else min(collector_s(evidence), steps.gc_s_by_phase.get("other", 0.0))
+    )
+    left = []
+    for group in groups:
+        part = min(taken, group.seconds)
+        taken -= part
+        left.append(group.less(part))
+    return sorted(left, key=lambda group: -group.seconds)
 
 
 def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: float) -> list[LineGroup]:

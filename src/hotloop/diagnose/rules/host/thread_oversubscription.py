@@ -18,7 +18,7 @@ EFFORT = 0
 
 _COMPUTING = ("forward", "backward", "optimizer")
 #: A step with r threads per core was seen to take 1.2-1.7 (r = 1.5), 1.5-2 (2), 2.4-3 (4), 10 times (12)
-#: as long as with as many threads as cores (a CNN and an MLP, 2 crowded cores, torch 2.13): sqrt(r) stays below all of them.
+#: as long as with as many threads as cores (CNN and MLP, 2 crowded cores, torch 2.13): sqrt(r) is below.
 _SLOWDOWN_POWER = 0.5
 #: Helper threads that use less than this of the process's CPU time have nothing to fight over.
 _HELPERS_RATIO = 0.2
