@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from hotloop.measure.attribution import BASE, Bytes
@@ -39,4 +43,18 @@ def device_use(boundaries: Table, spans: Spans, phase: Bytes, stepping: Stepping
     return DeviceUse(
         busy_ratio=min(1.0, max(0.0, busy)),
         idle_s_by_phase={name: float(by_phase[i]) for i, name in enumerate(PHASES) if by_phase[i] > 0},
+    )
+
+
+def with_kernels(device: DeviceUse | None, profile: Mapping[str, Any]) -> DeviceUse | None:
+    """What kernels said in the window of ``--profile`` (the ``profile`` note), beside what events said."""
+    if not profile.get("kernels"):
+        return device
+    if device is None:
+        device = DeviceUse(busy_ratio=float(profile.get("device_busy_ratio") or 0.0), idle_s_by_phase={})
+    return replace(
+        device,
+        launch_bound_ratio=profile.get("launch_gap_ratio"),
+        kernels=tuple(profile["kernels"]),
+        tensor_core_ratio=profile.get("tensor_core_ratio"),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.measure.attribution import Bytes, find_gaps, saves_of, span_phases, tabulate, uncovered_ns
-from hotloop.measure.device import device_use
+from hotloop.measure.device import device_use, with_kernels
 from hotloop.measure.evaluation import (
     Events,
     Lives,
@@ -105,7 +105,9 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
         compiles_at=tuple(np.flatnonzero(compiled).tolist()),
         graph_breaks=_graph_breaks(process),
         modules=module_costs(process, of_kind(process, row.MODULE)),
-        device=device_use(of_kind(process, row.DEVICE), spans, phase, stepping),
+        device=with_kernels(
+            device_use(of_kind(process, row.DEVICE), spans, phase, stepping), process.last("profile")
+        ),
         scaler_steps=int(((spans.kind == row.SCALER) & (spans.obj == 1) & events.used).sum()),
         scaler_skips=int(events.skipped.sum()),
         facts=facts,
