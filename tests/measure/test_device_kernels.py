@@ -18,7 +18,7 @@ class Event:
 
 
 def profile() -> dict[str, Any]:
-    # Two steps in 1000 us: kernels run for 400 us, two gaps of 50 us between launches, the rest is one long gap.
+    # Two steps in 1000 us: kernels for 400 us, two gaps of 50 us between launches, the rest is one long gap.
     kernels = [
         Event("sm90_xmma_gemm_bf16bf16_tensorop", 0, 300),
         Event("vectorized_elementwise_kernel", 350, 400),
