@@ -265,6 +265,69 @@ def recomputed_targets(steps: int = 60) -> Scenario:
     )  # fmt: skip
 
 
+EVALUATE = dedent("""
+    def evaluate(model, loader):
+        dataset = build()  # build
+        model.eval()
+        for x, y in loader:  # val
+            outputs.append(model(x))  # evaluate
+        return mean_average_precision(outputs)  # metric
+
+    def train():
+        for epoch in range(9):
+            for x, y in loader:  # fetch
+                out = model(x)  # forward
+                loss = criterion(out, y)
+                loss.backward()  # backward
+                optimizer.step()  # update
+            score = evaluate(model, val)  # call
+            history.append(slow(score))  # after
+
+    train()  # main
+    """)
+
+
+def metrics_after_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
+    """The evaluation function builds its data before, and computes long metrics after its forwards."""
+    run = Script(EVALUATE)
+    for epoch in range(epochs):
+        with run.at("main", "fetch"):
+            run.iterate(2 * epoch + 1, loader=1)
+        for _ in range(steps):
+            with run.at("main", "fetch"):
+                run.fetch(2 * epoch + 1, 1)
+            with run.at("main", "forward"):
+                run.forward(3)
+            with run.at("main", "backward"):
+                run.backward(4)
+            with run.at("main", "update"):
+                run.update(1)
+        with run.at("main", "fetch"):
+            run.fetch(2 * epoch + 1, 0.1, end=True)
+        with run.at("main", "call", "build"):
+            run.work(100)
+        with run.at("main", "call", "val"):
+            run.iterate(2 * epoch + 2, loader=2, ms=1)
+        for _ in range(5):
+            with run.at("main", "call", "val"):
+                run.fetch(2 * epoch + 2, 5)
+            with run.at("main", "call", "evaluate"):
+                run.evaluate(3)
+        with run.at("main", "call", "val"):
+            run.fetch(2 * epoch + 2, 0.1, end=True)
+        with run.at("main", "call", "metric"):
+            run.work(200)
+        with run.at("main", "after"):
+            run.work(60)
+    with run.at("main", "fetch"):
+        run.iterate(2 * epochs + 1, loader=1)
+        run.fetch(2 * epochs + 1, 1)
+    return Scenario(
+        process=run.process(), num_steps=epochs * steps, num_evaluations=epochs, script=run,
+        span_ms={"evaluation": 341 * epochs, "data_wait": epochs * steps, "forward": 3 * epochs * steps},
+    )  # fmt: skip
+
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "plain": plain,
     "epochs_with_evaluation": epochs_with_evaluation,
@@ -274,4 +337,5 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "zipped": zipped,
     "get_batch": get_batch,
     "recomputed_targets": recomputed_targets,
+    "metrics_after_evaluation": metrics_after_evaluation,
 }

@@ -86,7 +86,7 @@ def span_phases(spans: Spans, events: Events, lives: Lives, regions: Regions, st
     before = spans.start < stepping.span[0]
     if not len(stepping):
         before = np.zeros(len(spans), np.bool_)
-    phase[before & (phase != column["evaluation"])] = column["startup"]
+    phase[before & ~regions.holds(spans.start)] = column["startup"]
     return phase
 
 

@@ -216,6 +216,14 @@ def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, 
         return Regions(start=none, end=none, first=none)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], kinds.astype(np.int8), [0]])))
     opens, closes = edges[::2], edges[1::2]  # runs items[opens:closes]
+    # Batches that no model sees are no evaluation: statistics of the data, an iterator made ready.
+    modelled = np.append(0, np.cumsum(forward))
+    seen = modelled[items[closes - 1] + 1] > modelled[items[opens]]
+    seen |= _followed_by_forward(spans, forward, items, closes)
+    opens, closes = opens[seen], closes[seen]
+    if not len(opens):
+        none = np.zeros(0, np.int64)
+        return Regions(start=none, end=none, first=none)
     first = items[opens]
     tops = spans.top[items]
     start = spans.start[spans.top[first]]
@@ -226,6 +234,14 @@ def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, 
     )
     start, end = _widen(spans, marks, start, end, previous, following)
     return Regions(start=start, end=end, first=first)
+
+
+def _followed_by_forward(spans: Spans, forward: Bools, items: Ints, closes: Ints) -> Bools:
+    """[runs] whether a forward lies between the end of a run and the next item."""
+    last = items[closes - 1] + 1
+    following = np.append(items, len(spans))[np.minimum(closes, len(items))]
+    modelled = np.append(0, np.cumsum(forward))
+    return np.asarray(modelled[following] > modelled[np.minimum(last, len(spans))])
 
 
 def _widen(
@@ -245,10 +261,10 @@ def _widen(
         mark = on[np.minimum(at, len(on) - 1)]
         near = (at < len(on)) & (mark <= following) & (mark - end <= MARK_REACH_NS)
         end = np.where(near & (mark > end), mark, end)
-    return _outside_spans(spans, start, -1), _outside_spans(spans, end, 1)
+    return outside_spans(spans, start, -1), outside_spans(spans, end, 1)
 
 
-def _outside_spans(spans: Spans, times: Ints, side: int) -> Ints:
+def outside_spans(spans: Spans, times: Ints, side: int) -> Ints:
     """Moves times that fall inside an outermost row to its start (-1) or end (1)."""
     tops = np.flatnonzero(spans.level == 0)
     at = np.searchsorted(spans.start[tops], times, side="right") - 1

@@ -33,6 +33,7 @@ from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, ori
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, find_steps
 from hotloop.measure.steps import Floats, Steps
+from hotloop.measure.widening import widen
 from hotloop.measure.window import module_costs
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
@@ -61,6 +62,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     stepping = find_steps(spans, events, lives, eval_forward, pacing)
     eval_forward = _without_step_parts(spans, events, lives, eval_forward, stepping)
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
+    regions = widen(regions, spans, events, lives, eval_forward, samples, places)
     saves = saves_of(spans, events)
     stepping = _with_last_interval(spans, events, lives, regions, saves, stepping)
 

@@ -55,9 +55,13 @@ def _notes(notes: Mapping[str, list[Note]], first_id: Mapping[int, int]) -> dict
     for kind in _NAMING:
         if kind in changed:
             changed[kind] = [
-                {**note, "loader": first_id.get(note["loader"], note["loader"])} if note.get("loader") else note
+                {**note, "loader": first_id.get(note["loader"], note["loader"])}
+                if note.get("loader")
+                else note
                 for note in changed[kind]
             ]
     if "loader" in changed:
-        changed["loader"] = [n for n in changed["loader"] if first_id.get(n.get("id", 0), n.get("id")) == n.get("id")]
+        changed["loader"] = [
+            n for n in changed["loader"] if first_id.get(n.get("id", 0), n.get("id")) == n.get("id")
+        ]
     return changed

@@ -100,7 +100,7 @@ def _optimizer_ids(spans: Spans, events: Events, steps: Ints) -> Ints:
     done = np.flatnonzero(~skipped)
     outer = spans.parent[steps[done]]
     scaled = done[(outer >= 0) & (spans.kind[np.maximum(outer, 0)] == row.SCALER)]
-    usual = int(np.bincount(ids[scaled]).argmax()) if len(scaled) else 0
+    usual = int(np.bincount(ids[scaled if len(scaled) else done]).argmax()) if len(done) else 0
     at_site = dict(zip(spans.site[spans.parent[steps[scaled]]].tolist(), ids[scaled].tolist(), strict=True))
     for at in np.flatnonzero(skipped):
         ids[at] = at_site.get(int(spans.site[steps[at]]), usual)

@@ -1,0 +1,131 @@
+"""What counts as a step and as an evaluation, for the loops people write."""
+
+from __future__ import annotations
+
+import pytest
+from tests.scenarios.sequence import process
+
+from hotloop.measure import measure
+
+EPOCH = "I1 " + "D1 F B O " * 10 + "X1 "
+AGAIN = EPOCH.replace("1", "3")
+#: Iterators 1 and 3 are of the training loader, 2 and 4 of the other.
+SPLITS = {1: 1, 3: 1, 2: 2, 4: 2}
+
+#: A new iterator for every batch.
+ONE_BATCH_EACH = " ".join(f"I{i} D{i} F B O" for i in range(1, 13))
+
+
+def val(iterator: int, batches: int = 3) -> str:
+    return f"m- I{iterator} " + f"D{iterator} E " * batches + f"X{iterator} m+ "
+
+
+#: name -> (words, loader of each iterator, steps, evaluations)
+LOOPS = {
+    "plain": (EPOCH, {}, 10, 0),
+    "three epochs": (EPOCH + EPOCH.replace("1", "2") + AGAIN, {1: 1, 2: 1, 3: 1}, 30, 0),
+    "persistent workers reset one iterator": (EPOCH * 3, {}, 30, 0),
+    "one batch an epoch": ("I1 D1 F B O X1 " * 8, {}, 8, 0),
+    "next(iter(loader)) each step": (" ".join(f"I{i} D{i} F B O" for i in range(1, 13)), dict.fromkeys(range(1, 13), 1), 12, 0),
+    "accumulation": ("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1", {}, 15, 0),
+    "accumulation ends with a partial round": ("I1 " + "D1 F B D1 F B O " * 5 + "D1 F B X1", {}, 11, 0),
+    "gan": ("I1 " + "D1 F1 B O1 F2 F1 B O2 " * 10 + "X1", {}, 10, 0),
+    "gan without loader": ("F1 B O1 F2 B O2 " * 10, {}, 10, 0),
+    "wgan with loader": ("I1 " + ("D1 F B O1 " * 4 + "D1 F B O1 F B O2 ") * 3 + "X1", {}, 15, 0),
+    "get_batch": ("F B O " * 10, {}, 10, 0),
+    "get_batch with estimate_loss": (("m- E E E m+ " + "F B O " * 10) * 3, {}, 30, 3),
+    "get_batch accumulates": ("F B F B F B O " * 6, {}, 6, 0),
+    "no optimizer seen": ("I1 " + "D1 F B " * 10 + "X1", {}, 10, 0),
+    "no module seen": ("B O " * 10, {}, 10, 0),
+    "validation after each epoch": (EPOCH + val(2) + AGAIN + val(4), SPLITS, 20, 2),
+    "validation inside the epoch": ("I1 " + ("D1 F B O " * 5 + val(2)) * 3 + "X1", {}, 15, 3),
+    "validation on the training loader": (EPOCH + val(2), {1: 1, 2: 1}, 10, 1),
+    "validation without eval()": (EPOCH + "I2 D2 N D2 N X2 " + AGAIN, SPLITS, 20, 1),
+    "validation with gradients on": (EPOCH + "I2 D2 F D2 F X2 " + AGAIN, SPLITS, 20, 1),
+    "validation cut short": (EPOCH + "m- I2 D2 E D2 E m+ " + AGAIN, SPLITS, 20, 1),
+    "validation iterator that persists": ("I1 I2 " + ("D1 F B O " * 5 + "D2 E ") * 4, {}, 20, 4),
+    "its like without training loader": ("I2 " + ("F B O " * 6 + "D2 E ") * 4, {}, 24, 4),
+    "sanity check first": (val(9, 2) + EPOCH, {}, 10, 1),
+    "zip of two loaders": ("I1 I2 " + "D1 D2 F B O " * 10 + "X1", {}, 10, 0),
+    "two loaders, two backwards, one update": ("I1 I2 " + "D1 F B D2 F B O " * 10 + "X1", {}, 10, 0),
+    "two tasks in turn": ("I1 I2 " + "D1 F B O D2 F B O " * 10, {}, 20, 0),
+    "infinite loader": ("I1 " + "D1 F B O " * 25, {}, 25, 0),
+    "prefetched batch": ("I1 D1 " + "F D1 B O " * 10, {}, 10, 0),
+    "batch skipped now and then": ("I1 " + "D1 F B O D1 F B O D1 D1 F B O " * 4 + "X1", {}, 12, 0),
+    "pseudo labels": ("I1 " + "D1 E F B O " * 10 + "X1", {}, 10, 0),
+    "teacher never trained": ("I1 " + "D1 E7 F B O " * 10 + "X1", {}, 10, 0),
+    "closure": ("I1 " + "D1 O{F,B,F,B} " * 10 + "X1", {}, 10, 0),
+    "scaler skips": ("I1 " + "D1 F B S D1 F B O " * 5 + "X1", {}, 10, 0),
+    "scaler skips without loader": ("F B S F B O " * 5, {}, 10, 0),
+    "overfits one batch": ("I1 D1 " + "F B O " * 60, {}, 60, 0),
+    "several updates per batch": ("I1 " + "D1 F B O F B O F B O " * 8 + "X1", {}, 8, 0),
+    "statistics over the data first": ("I5 D5 D5 D5 X5 " + EPOCH, {5: 1, 1: 1}, 10, 0),
+    "inference only": ("I1 " + "D1 E " * 10 + "X1", {}, 0, 0),
+    "killed in the first step": ("I1 D1 F", {}, 0, 0),
+    "nothing": ("", {}, 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_steps_and_evaluations_are_counted(name):
+    words, loaders, num_steps, num_evaluations = LOOPS[name]
+    steps = measure(process(words, loaders=loaders), {})
+    assert steps.num_steps == num_steps
+    if name != "inference only":
+        assert len(steps.evaluations) == num_evaluations
+
+
+def test_critic_stepped_in_an_inner_loop_does_not_pace():
+    source = "for step in range(9):\n    for _ in range(5):\n        d.step()\n    g.step()\n"
+    notes = {
+        "source": [{"file": "/t.py", "text": source}],
+        "site": [
+            {"id": 1, "file": "/t.py", "line": 3, "func": "<module>", "func_line": 1, "stack": []},
+            {"id": 2, "file": "/t.py", "line": 4, "func": "<module>", "func_line": 1, "stack": []},
+        ],
+    }
+    words = ("F1 B O1 " * 5 + "F2 B O2 ") * 9
+    steps = measure(process(words, sites={"O1": 1, "O2": 2}, notes=notes), {})
+    assert steps.num_steps == 9
+    assert steps.num_updates == 45
+
+
+def test_actor_updated_every_second_step_is_no_critic_loop():
+    source = "for step in range(9):\n    d.step()\n    if step % 2:\n        g.step()\n"
+    notes = {
+        "source": [{"file": "/t.py", "text": source}],
+        "site": [
+            {"id": 1, "file": "/t.py", "line": 2, "func": "<module>", "func_line": 1, "stack": []},
+            {"id": 2, "file": "/t.py", "line": 4, "func": "<module>", "func_line": 1, "stack": []},
+        ],
+    }
+    words = "F1 B O1 F1 B O1 F2 B O2 " * 8
+    steps = measure(process(words, sites={"O1": 1, "O2": 2}, notes=notes), {})
+    assert steps.num_steps == 16
+
+
+def test_step_begins_with_its_batch():
+    """What follows the update (a metric, a log) belongs to the step that ends."""
+    steps = measure(process("I1 " + "D1 F B O " * 4 + "X1"), {})
+    starts = [1.0 + 1.1 + i * 4 * 1.1 for i in range(4)]
+    assert steps.start_s[1:] * 1e3 == pytest.approx(starts[1:])
+    assert steps.start_s[0] * 1e3 == pytest.approx(1.0)  # the first iterator's start is in the span
+
+
+def test_evaluation_after_the_last_epoch_counts_where_it_recurs():
+    words = EPOCH + val(2) + AGAIN + val(4)
+    steps = measure(process(words, loaders=SPLITS), {})
+    assert steps.span_totals["evaluation"] == pytest.approx(steps.totals["evaluation"])
+    once = measure(process(EPOCH + val(2)), {})
+    assert once.span_totals["evaluation"] == 0
+
+
+def test_updates_and_backwards():
+    steps = measure(process("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1"), {})
+    assert (steps.num_updates, steps.backwards_per_update) == (5, 3.0)
+    assert steps.samples.tolist() == [8.0] * 15
+
+
+def test_skipped_updates_are_no_updates():
+    steps = measure(process("I1 " + "D1 F B S D1 F B O " * 5 + "X1"), {})
+    assert (steps.num_updates, steps.scaler_skips) == (5, 5)
