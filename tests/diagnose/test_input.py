@@ -591,3 +591,42 @@ def test_reads_held_up_by_others_are_not_storage() -> None:
     columns = crowded(100, 0.2)
     columns[100]["rchar_bytes"] = columns[100]["t_s"] * 1e8
     assert "input/slow-storage" not in found(run, process_system=columns)
+
+
+# -- what is not the dataset's doing -------------------------------------------------------------------------
+
+
+def test_the_line_that_asks_for_the_batch_is_not_its_making() -> None:
+    asking = line(
+        36, 8.0, file=TRAIN, function="main", source="for x, y in loader:", library="torch.utils.data"
+    )
+    main = line(36, 8.0, file=TRAIN, function="main", role="input", statement=asking.place)
+    run = input_run(
+        make_s=0.08, busy_s=0.02, lines=[asking, line(9, 1.0, source="x = load(i)")], run={"lines": (main,)}
+    )
+    assert "input/slow-sample" not in found(run)
+
+
+def test_writing_large_batches_to_fresh_shared_memory_is_transport() -> None:
+    run = input_run(
+        make_s=0.12, busy_s=0.01, workers=2, collate_s=0.118, batch_bytes=48e6,
+        settings={"collate_fn": "torch.utils.data._utils.collate.default_collate"}, deliver_s=0.005,
+    )  # fmt: skip
+    findings = found(run, cores=8)
+    assert "input/slow-collate" not in findings
+    transport = findings["input/worker-transport"]
+    assert transport.cost_s_per_step == pytest.approx(0.05, rel=0.15)
+    assert "fresh shared memory" in transport.message
+
+
+def test_stragglers_that_lower_the_mean_rate_are_still_stragglers() -> None:
+    make = np.full(400, 0.008)
+    slowest = np.full(400, 0.001)
+    make[::5] = 0.258
+    slowest[::5] = 0.250
+    lines = [line(16, 30.0, source="time.sleep(0.25)", on_cpu_ratio=0.01)]
+    run = uneven_run(
+        make, busy_s=0.003, slowest_sample_s=slowest, sample_s=0.001, make_on_cpu_ratio=0.01, lines=lines
+    )
+    findings = found(run)
+    assert findings["input/straggling-samples"].cost_s_per_step > 0.8 * run.per_step("data_wait")

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import making_lines
 from hotloop.measure.steps import LoaderUse, Steps
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +42,8 @@ _T95 = (
 class Feed:
     """How the training loader feeds the step; seconds per step, averaged over the training span.
 
-    ``wait_s`` is the steady wait: what the first batch of each epoch takes beyond it is ``first_excess_s``.
+    ``loader`` holds only the lines of making. ``wait_s`` is the steady wait: what the first batch of each
+    epoch takes beyond it is ``first_excess_s``.
     """
 
     loader: LoaderUse
@@ -140,7 +142,7 @@ def feed(evidence: Evidence) -> Feed | None:
     computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
     make_cpu = make * batches * computing * met.got
     return Feed(
-        loader=loader,
+        loader=replace(loader, lines=making_lines(steps, loader)),
         busy_s=busy,
         wait_s=max(0.0, steps.per_step("data_wait") - excess),
         first_excess_s=excess,

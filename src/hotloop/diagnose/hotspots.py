@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hotloop.findings import Place
-from hotloop.measure.steps import LineCost, Nature
+from hotloop.measure.steps import LineCost, LoaderUse, Nature, Steps
 
 #: A line with this share of its function stands for the function.
 _DOMINATES = 0.5
@@ -72,6 +72,21 @@ def hottest(lines: Iterable[LineCost], total_s: float, *, apart_from: Iterable[s
         source=top.source,
         lines=tuple(spot),
     )
+
+
+def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
+    """The lines of making batches, without the training loop's own.
+
+    The stack of a forked worker, and of a loader without workers, goes through the line that asks for the
+    batch: time in torch's own code (collate) would be laid at its door.
+    """
+    asking = {
+        line.statement or line.place for line in steps.lines if line.phase in ("data_wait", "epoch_gap")
+    }
+    own = {(place.file, place.line) for place in asking} | {
+        (steps.source_loop.file, steps.source_loop.line) if steps.source_loop else ("", 0)
+    }
+    return tuple(line for line in loader.lines if (line.place.file, line.place.line) not in own)
 
 
 def seconds_of(lines: Sequence[LineCost]) -> float:

@@ -42,11 +42,12 @@ class Uneven:
         return changed * self.feed.wait_s / self.replayed_s if self.replayed_s > 0 else 0.0
 
 
-def uneven(evidence: Evidence) -> Uneven | None:
+def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     """The loader's replay; None without workers, with few batches, or where it does not explain the waits.
 
-    It must give between half and twice the observed wait. Where the mean rate alone explains the wait
-    (``make / workers`` above the step's own work) variance is not the cause and None is returned too.
+    It must give between half and twice the observed wait. With ``keeps_up`` None is returned too where the
+    mean rate alone explains the wait (``make / workers`` above the step's own work): variance is not the
+    cause then.
     """
     feed = costs.feed(evidence)
     if feed is None or feed.workers == 0 or len(feed.loader.make_s) < 20 or feed.wait_s <= 0:
@@ -56,7 +57,7 @@ def uneven(evidence: Evidence) -> Uneven | None:
     # Full cores hold every batch up by turns: that is not variance either.
     if feed.cores_full_s(feed.workers) > 0.8 * feed.step_s:
         return None
-    if feed.make_s / feed.workers > feed.busy_s + 0.5 * feed.wait_s:
+    if keeps_up and feed.make_s / feed.workers > feed.busy_s + 0.5 * feed.wait_s:
         return None
     steps = evidence.steps
     busy = np.sum([steps.phase(phase) for phase in BUSY_PHASES], axis=0) + feed.deliver_s

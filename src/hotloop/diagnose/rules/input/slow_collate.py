@@ -10,14 +10,12 @@ from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
-from hotloop.diagnose.rules.input.slow_sample import collate_name
+from hotloop.diagnose.rules.input.slow_sample import DEFAULT_COLLATE, collate_name
 from hotloop.findings import Finding
 
 ID = "input/slow-collate"
 EFFORT = EDIT
 COSTED = True
-
-_DEFAULT = ("default_collate", "default_convert", "")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -29,8 +27,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     share = feed.loader.collate_s / made if made > 0 else 0.0
     if share < evidence.limits.hot_line_ratio:
         return
-    cost = feed.saved_by_make(share) * costs.exposed_ratio(evidence.steps, "data_wait")
     name = collate_name(feed.loader.settings)
+    if feed.workers and name in DEFAULT_COLLATE:
+        return  # writing into shared memory: shipping, not collating
+    cost = feed.saved_by_make(share) * costs.exposed_ratio(evidence.steps, "data_wait")
     spot = _inside(feed, name)
     yield Finding(
         id=ID,
@@ -55,14 +55,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _inside(feed: Feed, name: str) -> Hotspot | None:
     """The hottest line of the user's own collate function."""
-    if name in _DEFAULT:
+    if name in DEFAULT_COLLATE:
         return None
     lines = [line for line in feed.loader.lines if line.place.function.rsplit(".", 1)[-1] == name]
     return hottest(lines, feed.loader.lines_total_s)
 
 
 def _advice(name: str) -> str:
-    if name in _DEFAULT:
+    if name in DEFAULT_COLLATE:
         return (
             "Give the dataset a __getitems__ that gathers a whole batch in one indexing operation, so that "
             "collate "

@@ -18,6 +18,9 @@ ID = "input/slow-sample"
 EFFORT = EDIT
 COSTED = True
 
+#: torch's own collate functions; "" where it is not known.
+DEFAULT_COLLATE = ("default_collate", "default_convert", "")
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Name the line that takes most of the making, at the part of the wait it causes."""

@@ -89,7 +89,7 @@ def _cost(evidence: Evidence, feed: Feed, without: Floats) -> float:
     if feed.workers == 0:
         made = float(feed.loader.make_s.mean())
         return feed.saved_by_make(1.0 - float(without.mean()) / made)
-    found = uneven(evidence)
+    found = uneven(evidence, keeps_up=False)
     if found is None:
         return 0.0
     replayed = np.resize(without, len(found.make_s))

@@ -11,6 +11,7 @@ from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.reading import Part, part_of
+from hotloop.diagnose.rules.input.slow_sample import DEFAULT_COLLATE, collate_name
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost
 
@@ -29,7 +30,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     names = loader.unused_fields
     byte_share = _byte_share(feed)
     part = part_of(loader.lines, loader.lines_total_s, lambda line: _names_one(line, names))
-    make_share = part.share if part is not None else 0.0
+    named = part.share if part is not None else 0.0
+    make_share = min(1.0, named + _collate_share(feed) * byte_share)
     shipping = feed.deliver_s * byte_share if feed.workers else 0.0
     moved = evidence.steps.per_step("transfer") * byte_share if evidence.on_accelerator else 0.0
     cost = _hidden(evidence, feed.saved_by_make(make_share) + min(shipping, feed.wait_s)) + moved
@@ -53,6 +55,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         remedies=("drop-fields",),
         data={"fields": list(names), "byte_share": byte_share, "share_of_make": make_share},
     )
+
+
+def _collate_share(feed: Feed) -> float:
+    """Collate's share of making: it goes with the bytes, where it is torch's own."""
+    made = float(feed.loader.make_s.mean()) if len(feed.loader.make_s) else 0.0
+    plain = collate_name(feed.loader.settings) in DEFAULT_COLLATE
+    return min(1.0, feed.loader.collate_s / made) if made > 0 and plain else 0.0
 
 
 def _byte_share(feed: Feed) -> float:
