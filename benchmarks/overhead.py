@@ -4,8 +4,8 @@
 
 Each round runs every way once, so that drift of the machine meets all of them; the overhead is the median
 over rounds of (with - without) of the same round, its spread the middle half. Limits: 0.05 ms on a step of
-0.5 ms, 1 % on steps of 5 ms or more. TraceML and gpuprof run in an environment of their own, against their own
-baseline.
+0.5 ms, 1 % on steps of 5 ms or more. TraceML and gpuprof run in an environment of their own, against
+their own baseline.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> int:
 
 def print_table(table: Sequence[Mapping[str, Any]]) -> None:
     print(
-        f"{'loop':<8}{'tool':<9}{'without':>9}{'with':>9}{'overhead':>10}   {'middle half':<18}{'share':>6}   (ms)"
+        f"{'loop':<8}{'tool':<9}{'without':>9}{'with':>9}{'overhead':>10}   {'middle half':<18}{'share':>6}"
     )
     for row in table:
         low, high = row["overhead_iqr_ms"]

@@ -87,7 +87,9 @@ def measure(workers: int, work_s: float, steps: int) -> tuple[int, dict[str, flo
 def main() -> int:
     """Print the table; 1 when a loop is over the limit."""
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
-    print(f"{'loop':26} {'steps':>6} {'rows':>7} {'steps table':>12} {'system':>7} {'notes':>12} {'B/step':>7}")
+    print(
+        f"{'loop':26} {'steps':>6} {'rows':>7} {'steps table':>12} {'system':>7} {'notes':>12} {'B/step':>7}"
+    )
     over = False
     for name, (workers, work) in LOOPS.items():
         work_s = 0.0 if work == "0.3 ms" else 0.0045
