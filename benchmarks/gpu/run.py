@@ -63,7 +63,7 @@ def main() -> int:
 
 def device_name() -> str | None:
     """The GPU's name and torch's version, asked of a process of its own."""
-    ask = "import torch as t; t.cuda.is_available() and print(t.cuda.get_device_name(0), 'torch', t.__version__)"
+    ask = "import torch as t; t.cuda.is_available() and print(t.cuda.get_device_name(0), t.__version__)"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
     return done.stdout.strip() or None
 
