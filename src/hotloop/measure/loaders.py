@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from hotloop.measure.places import Places, places_of
 from hotloop.measure.spans import Ints, Spans, Table, nest, origin_ns, table
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import LineCost, LoaderUse
+from hotloop.measure.unread import unread_fields
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
@@ -133,7 +133,7 @@ def _use(
         collate_s=float(making.collate.duration.mean() / 1e9) if len(making.collate) else 0.0,
         batch_bytes=_batch_bytes(making, batch),
         batch_fields=tuple(f for f in fields if isinstance(f, dict)),
-        unused_fields=_unused(process, number, spans, fetch, loop, places),
+        unused_fields=unread_fields(process, number, spans, fetch, loop, places),
         make_on_cpu_ratio=making.on_cpu_ratio,
         busy_ratio=_busy(making, num_workers, span, spans),
         deliver_s=float(np.median(delivered)) if len(delivered) else None,
@@ -307,59 +307,3 @@ def _stats(workers: list[Process]) -> dict[str, float]:
             name = names.get(key, key)
             total[name] = total.get(name, 0.0) + float(value)
     return total
-
-
-# Fields nobody reads
-
-
-def _unused(
-    process: Process, number: int, spans: Spans, fetch: Ints, loop: Loop, places: Places
-) -> tuple[str, ...]:
-    noted = [n for n in process.notes.get("unread", ()) if n.get("loader") == number]
-    read = {str(key) for n in noted for key in n.get("read") or ()}
-    unread = {str(key) for n in noted for key in n.get("unread") or ()} - read
-    sites = np.bincount(spans.site[fetch], minlength=1) if len(fetch) else np.zeros(1, np.int64)
-    used = [int(site) for site in np.flatnonzero(sites) if site]
-    by_source = [_unread_targets(site, loop, places) for site in used]
-    if by_source:
-        unread |= set.intersection(*by_source)
-    return tuple(sorted(unread))
-
-
-def _unread_targets(site: int, loop: Loop, places: Places) -> set[str]:
-    """Positions in the batch whose variable is never read in its function: ``for x, y, extra in loader``."""
-    stack = places.sites.get(site)
-    if stack is None or not stack.frames:
-        return set()
-    frame = stack.frames[-1]
-    source = loop.source(frame.file)
-    node = source.function(frame.func, frame.func_line) if source else None
-    if node is None or (frame.func == "<module>" and source is None):
-        return set()
-    heads = [
-        n
-        for n in ast.walk(node)
-        if isinstance(n, ast.For) and n.lineno <= frame.line <= (n.iter.end_lineno or 0)
-    ]
-    if not heads:
-        return set()
-    loaded = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    if loaded & {"locals", "vars", "globals", "eval", "exec"}:
-        return set()
-    target = _batch_target(heads[-1])
-    if not isinstance(target, ast.Tuple | ast.List) or any(isinstance(e, ast.Starred) for e in target.elts):
-        return set()
-    return {str(i) for i, e in enumerate(target.elts) if isinstance(e, ast.Name) and e.id not in loaded}
-
-
-def _batch_target(head: ast.For) -> ast.expr | None:
-    """The variable that takes the batch: inside ``enumerate`` the second; None where unclear."""
-    iterated = head.iter
-    if isinstance(iterated, ast.Call):
-        name = iterated.func.id if isinstance(iterated.func, ast.Name) else ""
-        if name == "enumerate":
-            target = head.target
-            return target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else None
-        if name == "zip":
-            return None
-    return head.target

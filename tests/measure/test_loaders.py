@@ -1,0 +1,207 @@
+"""What is said about each DataLoader."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import numpy as np
+import pytest
+from tests.scenarios.builder import FILE, MS, Script
+from tests.scenarios.loops import PLAIN, epochs_with_evaluation
+
+from hotloop.measure import measure
+from hotloop.record import rows as row
+from hotloop.record.recording import ROW_DTYPE, Process
+
+
+def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0):
+    """Two worker processes make batches; the loop waits, finds every second one ready."""
+    run = Script(PLAIN)
+    run.note(
+        "loader", id=1, where=0, batch_size=8, num_workers=num_workers, dataset={"class": "Set", "len": 160}
+    )
+    with run.at("fetch"):
+        run.iterate(1, ms=20)
+    run.notes["iterator"][-1]["workers"] = [201, 202]
+    for i in range(batches):
+        with run.at("fetch"):
+            run.fetch(1, wait_ms if i % 2 else 0.5, samples=8, workers=True, ready=0 if i % 2 else 2)
+        with run.at("forward"):
+            run.forward(5)
+        with run.at("backward"):
+            run.backward(5)
+        with run.at("update"):
+            run.update(1)
+    begin = run.start_ns + 20 * MS
+    for index, pid in enumerate((201, 202)):
+        rows = []
+        for batch in range(batches // 2):
+            start = begin + batch * 13 * MS
+            rows.append((start, make_ms * MS // 3, 4096, 0, index + 1, 8, 0, row.MAKE))
+            rows.append((start + make_ms * MS // 3 - MS, MS, 0, 0, 0, 0, 0, row.COLLATE))
+            rows.append((start + MS, 5 * MS, 7, 0, 0, 0, 0, row.SLOWEST))
+            rows.append((start + 6 * MS, 10 * MS, 1, 0, 900, 20, 0, row.SAMPLE))
+        notes = {
+            "stack": [
+                {"id": 1, "frames": [["/data.py", 12, "__getitem__", 10]], "library": ["PIL.Image:rotate"]}
+            ],
+            "worker_stat": [{"worker": index, "loader": 1, "read_bytes": 100, "rchar": 200, "cpu_s": 1.5}],
+            "source": [{"file": "/data.py", "text": "\n" * 11 + "    return image.rotate(3)\n"}],
+        }
+        run.workers.append(
+            Process(
+                pid=pid, ppid=run.pid, role="worker", rank=0, start_ns=run.start_ns, end_ns=run.now,
+                rows=np.array(sorted(rows), ROW_DTYPE), notes=notes,
+            )
+        )  # fmt: skip
+    return measure(run.process(), {}).train_loader()
+
+
+def test_batches_made_in_workers():
+    loader = run_with_workers()
+    assert loader.num_batches == 20
+    assert loader.num_worker_processes == 2
+    assert loader.make_s == pytest.approx(np.full(20, 0.010))
+    assert loader.collate_s == pytest.approx(0.001)
+    assert loader.sample_s == pytest.approx(0.009 / 8)
+    assert loader.slowest_sample_s == pytest.approx(np.full(20, 0.005))
+    assert loader.batch_bytes == 4096
+    assert loader.make_on_cpu_ratio == pytest.approx(0.9)
+
+
+def test_lines_of_workers_are_added_up_with_their_text():
+    (line,) = run_with_workers().lines
+    assert (line.place.file, line.place.line, line.place.function) == ("/data.py", 12, "__getitem__")
+    assert line.seconds == pytest.approx(0.2)
+    assert line.num_samples == 20
+    assert line.library == "PIL.Image"
+    assert line.source == "return image.rotate(3)"
+
+
+def test_ready_batches_tell_what_delivery_costs():
+    loader = run_with_workers()
+    assert loader.deliver_s == pytest.approx(0.0005)
+    assert np.nanmean(loader.ready) == 1.0
+
+
+def test_workers_are_busy_for_a_share_of_the_span():
+    loader = run_with_workers()
+    span = 0.020 + 10 * 0.0055 + 20 * 0.011
+    assert loader.busy_ratio == pytest.approx(0.2 / (2 * span), rel=0.01)
+
+
+def test_statistics_of_workers_are_summed():
+    stats = run_with_workers().worker_stats
+    assert stats == {"read_bytes": 200.0, "rchar_bytes": 400.0, "cpu_s": 3.0}
+
+
+def test_roles_epochs_and_first_batches():
+    steps = measure(epochs_with_evaluation(epochs=3, steps=20).process, {})
+    train, val = sorted(steps.loaders, key=lambda loader: loader.id)
+    assert (train.role, val.role) == ("train", "evaluation")
+    assert (train.num_iterators, train.batches_per_epoch, train.num_batches) == (3, 20, 60)
+    assert train.iter_s == pytest.approx(np.full(3, 0.002))
+    assert train.first_batch_s == pytest.approx(np.full(3, 0.001))
+    assert val.num_batches == 30
+    assert steps.num_epochs == 3
+
+
+def test_batches_made_in_the_main_process_belong_to_the_loader_that_asked():
+    run = Script(PLAIN)
+    for loader in (1, 2):
+        run.note("loader", id=loader, where=0, num_workers=0)
+    for _ in range(10):
+        for iterator, loader, call in ((1, 1, "fetch"), (2, 2, "val")):
+            with run.at(call):
+                run.iterate(iterator, loader)
+                with run.span(row.FETCH, obj=iterator, value=4), run.span(row.MAKE, extra=4):
+                    run.work(10 * loader)
+            if iterator == 1:
+                run.forward(3)
+                run.backward(3)
+                run.update(1)
+            else:
+                run.evaluate(3)
+    steps = measure(run.process(), {})
+    train, val = sorted(steps.loaders, key=lambda loader: loader.id)
+    assert train.make_s == pytest.approx(np.full(10, 0.010))
+    assert val.make_s.mean() == pytest.approx(0.020)
+    assert val.role == "evaluation"
+
+
+def test_a_loader_that_nobody_iterates_is_unused():
+    run = Script(PLAIN)
+    run.note("loader", id=5, where=0, num_workers=3)
+    (loader,) = measure(run.process(), {}).loaders
+    assert (loader.role, loader.settings["num_workers"]) == ("unused", 3)
+
+
+def unread_in(loop: str, **notes) -> tuple[str, ...]:
+    source = dedent(loop)
+    run = Script(source)
+    with run.at("fetch"):
+        run.iterate(1)
+    for _ in range(5):
+        with run.at("fetch"):
+            run.fetch(1, 1)
+        run.forward(1)
+        run.backward(1)
+        run.update(1)
+    for kind, fields in notes.items():
+        run.note(kind, **fields)
+    assert run.notes["site"][0]["file"] == FILE
+    return measure(run.process(), {}).train_loader().unused_fields
+
+
+def test_loop_variables_that_are_never_read():
+    assert unread_in("""
+        for x, y, extra in loader:  # fetch
+            model(x, y)
+        """) == ("2",)
+    assert unread_in("""
+        for i, (x, mask) in enumerate(loader):  # fetch
+            model(x)
+        """) == ("1",)
+    assert unread_in("""
+        for batch in loader:  # fetch
+            x, y, z = batch
+            model(x, z)
+        """) == ("1",)
+
+
+def test_variables_read_anywhere_in_the_function_are_read():
+    assert (
+        unread_in("""
+        for x, y in loader:  # fetch
+            model(x)
+        print(y)
+        """)
+        == ()
+    )
+    assert (
+        unread_in("""
+        for x, *rest in loader:  # fetch
+            model(x)
+        """)
+        == ()
+    )
+    assert (
+        unread_in("""
+        for x, y in loader:  # fetch
+            model(**locals())
+        """)
+        == ()
+    )
+    assert (
+        unread_in("""
+        for batch in loader:  # fetch
+            x, y = batch
+            model(x, batch)
+        """)
+        == ()
+    )
+
+
+def test_keys_that_the_probe_saw_unread():
+    loop = "for batch in loader:  # fetch\n    model(batch)\n"
+    assert unread_in(loop, unread={"loader": 1, "read": ["x"], "unread": ["mask", "x"]}) == ("mask",)
