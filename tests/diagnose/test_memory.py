@@ -90,6 +90,28 @@ def test_the_line_that_keeps_the_graph_is_named(text: str, line_number: int | No
     assert (growth.where.line if growth.where else None) == line_number
 
 
+KEPT = LEAK.replace("loss = criterion(model(x), y)", "out = model(x)\n        loss = criterion(out, y)")
+
+
+@pytest.mark.parametrize(("kept", "line_number"), [("out", 8), ("y", None), ("out.detach()", None)])
+def test_kept_outputs_carry_the_graph_too(kept: str, line_number: int | None) -> None:
+    run = long_run(source_loop=Place(file=TRAIN, line=4, function="main"))
+    text = KEPT.replace("append(loss)", f"append({kept})")
+    growth = found(run, process_system={100: process(GIB + 10 * MIB * RISE)}, sources={TRAIN: text})
+    where = growth["memory/host-growth"].where
+    assert (where.line if where else None) == line_number
+
+
+def test_growth_follows_the_steps_not_the_clock() -> None:
+    """A machine that slows the run down to a tenth in its second half slows the leak down with it."""
+    run = steps({"forward": [0.2] * 250 + [2.0] * 25}, num_steps=275, num_epochs=4)
+    seconds = np.arange(1, 101, 1.0)
+    done = np.interp(seconds, run.end_s, np.arange(1.0, 276))
+    columns = {"t_s": seconds, "rss_bytes": GIB + 2 * MIB * done, "shared_bytes": np.zeros(100)}
+    growth = found(run, process_system={100: columns})["memory/host-growth"]
+    assert growth.data["bytes_per_step"] == pytest.approx(2 * MIB, rel=0.1)
+
+
 def workers(rss: Any) -> tuple[tuple[Process, ...], dict[int, dict[str, Any]]]:
     made = tuple(
         Process(

@@ -86,10 +86,19 @@ def test_compute_held_up_by_the_machine_is_information() -> None:
     assert outliers.severity == "info"
 
 
+def test_a_loop_that_makes_its_own_batches_has_outliers_of_its_own() -> None:
+    wait = np.full(N, 0.001)
+    wait[50::50] = 0.6
+    outliers = found(steps({"forward": 0.03, "data_wait": wait}, num_steps=N))["trend/step-outliers"]
+    assert outliers.data["phase"] == "data_wait"
+
+
 def test_rare_waits_for_data_are_left_to_the_input_rules() -> None:
     wait = np.full(N, 0.001)
     wait[50::50] = 0.6
-    assert "trend/step-outliers" not in found(steps({"forward": 0.03, "data_wait": wait}, num_steps=N))
+    use = loader(workers=2, make_s=0.02, wait_s=wait, num_batches=N)
+    run = steps({"forward": 0.03, "data_wait": wait}, num_steps=N, loaders=(use,))
+    assert "trend/step-outliers" not in found(run)
 
 
 def warmup(num_steps: int) -> Steps:

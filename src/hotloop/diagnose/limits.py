@@ -123,6 +123,8 @@ class Limits:
     # -- memory ----------------------------------------------------------------------------------------------
     #: Growth over the second half of the span that is worth a word; allocators move by less.
     growth_bytes: float = 64 * 2**20
+    #: Growth in a shorter run may be allocators and caches that settle.
+    settled_span_s: float = 20.0
     #: A worker's own growth worth a word: its first batches already take some tens of MiB.
     worker_growth_bytes: float = 128 * 2**20
     #: Shares of the memory a run may use.

@@ -16,13 +16,13 @@ from hotloop.findings import Severity
 
 Floats = npt.NDArray[np.float64]
 
-#: Fewer samples than this in the second half show no line.
-_MIN_SAMPLES = 12
+#: Fewer samples than this in the last three fifths show no line.
+_MIN_SAMPLES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """A line through the second half of the training span. Bytes and seconds."""
+    """A line through the last three fifths of the training span. Bytes and seconds."""
 
     start_bytes: float
     end_bytes: float
@@ -32,30 +32,33 @@ class Growth:
 
     @property
     def grown_bytes(self) -> float:
-        """Growth over the second half."""
+        """Growth over the time looked at."""
         return self.bytes_per_s * self.seconds
 
 
-def growth(seconds: Floats, values: Floats) -> Growth | None:
-    """The growth of a series in its second half, None where it is no steady line.
+def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth | None:
+    """The growth of a series in its last three fifths, None where it is no steady line.
 
-    A line is steady when Mann-Kendall is sure of it and both its halves grow, the later at least half as
-    fast: what levels off (a cache that is full, an allocator that has what it needs) is no leak.
+    A line is steady when Mann-Kendall is sure of it and, with ``goes_on``, both its halves grow, the later
+    at least half as fast: what levels off (a cache that is full, an allocator that has what it needs) is no
+    leak.
     """
     known = np.isfinite(seconds) & np.isfinite(values)
     t, v = seconds[known], values[known]
-    late = t >= (t[0] + t[-1]) / 2 if len(t) else np.zeros(0, bool)
+    late = t >= t[0] + 0.4 * (t[-1] - t[0]) if len(t) else np.zeros(0, bool)
     t, v = t[late], v[late]
     if len(t) < _MIN_SAMPLES:
         return None
     t, v = _thinned(t, v)
     half = len(t) // 2
     first, second = theil_sen(t[:half], v[:half]), theil_sen(t[half:], v[half:])
-    if mann_kendall_z(v) < 4 or first <= 0 or second < 0.5 * first:
+    if mann_kendall_z(v) < 3 or (goes_on and (first <= 0 or second < 0.5 * first)):
         return None
     slope = theil_sen(t, v)
+    if slope <= 0:
+        return None
     rest = v - slope * t
-    error = float(np.std(rest)) / (float(np.std(t)) * np.sqrt(len(t))) if len(t) > 2 else 0.0
+    error = float(np.std(rest)) / max(1e-9, float(np.std(t)) * np.sqrt(len(t)))
     return Growth(
         start_bytes=float(v[0]),
         end_bytes=float(v[-1]),
@@ -83,6 +86,18 @@ def in_span(evidence: Evidence, pid: int) -> tuple[Floats, Floats]:
     seconds = np.asarray(columns["t_s"], float)
     inside = (seconds >= start) & (seconds <= end)
     return seconds[inside], private(columns)[inside]
+
+
+def paced(evidence: Evidence, seconds: Floats) -> Floats:
+    """The same times as if all steps had taken equally long: memory grows with steps, and steps do not keep
+    pace.
+    """
+    steps = evidence.steps
+    start, end = span_since_command(evidence)
+    if steps.num_steps < 2:
+        return seconds
+    done = np.interp(seconds - start + steps.span[0], steps.end_s, np.arange(1.0, steps.num_steps + 1))
+    return np.asarray(start + done * (end - start) / steps.num_steps, float)
 
 
 def worker_pids(evidence: Evidence) -> tuple[int, ...]:

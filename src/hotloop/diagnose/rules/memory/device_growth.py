@@ -20,12 +20,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not costs.enough(evidence) or not evidence.on_accelerator:
         return
     found = notes(evidence)
-    line = growth(column(found, "t"), column(found, "device_allocated")) if found else None
+    place = kept_graph(evidence)
+    line = (
+        growth(column(found, "t"), column(found, "device_allocated"), goes_on=place is None)
+        if found
+        else None
+    )
     if line is None or line.grown_bytes < evidence.limits.growth_bytes / 4:
         return
     capacity = capacity_bytes(evidence)
     left = (capacity - line.end_bytes) / line.bytes_per_s if capacity else None
-    place = kept_graph(evidence)
     yield Finding(
         id=ID,
         message=(

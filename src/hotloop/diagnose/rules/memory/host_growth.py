@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.memory_use import growth, in_span, room_bytes, severity_by_time
+from hotloop.diagnose.memory_use import growth, in_span, paced, room_bytes, severity_by_time
 from hotloop.diagnose.source import text_of
 from hotloop.diagnose.sources import tree_of
 from hotloop.findings import Finding, Place
@@ -21,12 +22,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     steps, limits = evidence.steps, evidence.limits
     if not costs.enough(evidence):
         return
-    found = growth(*in_span(evidence, steps.pid))
+    place = kept_graph(evidence)
+    seconds, values = in_span(evidence, steps.pid)
+    found = growth(paced(evidence, seconds), values, goes_on=place is None)
     if found is None or found.grown_bytes < limits.growth_bytes:
         return
     room = room_bytes(evidence)
     left = room / found.bytes_per_s if room is not None else None
-    place = kept_graph(evidence)
     per_step = found.bytes_per_s * steps.step_s
     yield Finding(
         id=ID,
@@ -52,15 +54,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{units.size(found.ci95[1])}/s",
             *((f"{units.size(room)} left at the end of the run",) if room is not None else ()),
         ),
-        severity=severity_by_time(left) if steps.num_epochs >= 2 or place is not None else "info",
+        severity=severity_by_time(left) if place is not None or _settled(evidence) else "info",
         where=place,
         data={"bytes_per_s": found.bytes_per_s, "seconds_to_limit": left, "bytes_per_step": per_step},
     )
 
 
+def _settled(evidence: Evidence) -> bool:
+    """Whether growth can no longer be a first epoch that fills caches, or a start that takes its time."""
+    return evidence.steps.num_epochs >= 2 and evidence.steps.span_s >= evidence.limits.settled_span_s
+
+
 def kept_graph(evidence: Evidence) -> Place | None:
-    """Where the training loop keeps the tensor it calls ``backward()`` on: ``kept.append(loss)``, ``total +=
-    loss``.
+    """Where the training loop keeps a tensor with its graph: ``kept.append(loss)``, ``total += loss``.
+
+    That is what ``backward()`` is called on, and what a model returned and the loss was made of.
     """
     loop = evidence.steps.source_loop
     if loop is None:
@@ -77,21 +85,47 @@ def kept_graph(evidence: Evidence) -> Place | None:
 
 
 def _kept_in(scope: ast.FunctionDef | ast.Module) -> int | None:
-    calls = [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    ]
-    losses = {ast.unparse(call.func.value) for call in calls if call.func.attr == "backward"}  # type: ignore[attr-defined]
+    kept = _with_graph(scope)
     for loop in (node for node in ast.walk(scope) if isinstance(node, ast.For | ast.While)):
         for node in ast.walk(loop):
-            if isinstance(node, ast.AugAssign) and ast.unparse(node.value) in losses:
+            if isinstance(node, ast.AugAssign) and ast.unparse(node.value) in kept:
                 return node.lineno
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "append"
-                and any(ast.unparse(argument) in losses for argument in node.args)
-            ):
-                return node.lineno
+            call = _method(node, "append")
+            if call is not None and any(ast.unparse(argument) in kept for argument in call.args):
+                return call.lineno
     return None
+
+
+def _with_graph(scope: ast.FunctionDef | ast.Module) -> set[str]:
+    """Names of tensors that carry the graph of a step."""
+    calls = (_method(node, "backward") for node in ast.walk(scope))
+    losses = {ast.unparse(call.func).removesuffix(".backward") for call in calls if call is not None}
+    assigned = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and len(node.targets) == 1]
+    behind: set[str] = set()
+    for node in assigned:
+        if ast.unparse(node.targets[0]) in losses:
+            behind |= {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
+    returned = {
+        ast.unparse(node.targets[0])
+        for node in assigned
+        if isinstance(node.value, ast.Call) and _is_model(node.value.func)
+    }
+    return losses | (behind & returned)
+
+
+def _is_model(called: ast.expr) -> bool:
+    """Whether what is called may be a module: ``model(x)``, ``self.net(x)``; not a method of a tensor or
+    library.
+    """
+    name = ast.unparse(called)
+    return bool(
+        re.fullmatch(
+            r"(self\.)?[a-z_]*(model|net|module|generator|discriminator|encoder|decoder)[a-z_0-9]*", name
+        )
+    )
+
+
+def _method(node: ast.AST, name: str) -> ast.Call | None:
+    """The node if it calls a method of this name."""
+    known = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
+    return node if known and isinstance(node, ast.Call) else None

@@ -16,8 +16,6 @@ from hotloop.findings import Finding
 ID = "trend/step-outliers"
 COSTED = True
 
-#: Rare waits for data have findings of their own, and so has logging.
-_ELSEWHERE = ("data_wait", "logging")
 #: On a CPU these are stretched by whatever else runs on the machine.
 _COMPUTE = ("forward", "backward", "optimizer")
 
@@ -36,7 +34,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     excess = {phase: float((steps.phase(phase)[out] - usual[phase]).sum()) for phase in INSIDE}
     phase = max(excess, key=lambda name: excess[name])
     cost = excess[phase] / steps.num_steps
-    if phase in _ELSEWHERE or cost < limits.worth_fixing_ratio * steps.step_s:
+    elsewhere = phase == "logging" or (phase == "data_wait" and steps.train_loader() is not None)
+    if elsewhere or cost < limits.worth_fixing_ratio * steps.step_s:
         return
     noisy = phase in _COMPUTE and not evidence.on_accelerator
     line = hottest_line(steps, phase)
