@@ -13,41 +13,81 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.running import run_observed
 
-from hotloop.probe.config import MEANINGS, known_values, meaning_of, value_for
+from hotloop.probe.config import known_values, meaning_of, value_for
 from hotloop.probe.keylines import line_of
+
+NAMES = {
+    name: meaning
+    for meaning, names in {
+        "num_workers": "num_workers workers n_workers nworkers dataloader_workers "
+        "dataloader_num_workers TOTAL_WORKERS workers_per_gpu train_workers num-workers numWorkers "
+        "loader_workers worker_num nw "
+        "data_loader_workers number_of_workers",
+        "prefetch_factor": "prefetch_factor prefetch num_prefetch dataloader_prefetch_factor",
+        "pin_memory": "pin_memory pin_mem pinned_memory dataloader_pin_memory use_pin_memory",
+        "persistent_workers": "persistent_workers persistent dataloader_persistent_workers "
+        "keep_workers_alive",
+        "batch_size": "batch_size bs bsz batchSize train_batch_size per_device_train_batch_size "
+        "samples_per_gpu imgs_per_gpu micro_batch_size batch_size_per_gpu "
+        "train_micro_batch_size_per_gpu",
+        "cudnn_benchmark": "cudnn_benchmark use_cudnn_benchmark cudnn.benchmark trainer.benchmark",
+        "deterministic": "deterministic use_deterministic_algorithms cudnn_deterministic full_determinism",
+        "tf32": "tf32 allow_tf32 use_tf32 enable_tf32 matmul_allow_tf32",
+        "amp": "amp use_amp AMP_ENABLED amp.enabled fp16 bf16 mixed_precision trainer.precision native_amp",
+        "compile": "compile use_torch_compile COMPILE_MODEL torch_compile compile.enabled",
+        "gradient_accumulation": "gradient_accumulation_steps accumulate_grad_batches accum_iter grad_accum "
+        "accumulate-steps iters_to_accumulate cumulative_iters accumulation_steps",
+        "lr": "lr learning_rate base_lr lr0 optimizer.lr initial_lr",
+    }.items()
+    for name in names.split()
+}
+
+
+@pytest.mark.parametrize(("key", "meaning"), NAMES.items())
+def test_names_people_use(key: str, meaning: str) -> None:
+    assert meaning_of(key) == meaning
+    assert meaning_of(f"TRAIN.{key}") == meaning
 
 
 @pytest.mark.parametrize(
-    ("key", "meaning"),
+    "key",
     [
-        ("num_workers", "num_workers"),
-        ("data.workers_per_gpu", "num_workers"),
-        ("DATALOADER.TOTAL_WORKERS", "num_workers"),
-        ("dataloader-workers", "num_workers"),
-        ("numWorkers", "num_workers"),
-        ("nworkers", "num_workers"),
-        ("train.bs", "batch_size"),
-        ("data.samples_per_gpu", "batch_size"),
-        ("TRAIN.AMP_ENABLED", "amp"),
-        ("amp.enabled", "amp"),
-        ("trainer.precision", "amp"),
-        ("TRAIN.COMPILE_MODEL", "compile"),
-        ("use_torch_compile", "compile"),
-        ("cudnn.benchmark", "cudnn_benchmark"),
-        ("accumulate_grad_batches", "gradient_accumulation"),
-        ("optim.lr", "lr"),
-        ("persistent_workers", "persistent_workers"),
-        ("pin_mem", "pin_memory"),
-        ("val.num_workers", None),
-        ("val_batch_size", None),
-        ("benchmark", None),
-        ("password", None),
-        ("hidden_size", None),
-        ("worker_class", None),
+        *("val.num_workers", "val_batch_size", "test_workers", "eval.batch_size"),
+        *(
+            "benchmark",
+            "password",
+            "hidden_size",
+            "worker_class",
+            "max_workers",
+            "rollout_workers",
+            "batch_norm",
+        ),
+        *(
+            "global_batch_size",
+            "effective_batch_size",
+            "size",
+            "memory",
+            "lr_decay",
+            "min_lr",
+            "lr_scheduler",
+        ),
+        *("precision_recall", "compile_flags", "compiler", "prefetch_to_device", "worker_seed", "accumulate"),
+        *(
+            "image_size",
+            "steps",
+            "torch",
+            "mixed",
+            "batch",
+            "learning",
+            "num",
+            "data",
+            "amplitude",
+            "model.size",
+        ),
     ],
 )
-def test_meanings(key: str, meaning: str | None) -> None:
-    assert meaning_of(key) == meaning
+def test_names_that_mean_something_else(key: str) -> None:
+    assert meaning_of(key) is None
 
 
 @pytest.mark.parametrize(
@@ -108,13 +148,11 @@ def test_lines_of_toml_keys() -> None:
 
 def test_a_key_that_stands_twice_outside_any_known_syntax_has_no_line() -> None:
     text = "train = dict(num_workers=4)\ntest = dict(num_workers=1)\nlr = 0.1\n"
-    assert line_of(text, "train.num_workers", "python") is None
-    assert line_of(text, "lr", "python") == 3
+    assert line_of(text, "train.num_workers", "ini") is None
+    assert line_of(text, "lr", "ini") == 3
 
 
-keys = st.sampled_from(
-    [name for _, names in MEANINGS.values() for name in names.split()] + ["a", "b", "model"]
-)
+keys = st.sampled_from([*(name for name in NAMES if "." not in name), "a", "b", "model"])
 trees = st.recursive(
     st.integers(0, 64) | st.booleans() | st.floats(0, 1),
     lambda inner: st.dictionaries(keys, inner, min_size=1, max_size=4),
@@ -201,3 +239,50 @@ def test_arguments_parsed_before_torch_and_overrides_are_caught_up_with(tmp_path
     observed = run_observed(script, "--workers=4", folder=tmp_path)
     found = {note["key"]: (note["value"], note["given"]) for note in observed.notes["config"]}
     assert found == {"workers": (4, True), "amp": (False, False)}
+
+
+def test_constants_of_configuration_modules_and_classes(tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text(
+        "ROOT = '/data'\nNUM_WORKERS = 24\ndata = dict(\n    bs=4,\n)\nlr = 'x'\n"
+    )
+    (tmp_path / "base.py").write_text("model = dict(width=3)\noptim = {\n    'lr': 0.5,\n}\n")
+    script = """\
+import runpy
+from dataclasses import dataclass
+import torch
+import config
+
+class CFG:
+    pin_memory = True
+    epochs = 3
+
+@dataclass
+class TrainConfig:
+    num_workers: int = 3
+
+batch_size = 7
+base = runpy.run_path("base.py")
+net = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.zeros(1, 2)).sum().backward()
+optimizer.step()
+"""
+    observed = run_observed(script, folder=tmp_path)
+    assert observed.returncode == 0, observed.stderr
+    found = {(Path(n["file"]).name, n["line"], n["key"]): n["value"] for n in observed.notes["config"]}
+    assert found == {
+        ("config.py", 2, "NUM_WORKERS"): 24,
+        ("config.py", 4, "data.bs"): 4,
+        ("train.py", 7, "CFG.pin_memory"): True,
+        ("base.py", 3, "optim.lr"): 0.5,
+    }
+
+
+def test_lines_of_python_values() -> None:
+    text = "data = dict(\n    bs=2,\n    val={'bs': 1},\n)\n"
+    text += "class CFG:\n    lr: float = 0.1\nCFG2 = {'a': {\n 'lr': 1}}\n"
+    assert line_of(text, "data.bs", "python") == 2
+    assert line_of(text, "data.val.bs", "python") == 3
+    assert line_of(text, "CFG.lr", "python") == 6
+    assert line_of(text, "CFG2.a.lr", "python") == 8
+    assert line_of("def broken(:\n", "a.b", "python") is None

@@ -1,6 +1,6 @@
 """Which configured values hotloop knows, under which of the many names people give them.
 
-``MEANINGS`` maps a meaning to its spellings; a meaning is PyTorch's own word where PyTorch has one. Only
+``MEANINGS`` says which names mean what; a meaning is PyTorch's own word where PyTorch has one. Only
 known keys are ever looked at: a configuration holds passwords too. Standard library only; runs in the user's
 process.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 #: A configuration with more entries than this is data, not configuration.
@@ -18,81 +20,84 @@ MAX_DEPTH: Final = 8
 #: Kinds of value a meaning accepts; anything else under the same name means something else.
 _COUNT, _FLAG, _NUMBER, _PRECISION = "count", "flag", "number", "precision"
 
-MEANINGS: Final[Mapping[str, tuple[str, str]]] = {
-    "num_workers": (
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a key can mean: the words that make its name, in any order, and the kind of its value.
+
+    A name means this if one of ``needs`` is wholly among its words and every other word is in ``extra``.
+    ``exactly`` lists names that follow no such rule.
+    """
+
+    kind: str
+    needs: tuple[frozenset[str], ...]
+    extra: frozenset[str]
+    exactly: frozenset[str] = frozenset()
+
+    def fits(self, name: str, words: frozenset[str]) -> bool:
+        """Whether a name, given with its words, means this."""
+        return name in self.exactly or any(
+            need <= words and words - need <= self.extra for need in self.needs
+        )
+
+
+def _meaning(kind: str, needs: str, extra: str = "", exactly: str = "") -> Meaning:
+    """``needs``: alternatives separated by ``|``, each the words that must all be there."""
+    return Meaning(
+        kind=kind,
+        needs=tuple(frozenset(alternative.split()) for alternative in needs.split("|")),
+        extra=frozenset(extra.split()),
+        exactly=frozenset(exactly.split()),
+    )
+
+
+_SWITCH: Final = "use using enable enabled do with is on torch"
+_LOADER: Final = "train training data dataset loader dataloader dl"
+
+MEANINGS: Final[Mapping[str, Meaning]] = {
+    "num_workers": _meaning(
         _COUNT,
-        "num_workers workers n_workers nworkers numworkers num_worker n_worker worker_num number_of_workers "
-        "dataloader_workers dataloader_num_workers num_dataloader_workers dataloader_n_workers "
-        "loader_workers "
-        "loader_num_workers num_loader_workers data_workers num_data_workers data_num_workers total_workers "
-        "workers_per_gpu num_workers_per_gpu workers_per_device train_workers train_num_workers "
-        "num_workers_train "
-        "num_train_workers training_workers nw n_cpu_workers dataset_workers",
+        "workers|worker num|worker n|nworkers|numworkers",
+        f"num n number of total count cpu per gpu device {_LOADER}",
+        "nw worker_num",
     ),
-    "prefetch_factor": (
+    "prefetch_factor": _meaning(_COUNT, "prefetch|prefetchfactor", f"factor num n batches {_LOADER}"),
+    "pin_memory": _meaning(_FLAG, "pin|pinned|pinmemory", f"memory mem {_SWITCH} {_LOADER}"),
+    "persistent_workers": _meaning(
+        _FLAG, "persistent|keep workers", f"worker workers alive {_SWITCH} {_LOADER}"
+    ),
+    "batch_size": _meaning(
         _COUNT,
-        "prefetch_factor prefetch num_prefetch prefetch_batches n_prefetch dataloader_prefetch_factor "
-        "loader_prefetch_factor train_prefetch_factor dataloader_prefetch prefetchfactor",
+        "batch size|batchsize|batch sz|bs|bsz|bsize",
+        f"per gpu device card mini micro local {_LOADER}",
+        "samples_per_gpu imgs_per_gpu images_per_gpu ims_per_gpu minibatch_size n_batch batch_sz",
     ),
-    "pin_memory": (
-        _FLAG,
-        "pin_memory pin_mem pinned_memory pin use_pin_memory use_pinned_memory dataloader_pin_memory "
-        "loader_pin_memory pinmemory train_pin_memory",
-    ),
-    "persistent_workers": (
-        _FLAG,
-        "persistent_workers persistent_worker persistent use_persistent_workers "
-        "dataloader_persistent_workers "
-        "loader_persistent_workers keep_workers keep_workers_alive train_persistent_workers",
-    ),
-    "batch_size": (
-        _COUNT,
-        "batch_size batchsize bs bsz bsize batch_sz train_batch_size batch_size_train train_bs "
-        "training_batch_size "
-        "per_device_train_batch_size per_gpu_train_batch_size per_gpu_batch_size batch_size_per_gpu "
-        "per_device_batch_size batch_size_per_device batch_size_per_card samples_per_gpu imgs_per_gpu "
-        "images_per_gpu ims_per_batch mini_batch_size minibatch_size micro_batch_size dataloader_batch_size "
-        "train_micro_batch_size_per_gpu",
-    ),
-    "cudnn_benchmark": (
-        _FLAG,
-        "cudnn_benchmark use_cudnn_benchmark enable_cudnn_benchmark benchmark_cudnn cudnnbenchmark "
-        "torch_cudnn_benchmark trainer_benchmark",
-    ),
-    "deterministic": (
-        _FLAG,
-        "deterministic use_deterministic cudnn_deterministic deterministic_algorithms "
-        "use_deterministic_algorithms "
-        "torch_deterministic full_determinism",
-    ),
-    "tf32": (_FLAG, "tf32 allow_tf32 use_tf32 enable_tf32 matmul_allow_tf32 cudnn_allow_tf32 tf32_enabled"),
-    "amp": (
+    "cudnn_benchmark": _meaning(_FLAG, "cudnn benchmark|trainer benchmark", f"backends {_SWITCH}"),
+    "deterministic": _meaning(_FLAG, "deterministic|full determinism", f"cudnn algorithms mode {_SWITCH}"),
+    "tf32": _meaning(_FLAG, "tf32", f"allow matmul cudnn cuda backends {_SWITCH}"),
+    "amp": _meaning(
         _PRECISION,
-        "amp use_amp amp_enabled enable_amp amp_enable with_amp native_amp fp16 use_fp16 fp16_enabled "
-        "enable_fp16 "
-        "bf16 use_bf16 bf16_enabled enable_bf16 autocast use_autocast enable_autocast mixed_precision "
-        "use_mixed_precision enable_mixed_precision mixed_precision_enabled mixed_precision_training "
-        "mixedprecision half_precision use_half_precision precision trainer_precision",
+        "amp|fp16|bf16|autocast|mixed precision|mixedprecision|half precision|precision",
+        f"native training trainer {_SWITCH}",
     ),
-    "compile": (
-        _FLAG,
-        "compile use_compile torch_compile use_torch_compile compile_model model_compile enable_compile "
-        "do_compile "
-        "compile_enabled torchcompile enable_torch_compile",
-    ),
-    "gradient_accumulation": (
+    "compile": _meaning(_FLAG, "compile|torchcompile", f"model {_SWITCH}"),
+    "gradient_accumulation": _meaning(
         _COUNT,
-        "gradient_accumulation_steps gradient_accumulation gradient_accumulation_step "
-        "grad_accumulation_steps "
-        "grad_accumulation grad_accum_steps grad_accum accumulation_steps accum_steps accum_iter "
-        "accumulate_steps "
-        "accumulate_grad_batches accumulate_gradients gradient_accumulate_every grad_accum_every "
-        "iters_to_accumulate cumulative_iters num_accumulation_steps gradient_accumulation_iters accum",
+        "accumulation|accum|accumulate grad|accumulate gradients|accumulate steps|accumulate batches|"
+        "accumulate iters|iters accumulate|cumulative iters",
+        "grad grads gradient gradients accumulate steps step iter iters batches num n every to of",
     ),
-    "lr": (_NUMBER, "lr learning_rate base_lr lr0 initial_lr init_lr learningrate optim_lr optimizer_lr"),
+    "lr": _meaning(
+        _NUMBER, "lr|learning rate|lr0|learningrate", "base initial init optim optimizer optimiser"
+    ),
 }
 
-_BY_NAME: Final = {name: meaning for meaning, (_, names) in MEANINGS.items() for name in names.split()}
+
+@lru_cache(maxsize=4096)
+def _by_name(name: str) -> str | None:
+    words = frozenset(name.split("_"))
+    return next((meaning for meaning, how in MEANINGS.items() if how.fits(name, words)), None)
+
 
 #: A key below one of these speaks of evaluation, which hotloop does not compare with the training loader.
 _EVALUATION: Final = re.compile(
@@ -135,15 +140,15 @@ def meaning_of(key: str) -> str | None:
     parts = [normal(part) for part in key.split(".") if part]
     if not parts or _EVALUATION.search(".".join(parts)):
         return None
-    found = _BY_NAME.get(parts[-1])
+    found = _by_name(parts[-1])
     if found is None and len(parts) > 1:
-        found = _BY_NAME.get(f"{parts[-2]}_{parts[-1]}")
+        found = _by_name(f"{parts[-2]}_{parts[-1]}")
     return found
 
 
 def value_for(meaning: str, value: Any) -> Any:
     """The value as the meaning understands it (int, float or bool), or None where it cannot be meant."""
-    kind = MEANINGS[meaning][0]
+    kind = MEANINGS[meaning].kind
     if kind == _COUNT:
         return _count(value)
     if kind == _NUMBER:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 
 def line_of(text: str, key: str, syntax: str) -> int | None:
@@ -15,6 +15,8 @@ def line_of(text: str, key: str, syntax: str) -> int | None:
         found = _toml_line(text, parts)
     elif syntax == "json":
         found = _json_line(text, parts)
+    elif syntax == "python":
+        found = _python_line(text, parts)
     else:
         found = None
     return found if found is not None else _only_line(text, parts[-1])
@@ -77,6 +79,39 @@ def _json_line(text: str, parts: list[str]) -> int | None:
         elif token != ",":
             last = token[1:-1]
     return None
+
+
+def _python_line(text: str, parts: list[str]) -> int | None:
+    """Follow assignments, class bodies, dictionaries and keyword arguments."""
+    import ast
+
+    try:
+        found: ast.AST | None = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    for part in parts:
+        found = _python_entry(ast, found, part)
+    return getattr(found, "lineno", None)
+
+
+def _python_entry(ast: Any, node: Any, name: str) -> Any:
+    """What defines ``name`` directly below a node, the last one if there are several."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.keyword)):
+        node = node.value
+    found = None
+    if isinstance(node, (ast.Module, ast.ClassDef)):
+        for child in node.body:
+            targets = child.targets if isinstance(child, ast.Assign) else [getattr(child, "target", None)]
+            assigned = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+            if assigned or (isinstance(child, ast.ClassDef) and child.name == name):
+                found = child
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == name:
+                found = ast.keyword(arg=name, value=value, lineno=key.lineno)
+    elif isinstance(node, ast.Call):
+        found = next((keyword for keyword in node.keywords if keyword.arg == name), None)
+    return found
 
 
 def _only_line(text: str, name: str) -> int | None:
