@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.measure.attribution import BASE, Bytes
-from hotloop.measure.lines import innermost
+from hotloop.measure.sampling import innermost
 from hotloop.measure.spans import Spans, Table
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import DeviceUse

@@ -1,18 +1,19 @@
-"""Samples: how the gaps divide, and what every source line costs."""
+"""What every sampled source line costs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from hotloop.findings import Place
-from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Floats, Gaps, Split
-from hotloop.measure.loop import Loop, Reading
+from hotloop.measure.attribution import Floats
+from hotloop.measure.loop import Loop
 from hotloop.measure.places import Frame, Places, Stack
-from hotloop.measure.spans import Ints, Spans, Table
+from hotloop.measure.sampling import Sampled
+from hotloop.measure.spans import Ints, Table
 from hotloop.measure.steps import LineCost, Nature, Role
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
@@ -22,8 +23,6 @@ from hotloop.record import rows as row
 PYTHON_LATENESS_US = 100.0
 #: On a CPU for less than this share: waiting.
 WAITING_RATIO = 0.3
-#: Less sampled compute than this cannot tell how crowded the machine is (ns).
-CROWDING_LEAST_NS = 100_000_000
 #: A library module present in this share of a line's samples is what the line calls.
 LIBRARY_RATIO = 0.8
 #: Sampled time is a count: where the exact time of its phase differs by more, something else is wrong.
@@ -34,69 +33,7 @@ ROLE_OF_PHASE: dict[str, Role] = {
     "logging": "logging", "checkpoint": "checkpoint",
 }  # fmt: skip
 
-
-@dataclass(frozen=True, kw_only=True)
-class Sampled:
-    """The main thread's samples: where each fell and what it is part of."""
-
-    samples: Table
-    gap: Ints  # [samples] index of the open gap, -1
-    phase: Bytes  # [samples]
-    readings: Sequence[Reading | None]  # [samples] for those in open gaps
-    kind: Bytes  # [samples] kind of the innermost row, 0 in gaps
-
-
-def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: Loop) -> Sampled:
-    """Finds the row or the gap of every sample and reads its stack."""
-    owner = innermost(spans, samples.start)
-    kind = np.zeros(len(samples), np.uint8)
-    kind[owner >= 0] = spans.kind[owner[owner >= 0]]
-    gap = np.where(owner < 0, gaps.find(samples.start), -1)
-    found = np.full(len(samples), COLUMN["other"], np.uint8)
-    found[owner >= 0] = phase[owner[owner >= 0]]
-    in_gap = gap >= 0
-    found[in_gap] = gaps.phase[gap[in_gap]]
-    is_open = in_gap & gaps.open[np.maximum(gap, 0)] if len(gaps) else in_gap
-    readings: list[Reading | None] = [None] * len(samples)
-    keys = gaps.key[np.maximum(gap, 0)] if len(gaps) else np.zeros(len(samples), np.uint16)
-    for i in np.flatnonzero(is_open):
-        reading = loop.read(int(samples.value[i]), int(keys[i]))
-        readings[i] = reading
-        found[i] = COLUMN[reading.phase]
-    return Sampled(samples=samples, gap=np.where(is_open, gap, -1), phase=found, readings=readings, kind=kind)
-
-
-def innermost(spans: Spans, times: Ints) -> Ints:
-    """[times] index of the innermost row around each; -1 in gaps."""
-    owner = np.full(len(times), -1, np.int64)
-    if not len(spans) or not len(times):
-        return owner
-    for index in spans.by_level():
-        if len(index):
-            at = np.searchsorted(spans.start[index], times, side="right") - 1
-            holder = index[np.maximum(at, 0)]
-            inside = (at >= 0) & (times < spans.end[holder])
-            owner[inside] = holder[inside]
-    return owner
-
-
-def split_gaps(sampled: Sampled, gaps: Gaps) -> Split:
-    """Divides long gaps by their own samples, short ones by all samples between the same kinds of row."""
-    by_key: dict[int, Floats] = defaultdict(lambda: np.zeros(len(PHASES)))
-    by_gap: dict[int, Floats] = defaultdict(lambda: np.zeros(len(PHASES)))
-    weight = sampled.samples.duration
-    for i in np.flatnonzero(sampled.gap >= 0):
-        gap = int(sampled.gap[i])
-        if gaps.key[gap] == AT_EXIT:
-            continue
-        length = int(gaps.end[gap] - gaps.start[gap])
-        # Whole weights: cutting the first at the gap's start would short-change whatever comes first in it.
-        pool = by_gap[gap] if length >= LONG_GAP_NS else by_key[int(gaps.key[gap])]
-        pool[sampled.phase[i]] += max(1, min(int(weight[i]), max(length, LONG_GAP_NS)))
-    return Split(
-        by_key={key: pool / pool.sum() for key, pool in by_key.items()},
-        by_gap={gap: pool / pool.sum() for gap, pool in by_gap.items()},
-    )
+LineKey = tuple[tuple[str, str, int], int, str, Role]
 
 
 @dataclass
@@ -106,27 +43,26 @@ class _Line:
     role: Role
     weight: float = 0.0
     count: int = 0
-    late: list[float] = field(default_factory=list)
+    late: list[npt.NDArray[np.uint16]] = field(default_factory=list)
     cpu: float = 0.0
     cpu_weight: float = 0.0
     libraries: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     depth: dict[str, int] = field(default_factory=dict)
     statements: dict[Place, float] = field(default_factory=lambda: defaultdict(float))
 
-    def add(
-        self, weight: float, late: float, cpu: float | None, stack: Stack, statement: Place | None
-    ) -> None:
+    def add(self, samples: Table, index: Ints, stack: Stack, statement: Place | None) -> None:
+        weights = samples.duration[index].astype(np.float64)
+        weight = float(weights.sum())
         self.weight += weight
-        self.count += 1
-        self.late.append(late)
-        if cpu is not None:
-            self.cpu += weight * cpu
-            self.cpu_weight += weight
-        for depth, entry in enumerate(stack.library):
-            module = entry.split(":")[0]
-            if self.depth.get(module, -1) < depth or module not in self.depth:
-                self.depth[module] = depth
-        for module in {entry.split(":")[0] for entry in stack.library}:
+        self.count += len(index)
+        self.late.append(samples.extra[index])
+        known = samples.obj[index] != row.U16_MAX
+        self.cpu += float((weights * np.minimum(samples.obj[index] / 1000, 1.0))[known].sum())
+        self.cpu_weight += float(weights[known].sum())
+        modules = [entry.split(":")[0] for entry in stack.library]
+        for depth, module in enumerate(modules):
+            self.depth[module] = max(self.depth.get(module, 0), depth)
+        for module in set(modules):
             self.libraries[module] += weight
         if statement is not None:
             self.statements[statement] += weight
@@ -139,7 +75,7 @@ class _Line:
             seconds=seconds,
             num_samples=self.count,
             role=self.role,
-            nature=_nature(float(np.quantile(self.late, 0.25)), ratio),
+            nature=_nature(float(np.quantile(np.concatenate(self.late), 0.25)), ratio),
             on_cpu_ratio=1.0 if ratio is None else ratio,
             library=self._library(),
             statement=max(self.statements, key=lambda place: self.statements[place], default=None),
@@ -155,10 +91,10 @@ class _Line:
 
 
 def _nature(late_us: float, on_cpu: float | None) -> Nature:
-    if on_cpu is not None and on_cpu < WAITING_RATIO:
-        return "waiting"
     if on_cpu is None:
         return "unknown"
+    if on_cpu < WAITING_RATIO:
+        return "waiting"
     return "python" if late_us < PYTHON_LATENESS_US else "native"
 
 
@@ -167,24 +103,23 @@ class LineTally:
 
     def __init__(self, places: Places) -> None:
         self.places = places
-        self._lines: dict[tuple[FunctionLine, str, Role], _Line] = {}
         self.total_ns = 0.0
+        self._lines: dict[LineKey, _Line] = {}
 
-    def add(self, samples: Table, i: int, phase: str, role: Role, statement: Place | None = None) -> None:
-        """One sample; ``stack`` ids without user frames count in the total only."""
-        weight = float(samples.end[i] - samples.start[i])
-        self.total_ns += weight
-        stack = self.places.stacks.get(int(samples.value[i]))
+    def add(
+        self, samples: Table, index: Ints, phase: str, role: Role, statement: Place | None = None
+    ) -> None:
+        """Samples of one stack; a stack without user frames counts in the total only."""
+        self.total_ns += float(samples.duration[index].sum())
+        stack = self.places.stacks.get(int(samples.value[index[0]]))
         if stack is None or not stack.frames:
             return
         frame = stack.frames[-1]
-        key = ((*frame.function, frame.line), phase, role)
+        key = (frame.function, frame.line, phase, role)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line(frame=frame, phase=phase, role=role)
-        share = int(samples.obj[i])
-        cpu = None if share == row.U16_MAX else min(1.0, share / 1000)
-        line.add(weight, float(samples.extra[i]), cpu, stack, statement)
+        line.add(samples, index, stack, statement)
 
     def costs(self, crowding: float, scale: dict[str, float] | None = None) -> tuple[LineCost, ...]:
         """Sorted by seconds; ``scale`` corrects the sampled time of a phase to its exact time."""
@@ -196,21 +131,12 @@ class LineTally:
         return tuple(sorted(costs, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
 
 
-FunctionLine = tuple[str, str, int, int]
-
-
-def crowding_of(sampled: Sampled, accelerator: bool) -> float:
-    """How much of a CPU the training thread gets when it computes: below 1 where the machine is crowded.
-
-    Forward and backward on a CPU never wait by themselves, so what they miss is other processes' share.
-    """
-    samples = sampled.samples
-    computes = np.isin(sampled.phase, (COLUMN["forward"], COLUMN["backward"])) & (samples.obj != row.U16_MAX)
-    weight = samples.duration[computes].astype(np.float64)
-    if accelerator or weight.sum() < CROWDING_LEAST_NS:
-        return 1.0
-    share = np.minimum(samples.obj[computes] / 1000, 1.0)
-    return float(np.clip((weight * share).sum() / weight.sum(), 0.05, 1.0))
+def groups(keys: Ints) -> list[Ints]:
+    """Indices of equal keys, one array per key."""
+    if not len(keys):
+        return []
+    order = np.argsort(keys, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
 
 
 def main_lines(
@@ -218,23 +144,29 @@ def main_lines(
 ) -> tuple[LineCost, ...]:
     """Lines of the main thread in the span and before it. ``exact``: seconds of the span by phase."""
     samples = sampled.samples
+    inside = (samples.start >= span[0]) & (samples.start < span[1])
+    if span[1] <= span[0]:  # no step was seen: everything there is
+        inside[:] = True
+    index = np.flatnonzero(inside | (sampled.phase == COLUMN["startup"]))
+    socket = sampled.kind[index] == row.SOCKET
+    stack = samples.value[index].astype(np.int64)
+    keys = (stack << 28) | ((sampled.reading[index] + 1) << 8) | (sampled.phase[index] << 1) | socket
     tally = LineTally(places)
-    seen = np.zeros(len(PHASES))
-    startup = COLUMN["startup"]
-    for i in range(len(samples)):
-        column = int(sampled.phase[i])
-        inside = span[0] <= samples.start[i] < span[1] or span[1] <= span[0]
-        if not inside and column != startup:
-            continue
-        phase = PHASES[column]
-        reading = sampled.readings[i]
-        role: Role = reading.role if reading else ROLE_OF_PHASE.get(phase, "other")
-        if sampled.kind[i] == row.SOCKET and phase == "other":
-            role = "viewer"
-        statement = reading.statement if reading else _statement(loop, places, int(samples.value[i]))
-        tally.add(samples, i, phase, role, statement)
-        seen[column] += samples.end[i] - samples.start[i]
-    return tally.costs(crowding, _scales(seen / 1e9, exact))
+    for group in groups(keys):
+        at = index[group]
+        phase = PHASES[int(sampled.phase[at[0]])]
+        number = int(sampled.reading[at[0]])
+        if number >= 0:
+            role, statement = sampled.readings[number].role, sampled.readings[number].statement
+        else:
+            role = ROLE_OF_PHASE.get(phase, "other")
+            if phase == "other" and sampled.kind[at[0]] == row.SOCKET:
+                role = "viewer"
+            statement = _statement(loop, places, int(samples.value[at[0]]))
+        tally.add(samples, at, phase, role, statement)
+    weights = samples.duration[index]
+    seen = np.bincount(sampled.phase[index], weights=weights, minlength=len(PHASES)) / 1e9
+    return tally.costs(crowding, _scales(seen, exact))
 
 
 def _statement(loop: Loop, places: Places, stack_id: int) -> Place | None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from hotloop.findings import Place
 from hotloop.measure.evaluation import Events, Lives
-from hotloop.measure.lines import LineTally, innermost
+from hotloop.measure.lines import LineTally, groups
 from hotloop.measure.loop import Loop
 from hotloop.measure.places import Places, places_of
+from hotloop.measure.sampling import innermost
 from hotloop.measure.spans import Ints, Spans, Table, nest, origin_ns, table
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import LineCost, LoaderUse
@@ -260,8 +261,9 @@ def _maker_lines(
     """Lines sampled while making batches, and (on-CPU weight, weight)."""
     tally = LineTally(places)
     chosen = (innermost(made, samples.start) >= 0) & (samples.start >= span[0]) & (samples.start < span[1])
-    for i in np.flatnonzero(chosen):
-        tally.add(samples, int(i), "data_wait", "input")
+    index = np.flatnonzero(chosen)
+    for group in groups(samples.value[index].astype(np.int64)):
+        tally.add(samples, index[group], "data_wait", "input")
     known = chosen & (samples.obj != row.U16_MAX)
     weight = samples.duration[known].astype(np.float64)
     return tally, (float((weight * np.minimum(samples.obj[known] / 1000, 1)).sum()), float(weight.sum()))

@@ -21,12 +21,13 @@ from hotloop.measure.evaluation import (
     regions_of,
 )
 from hotloop.measure.facts import facts_of
-from hotloop.measure.lines import crowding_of, innermost, main_lines, read_samples, split_gaps
+from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, training_sites
 from hotloop.measure.pacing import pacing_optimizers
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
+from hotloop.measure.sampling import crowding_of, innermost, read_samples, split_gaps
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
