@@ -158,6 +158,7 @@ class Loaders:
         if result is RAISED:
             if isinstance(sys.exc_info()[1], StopIteration):
                 flags |= FETCH_END
+                probe.count.fetched = False
             probe.emit(FETCH, start, stop - start, 0, site, state.id, ready, flags)
             return
         state.yielded += 1

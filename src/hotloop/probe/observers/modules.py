@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -93,6 +94,8 @@ class Modules:
         self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None)
         self._autocast: Callable[[], bool] = any_autocast or torch.is_autocast_enabled
+        self._tracing: Callable[[], Any] = torch._C._get_tracing_state
+        self._quiet = getattr(torch._C, "DisableTorchFunction", nullcontext)
         self._ddp: Known[None] = Known()
 
     def restart(self) -> None:
@@ -126,7 +129,7 @@ class Modules:
                 self.autocast = self.autocast or autocast_facts(probe.torch)
         if module._compiled_call_impl is not None:
             flags |= FORWARD_COMPILED
-        if not entry.noted:
+        if not entry.noted and self._tracing() is None:  # our questions would join the graph that jit.trace records
             self._note(module, entry)
         probe.emit(FORWARD, start, stop - start, 0, probe.site(frame), entry.id, 0, flags)
 
@@ -179,7 +182,8 @@ class Modules:
         inner, wrapper, compiled = unwrapped(module)
         if wrapper == "DDP":
             self._ddp.put(_find(module, "DistributedDataParallel"), None)
-        self._probe.note("module", id=entry.id, **self._facts(inner, wrapper, compiled))
+        with self._quiet():  # a TorchFunctionMode of the script's does not see our questions either
+            self._probe.note("module", id=entry.id, **self._facts(inner, wrapper, compiled))
 
     def _facts(self, inner: Any, wrapper: str, compiled: bool) -> dict[str, Any]:
         file, line = code_place(getattr(type(inner), "forward", None))

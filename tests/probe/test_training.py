@@ -1,0 +1,146 @@
+"""One ordinary training script with everything in it: what is seen of it, and that it computes what it did before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.running import Observed, run_observed
+
+SCRIPT = """
+    import hashlib, io, logging, select, socket, sys
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data import TensorDataset
+
+    class Noisy(Dataset):
+        def __init__(self):
+            self.table = torch.arange(70 * 8, dtype=torch.float32).reshape(70, 8)
+        def __len__(self):
+            return 70
+        def __getitem__(self, i):
+            return {"x": self.table[i] / 560 + torch.randn(8) * 0.1, "y": i % 2}
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Dropout(0.1))
+            self.head = torch.nn.Linear(16, 2)
+        def forward(self, x):
+            return self.head(self.body(x))
+
+    torch.manual_seed(1)
+    model = Net()
+    criterion = torch.nn.CrossEntropyLoss()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", enabled=True)
+    train = DataLoader(Noisy(), batch_size=16, shuffle=True, num_workers=2)  # line 30
+    test = DataLoader(TensorDataset(torch.zeros(6, 8)), 4)
+    listener = socket.socket(); listener.bind(("127.0.0.1", 0)); listener.listen(); listener.setblocking(False)
+    log = logging.getLogger("train"); log.addHandler(logging.StreamHandler(io.StringIO())); log.setLevel("INFO")
+    for epoch in range(2):
+        model.train()
+        for batch in train:  # line 36
+            with torch.autocast("cpu", torch.bfloat16):
+                out = model(batch["x"])  # line 38
+            loss = criterion(out.float(), batch["y"])
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()  # line 41
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            select.select([listener], [], [], 0)  # line 46
+        model.eval()
+        with torch.no_grad():
+            for (x,) in test:
+                model(x)  # line 50
+        log.info("epoch %d", epoch)  # line 51
+        torch.save({"model": model.state_dict()}, io.BytesIO())  # line 52
+    x = torch.ones(8, requires_grad=True)
+    torch.autograd.grad((x * x).sum(), x)
+    state = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    print(hashlib.sha256(state).hexdigest(), hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest())
+"""
+
+LINES = {"loader": 30, "fetch": 36, "forward": 38, "backward": 41, "socket": 46, "test": 50, "log": 51, "save": 52}
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    return run_observed(SCRIPT, folder=tmp_path_factory.mktemp("on"))
+
+
+def test_weights_and_random_state_are_the_same_bits(observed: Observed, tmp_path: Path) -> None:
+    plain = run_observed(SCRIPT, folder=tmp_path, observed=False)
+    assert plain.returncode == observed.returncode == 0
+    assert observed.stdout == plain.stdout
+    assert observed.stderr == plain.stderr
+    assert "disabled" not in observed.notes
+
+
+def test_every_operation_has_its_row_and_line(observed: Observed) -> None:
+    offset = SCRIPT[: SCRIPT.index("train = DataLoader")].count("\n") + 1 - LINES["loader"]
+    lines = {name: line + offset for name, line in LINES.items()}
+
+    def count(kind: str, line: str) -> int:
+        return sum(observed.line(row) == lines[line] for row in observed.of(kind))
+
+    assert count("fetch", "fetch") == 12  # 5 batches and the end, twice
+    assert count("forward", "forward") == 10
+    assert count("backward", "backward") == 10
+    assert count("socket", "socket") == 10
+    assert count("forward", "test") == 4
+    assert count("log", "log") == 2
+    assert count("save", "save") == 4  # torch.save, and the state_dict before it
+    assert [len(observed.of(kind)) for kind in ("optimizer", "zero_grad", "clip", "scaler", "iter", "shutdown")] == [
+        10, 10, 10, 30, 4, 2,
+    ]  # fmt: skip
+    assert len(observed.of("backward")) == 11  # autograd.grad is one
+    assert observed.notes["exit"][0]["steps"] == 10
+
+
+def test_rows_say_what_the_operation_was(observed: Observed) -> None:
+    fetches = [row for row in observed.of("fetch") if row.flags & 0x02]
+    assert [row.value for row in fetches] == [16, 16, 16, 16, 6, 0] * 2
+    assert [bool(row.flags & 0x01) for row in fetches] == [False] * 5 + [True] + [False] * 5 + [True]
+    assert all(row.extra <= 4 for row in fetches)  # at most prefetch_factor times workers lie ready
+    single = [row for row in observed.of("fetch") if not row.flags & 0x02]
+    assert {row.extra for row in single} == {0xFFFF}
+    assert [row.value for row in single] == [4, 2, 0] * 2
+    flags = {row.flags for row in observed.of("forward") if row.flags & 0x08 and row.flags & 0x01}
+    assert flags == {0x01 | 0x02 | 0x04 | 0x08}
+    evaluation = {row.flags for row in observed.of("forward") if not row.flags & 0x01}
+    assert evaluation == {0x08}
+    assert [bool(row.flags & 0x02) for row in observed.of("mode")] == [True, False] * 2
+    assert observed.of("loss") == [] or all(row.value for row in observed.of("loss"))
+
+
+def test_intervals_are_properly_nested(observed: Observed) -> None:
+    rows = [row for row in observed.rows if row.kind not in ("sample", "gc", "module", "slowest", "collate")]
+    stack: list[int] = []
+    for row in sorted(rows, key=lambda row: (row.start, -row.dur)):
+        while stack and stack[-1] <= row.start:
+            stack.pop()
+        assert not stack or row.start + row.dur <= stack[-1]
+        stack.append(row.start + row.dur)
+
+
+def test_notes_describe_the_objects(observed: Observed) -> None:
+    first, second = observed.notes["loader"]
+    assert first["given"] == ["dataset", "batch_size", "shuffle", "num_workers"]
+    assert (first["num_workers"], first["prefetch_factor"], first["shuffle"]) == (2, 2, True)
+    assert (first["dataset"]["class"], first["dataset"]["len"], first["dataset"]["bytes"]) == ("Noisy", 70, 2240)
+    assert first["dataset"]["file"].endswith("train.py")
+    assert second["given"] == ["dataset", "batch_size"]
+    workers = [set(note["workers"]) for note in observed.notes["iterator"] if note["loader"] == first["id"]]
+    assert [len(pids) for pids in workers] == [2, 2]
+    assert not workers[0] & workers[1]
+    module = next(note for note in observed.notes["module"] if note["class"] == "Net")
+    assert (module["num_params"], module["children"]) == (178, [["body", "Sequential", 144], ["head", "Linear", 34]])
+    assert observed.notes["optimizer"][0]["class"] == "AdamW"
+    batch = next(note for note in observed.notes["batch"] if note["loader"] == first["id"])
+    assert [(field["path"], field["shape"]) for field in batch["fields"]] == [("x", [16, 8]), ("y", [16])]
+    assert "Noisy" in observed.notes["source"][0]["text"]
+    assert len(observed.with_role("worker")) == 4
