@@ -173,7 +173,7 @@ class _Flow:
         fixed = frozenset(tainted)
         found: set[int] = set()
         for i, s in enumerate(self.statements):
-            if i in self.model:
+            if i in self.model or i in self.whole:
                 tainted |= s.sets
             elif (s.reads | (s.calls if fixed else frozenset())) & tainted:
                 found.add(i)

@@ -1,0 +1,241 @@
+"""What the lines of a training loop are for, told from their source.
+
+In each loop the comments say what happens at a line: ``D`` a batch is fetched, ``F`` forward, ``B`` backward,
+``O`` optimizer step, ``E`` evaluation; ``= role`` time passes there, and that is the role it must get.
+"""
+
+from __future__ import annotations
+
+import re
+from textwrap import dedent
+
+import pytest
+from tests.scenarios.builder import Script
+
+from hotloop.measure import measure
+
+EVENT = re.compile(r"# ([DFBOE])$")
+EXPECTED = re.compile(r"# = (\w+)(?: via (\w+))?$")
+
+
+def roles(source: str, steps: int = 40) -> dict[int, str]:
+    """Runs the marked lines from top to bottom, ``steps`` times; the role of every sampled line."""
+    source = dedent(source).strip() + "\n"
+    lines = source.splitlines()
+    run = Script(source, sample_ms=1.37)
+    where = {name: _caller(lines, name) for name in _functions(lines)}
+    if any(line.endswith("# D") for line in lines):
+        first = next(i for i, line in enumerate(lines, 1) if line.endswith("# D"))
+        with run.at(*_stack(lines, where, first)):
+            run.iterate(1)
+    for _ in range(steps):
+        for number, line in _in_call_order(lines):
+            event = EVENT.search(line)
+            with run.at(*_stack(lines, where, number)):
+                match event.group(1) if event else "=" if EXPECTED.search(line) else "":
+                    case "D":
+                        run.fetch(1, 0.5)
+                    case "F":
+                        run.forward(0.5)
+                    case "B":
+                        run.backward(0.5)
+                    case "O":
+                        run.update(0.5)
+                    case "=":
+                        run.work(2.2)
+    found: dict[int, dict[str, float]] = {}
+    for cost in measure(run.process(), {}).lines:
+        found.setdefault(cost.place.line, {}).setdefault(cost.role, 0.0)
+        found[cost.place.line][cost.role] += cost.seconds
+    return {line: max(by_role, key=by_role.get) for line, by_role in found.items()}
+
+
+def _functions(lines):
+    return [m.group(1) for line in lines if (m := re.match(r"def (\w+)\(", line))]
+
+
+def _inside(lines, number):
+    """Name of the function a line lies in, "" at module level."""
+    if not lines[number - 1].startswith(" "):
+        return ""
+    for i in range(number - 1, 0, -1):
+        if not lines[i - 1].startswith(" ") and lines[i - 1].strip():
+            found = re.match(r"def (\w+)\(", lines[i - 1])
+            return found.group(1) if found else ""
+    return ""
+
+
+def _caller(lines, name):
+    """The line that calls a function, outside its own definition."""
+    calls = [i for i, line in enumerate(lines, 1) if f"{name}(" in line and not line.startswith("def ")]
+    return calls[0] if calls else None
+
+
+def _stack(lines, where, number):
+    stack = [number]
+    while (name := _inside(lines, stack[0])) and where.get(name):
+        stack.insert(0, where[name])
+    return stack
+
+
+def _in_call_order(lines):
+    """Marked lines; those of a function where it is called."""
+
+    def of(function):
+        for number, line in enumerate(lines, 1):
+            if _inside(lines, number) != function:
+                continue
+            for callee in _functions(lines):
+                if f"{callee}(" in line and not line.startswith("def "):
+                    yield from of(callee)
+            if EVENT.search(line) or EXPECTED.search(line):
+                yield number, line
+
+    yield from of("")
+
+
+LOOPS = {
+    "get_batch": """
+        for step in range(100):
+            ix = sample_indices()  # = input
+            x = data[ix]  # = input
+            y = labels[ix]  # = input
+            out = model(x)  # F
+            loss = f(out, y)  # = forward
+            optimizer.zero_grad()
+            loss.backward()  # B
+            optimizer.step()  # O
+            total += loss.item()  # = metrics
+            scheduler.step()  # = other
+        """,
+    "next batch asked for during the step": """
+        X, Y = get_batch("train")
+        while True:
+            logits, loss = model(X, Y)  # F
+            X, Y = get_batch("train")  # = input
+            scaler.scale(loss).backward()  # B
+            scaler.step(optimizer)  # O
+        """,
+    "generator": """
+        def batches():
+            for part in parts:
+                yield tokenize(part)  # = input
+        for x in batches():
+            loss = model(x)  # F
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "queue filled by a thread": """
+        while True:
+            batch = queue.get()  # = input
+            x, y = batch["x"], batch["y"]
+            loss = model(x, y)  # F
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "targets and augmentation beside a loader": """
+        for images, boxes in loader:  # D
+            images = jitter(images)  # = targets
+            heat = draw(boxes)  # = targets
+            pred = model(images)  # F
+            weight = (heat > 0).float()  # = targets
+            loss = ((pred - heat) ** 2 * weight).mean()  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "step in a function": """
+        def train_step(model, batch):
+            x, y = prepare(batch)  # = targets
+            out = model(x)  # F
+            loss = focal(out, y)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+            return loss
+        for batch in loader:  # D
+            loss = train_step(model, batch)
+            history.append(summarize(loss))  # = metrics
+        """,
+    "loss in a function of its own": """
+        def compute_loss(batch):
+            pred = model(batch)  # F
+            pairs = pairwise(pred)  # = forward
+            shown = render(pred)  # = metrics
+            return pairs.sum()
+        for batch in loader:  # D
+            loss = compute_loss(batch)
+            optimizer.zero_grad()
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "parameters without a module": """
+        w = torch.zeros(3, requires_grad=True)
+        b = torch.zeros(1, requires_grad=True)
+        for step in range(100):
+            x, y = draw_batch()  # = input
+            pred = x @ w + b  # = forward
+            loss = ((pred - y) ** 2).mean()  # = forward
+            loss.backward()  # B
+            with torch.no_grad():
+                w -= 0.1 * w.grad
+        """,
+    "net as a function of parameters": """
+        params = [torch.randn(3, 3, requires_grad=True)]
+        optimizer = Adam(params)
+        for step in range(100):
+            x = make(step)  # = input
+            out = net(params, x)  # = forward
+            loss = out.mean()
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "metrics, ema, print": """
+        for x, y in loader:  # D
+            out = model(x)  # F
+            loss = criterion(out, y)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+            accuracy = (out.argmax(1) == y).mean()  # = metrics
+            update_ema(ema, model)  # = other
+            print(accuracy)  # = logging
+            logger.info("%s", accuracy)  # = logging
+            torch.save(ema, "x.pt")  # = checkpoint
+        """,
+    "teacher": """
+        for x, y in loader:  # D
+            soft = blur(y)  # = targets
+            out = model(x)  # F
+            loss = kl(out, soft)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "class with attributes": """
+        def fit(self):
+            for step in range(9):
+                self.batch = self.sampler.draw()  # = input
+                self.out = self.net(self.batch)  # F
+                self.loss = self.criterion(self.out)  # = forward
+                self.loss.backward()  # B
+                self.optimizer.step()  # O
+                self.window.append(self.loss)  # = metrics
+        fit(trainer)
+        """,
+    "two statements on a line": """
+        for step in range(9):
+            x = draw(); y = label(x)  # = input
+            loss = model(x, y)  # F
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_lines_get_their_role(name):
+    source = dedent(LOOPS[name]).strip()
+    expected = {
+        number: found.group(1)
+        for number, line in enumerate(source.splitlines(), 1)
+        if (found := EXPECTED.search(line))
+    }
+    found = roles(LOOPS[name])
+    assert {number: found.get(number) for number in expected} == expected
