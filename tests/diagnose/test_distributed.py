@@ -58,6 +58,13 @@ def test_more_work_that_nobody_waits_for_costs_nothing() -> None:
     assert "distributed/straggler" not in found(rank(0), rank(1, {"logging": 0.02}))
 
 
+def test_an_evaluation_on_one_rank_is_told_once() -> None:
+    slow = rank(0, {"evaluation": 0.05, "backward": 0.02})
+    items = found(slow, rank(1, {"backward": 0.07}))
+    assert "cadence/evaluation" in items
+    assert "distributed/straggler" not in items
+
+
 def test_small_differences_are_noise() -> None:
     assert (
         found(rank(0, {"forward": 0.022, "backward": 0.041}), rank(1, {"forward": 0.024, "backward": 0.039}))

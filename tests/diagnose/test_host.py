@@ -164,6 +164,19 @@ def test_a_models_own_structure_is_not_python_in_step(text: str, nature: str) ->
     assert "host/python-in-step" not in found(run(lines, {"forward": 0.05}))
 
 
+def test_an_accumulation_loop_of_a_tiny_model_is_compute() -> None:
+    """The line calls the model: its time is in torch's own modules, however small they are."""
+    source = "for step in range(99):\n    for part in range(4):\n        loss = net(part).sum()\n    optimizer.step()\n"
+    inner = line(
+        3, 3.0, file=TRAIN, function="<module>", phase="forward", nature="python",
+        library="torch.nn.modules.linear", source="loss = net(part).sum()",
+    )  # fmt: skip
+    measured = steps(
+        {"forward": 0.05, "backward": 0.03}, lines=(inner,), source_loop=Place(file=TRAIN, line=1, function="<module>")
+    )
+    assert {item.id for item in diagnose(evidence(measured, sources={TRAIN: source}))} == set()
+
+
 def test_a_sample_loop_in_forward_is_seen_beside_a_layer_loop() -> None:
     lines = [
         hot("x = part(x)", 2.0, "Net.forward", phase="forward"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import evidence, steps
+from synthetic import evidence, loader, steps
 
 from hotloop.diagnose import diagnose, verdict
 from hotloop.findings import Finding
@@ -73,6 +73,12 @@ def test_a_diverging_loss_is_told() -> None:
 )
 def test_what_is_no_divergence(losses: Any) -> None:
     assert "numerics/loss-diverged" not in found(with_losses(losses))
+
+
+def test_a_loss_that_rises_from_the_start_needs_a_data_set() -> None:
+    rising = 0.5 * np.exp(np.linspace(0, 3, 100))
+    assert "numerics/loss-diverged" not in found(with_losses(rising))  # a value loss follows its rewards
+    assert "numerics/loss-diverged" in found(with_losses(rising, loaders=(loader(),)))
 
 
 def test_rivals_losses_rise_by_design() -> None:

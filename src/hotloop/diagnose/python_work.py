@@ -23,6 +23,10 @@ _STRUCTURE = re.compile(
     r"\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
     re.I,
 )
+#: A line whose time is in these calls a module, the engine or the optimizer: accumulation loops do.
+_CALLS_OF_THE_MODEL = ("torch.nn.modules", "torch.autograd", "torch.optim", "torch.utils.checkpoint")
+#: Criteria are called sample by sample where a loss is written as a loop.
+_CRITERIA = "torch.nn.modules.loss"
 _CALLS_MODULE = re.compile(r"\bself(\.\w+)+\(|\bself(\.\w+)+\[[^]]*\]\(")
 _OVER_PARAMETERS = re.compile(
     r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
@@ -104,6 +108,8 @@ def per_parameter(evidence: Evidence, group: LineGroup) -> str:
 def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
     loop = inner_loop(evidence, line)
     if loop is None or loop.structural or _STRUCTURE.search(loop.over):
+        return False
+    if line.library.startswith(_CALLS_OF_THE_MODEL) and not line.library.startswith(_CRITERIA):
         return False
     return not _CALLS_MODULE.search(line.source)
 

@@ -15,6 +15,8 @@ ID = "distributed/straggler"
 
 #: Phases that point at the rank's input rather than at the rank.
 _INPUT = ("data_wait", "epoch_gap")
+#: What one rank does for all; the rules of these phases name line and interval.
+_CADENCE = ("evaluation", "checkpoint", "logging")
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
@@ -29,8 +31,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if step_s <= 0 or cost < evidence.limits.straggler_ratio * step_s:
         return
     phase, gap = largest_difference(slowest.steps, ranks)
-    if phase in _INPUT:
-        return  # distributed/unbalanced-input says which
+    if phase in _INPUT or (phase in _CADENCE and slowest.steps.rank == evidence.steps.rank):
+        return  # distributed/unbalanced-input or the cadence rules say which
     finding = cause(
         evidence,
         ID,
