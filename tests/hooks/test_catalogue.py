@@ -1,0 +1,38 @@
+"""The catalogue is what is really patched: nothing more, nothing less."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hotloop.hooks.catalogue import CATALOGUE
+from tests.running import run_observed
+
+SCRIPT = """
+    import importlib, json
+    for name in ("torch", "torch.utils.checkpoint", "torch.utils.tensorboard", "matplotlib.figure", "tqdm", "argparse",
+                 "matplotlib.backends.backend_agg", "json", "yaml", "tomllib", "selectors", "torch.distributed.checkpoint",
+                 "rich.live"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass
+    from hotloop.probe.install import current
+    found = []
+    for owner, name, _, _ in current().hooks._patched:
+        path = owner.__name__ if type(owner).__name__ == "module" else f"{owner.__module__}.{owner.__qualname__}"
+        found.append([path, name])
+    print(json.dumps(found))
+"""
+#: Packages that are not part of the test environment, or not of every platform's Python.
+ELSEWHERE = {"tensorboardX", "safetensors", "wandb", "mlflow", "comet_ml", "aim", "tomli", "toml", "mmengine", "mmcv"}
+
+
+def test_the_catalogue_lists_what_is_patched(tmp_path: Path) -> None:
+    done = run_observed(SCRIPT, folder=tmp_path, env={"HOTLOOP_ACCELERATOR": "1"})
+    patched = {tuple(entry) for entry in json.loads(done.stdout)}
+    listed = {(point.owner, name) for point in CATALOGUE for name in point.names}
+    assert patched - listed == set()
+    missing = {(owner, name) for owner, name in listed - patched if owner.split(".")[0] not in ELSEWHERE}
+    assert missing <= {("selectors.PollSelector", "select"), ("rich.live.Live", "refresh")}
+    assert all(point.why and point.since for point in CATALOGUE)
