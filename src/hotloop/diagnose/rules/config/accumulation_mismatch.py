@@ -16,7 +16,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Configured accumulation steps against backward passes per optimizer update."""
     steps = evidence.steps
     seen = steps.backwards_per_update
-    note = written_down(evidence, "accumulation")
+    note = written_down(evidence, "gradient_accumulation")
     wanted = number(note.get("value")) if note else None
     if wanted is None or wanted < 1 or steps.num_updates < evidence.limits.min_steps:
         return

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from hotloop.diagnose import costs, says
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.configured import ignored, number
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import LoaderUse, Setting, Steps
+from hotloop.measure.steps import LoaderUse, Setting
 from hotloop.units import duration
 
 ID = "config/ignored-value"
@@ -17,8 +17,6 @@ EFFORT = 0
 
 _LOADER = ("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory")
 _ACCELERATOR_ONLY = {"pin_memory"}
-#: Workers this busy are what the loop waits for.
-_BUSY_RATIO = 0.7
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
@@ -34,7 +32,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _finding(evidence: Evidence, setting: Setting, loader: LoaderUse) -> Finding:
-    cost, numbers = _cost(evidence, setting, loader)
+    cost, numbers = _cost(evidence, setting)
     built = f" (the loader is built{at(loader.where)})" if loader.where else ""
     return cause(
         evidence,
@@ -54,7 +52,9 @@ def _finding(evidence: Evidence, setting: Setting, loader: LoaderUse) -> Finding
 
 
 def _in(setting: Setting) -> str:
-    return f" in {setting.where}" if setting.where else ""
+    if not setting.where:
+        return ""
+    return f" by {setting.where}" if setting.where.startswith("-") else f" in {setting.where}"
 
 
 def _place(setting: Setting) -> Place | None:
@@ -76,41 +76,23 @@ def _means_the_same(evidence: Evidence, setting: Setting, loader: LoaderUse) -> 
         return False
     ranks = max(1, len(evidence.ranks))
     updates = round(evidence.steps.backwards_per_update)
-    parts = {ranks, updates, ranks * updates}
+    parts = {ranks, updates, ranks * updates} if setting.name == "batch_size" else {ranks}
     return configured / in_effect in parts
 
 
-def _cost(evidence: Evidence, setting: Setting, loader: LoaderUse) -> tuple[float, list[str]]:
+def _cost(evidence: Evidence, setting: Setting) -> tuple[float, list[str]]:
     """What the difference in workers costs where the loop waits for busy workers, 0 elsewhere."""
-    steps = evidence.steps
     wanted, have = number(setting.configured), number(setting.in_effect)
-    if setting.name != "num_workers" or wanted is None or have is None or wanted <= have:
+    feed = costs.feed(evidence)
+    if setting.name != "num_workers" or wanted is None or have is None or wanted <= have or feed is None:
         return 0.0, []
-    wait = steps.per_step("data_wait")
-    if wait < evidence.limits.worth_fixing_ratio * steps.step_s:
+    if feed.wait_s < evidence.limits.worth_fixing_ratio * feed.step_s or not feed.fits():
         return 0.0, ["the loop does not wait for data"]
-    if have > 0 and (loader.busy_ratio is None or loader.busy_ratio < _BUSY_RATIO):
+    if have > 0 and feed.make_s / (have * feed.step_s) < evidence.limits.busy_workers_ratio:
         return 0.0, ["the workers are not busy: more of them would not help"]
-    useful = min(wanted, _useful_workers(evidence, loader))
-    if useful <= have:
-        return 0.0, [f"more than {have:g} workers have no core to work on"]
-    cost = _saved(steps, wait, max(1.0, have), have == 0, useful)
+    cost = feed.saved_by_workers(int(wanted)) * costs.exposed_ratio(evidence.steps, "data_wait")
     return cost, [
-        f"the loop waits {duration(wait)} of {duration(steps.step_s)} per step for data",
-        f"of the configured {wanted:g} workers {useful:g} would find work",
+        says.waits(feed),
+        says.makes(feed),
+        f"{wanted:g} workers are predicted to save {duration(cost)}",
     ]
-
-
-def _saved(steps: Steps, wait: float, have: float, in_process: bool, useful: float) -> float:
-    """Seconds per step: making is spread over more workers and hidden behind the rest of the step."""
-    rest = steps.step_s - wait
-    making = wait if in_process else steps.step_s * have
-    return max(0.0, steps.step_s - max(rest, making / useful))
-
-
-def _useful_workers(evidence: Evidence, loader: LoaderUse) -> float:
-    """Workers that find a core: as many as cores where making is computing, more where it waits."""
-    on_cpu: Any = loader.make_on_cpu_ratio
-    if on_cpu is None:
-        return evidence.cores
-    return max(1.0, evidence.cores / max(0.05, float(on_cpu)))
