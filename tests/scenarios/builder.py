@@ -146,6 +146,7 @@ class Script:
     def span(self, kind: int, **fields: int) -> Iterator[None]:
         """An observed call around what happens inside."""
         start, site = self.now, self.site()
+        self.now += 1  # what happens inside begins later, as on a real clock
         try:
             yield
         finally:
@@ -153,8 +154,9 @@ class Script:
 
     def call(self, kind: int, ms: float, *, late_us: int = 20, on_cpu: float = 1.0, **fields: int) -> None:
         """An observed call that lasts ``ms``."""
-        with self.span(kind, **fields):
-            self.work(ms, late_us=late_us, on_cpu=on_cpu)
+        start, site = self.now, self.site()
+        self.work(ms, late_us=late_us, on_cpu=on_cpu)
+        self._emit(kind, start, self.now - start, site=site, **fields)
 
     def mark(self, training: bool, module: int = 1) -> None:
         self._emit(row.MODE, self.now, 0, obj=module, flags=row.FORWARD_TRAINING if training else 0)

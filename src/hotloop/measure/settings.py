@@ -17,7 +17,6 @@ LOADER_SETTINGS: Final = (
 #: Name of a setting -> flag of the ``torch`` note.
 TORCH_SETTINGS: Final = {
     "cudnn_benchmark": "cudnn_benchmark",
-    "deterministic": "deterministic_algorithms",
     "cudnn_deterministic": "cudnn_deterministic",
     "tf32": "matmul_allow_tf32",
     "float32_matmul_precision": "float32_matmul_precision",
@@ -60,6 +59,8 @@ def _in_effect(loader: LoaderUse | None, facts: Mapping[str, Any], accumulation:
         effect |= {name: loader.settings[name] for name in LOADER_SETTINGS if name in loader.settings}
     flags = facts.get("torch", {})
     effect |= {name: flags[flag] for name, flag in TORCH_SETTINGS.items() if flag in flags}
+    if "deterministic_algorithms" in flags:
+        effect["deterministic"] = bool(flags["deterministic_algorithms"] or flags.get("cudnn_deterministic"))
     autocast = facts.get("autocast", {})
     if "share" in autocast:
         effect["amp"] = bool(autocast["share"])

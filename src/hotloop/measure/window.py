@@ -24,13 +24,14 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
     seen = [number for number in names if number < size and (forward_s[number] or backward_s[number])]
     if not seen:
         return ()
+    roots = {str(names[n].get("name", "")) for n in seen if not _whole(names[n].get("depth"))}
     outer = min(_whole(names[number].get("depth")) for number in seen)
     total_forward = sum(forward_s[n] for n in seen if _whole(names[n].get("depth")) == outer) or 1.0
     total_backward = float(backward_s.sum()) or 1.0
     costs = []
     for number in seen:
         note = names[number]
-        below = [n for n in seen if _holds(str(note.get("name", "")), str(names[n].get("name", "")))]
+        below = [n for n in seen if _holds(str(note.get("name", "")), str(names[n].get("name", "")), roots)]
         costs.append(
             ModuleCost(
                 name=str(note.get("name", "")),
@@ -45,8 +46,11 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
     return tuple(sorted(costs, key=lambda c: -(c.forward_share + c.backward_share)))
 
 
-def _holds(outer: str, name: str) -> bool:
-    return name == outer or not outer or name.startswith(outer + ".")
+def _holds(outer: str, name: str, roots: set[str]) -> bool:
+    """Whether a name lies below another; the first model's own name is empty, others' are not."""
+    if not outer:
+        return name == outer or name.split(".")[0] not in roots
+    return name == outer or name.startswith(outer + ".")
 
 
 def _whole(value: Any) -> int:

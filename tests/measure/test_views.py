@@ -1,0 +1,193 @@
+"""The views beside the table: sites, settings, facts, start-up, losses, pauses, compiles, modules."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pytest
+from tests.scenarios.builder import MS, Script
+from tests.scenarios.loops import PLAIN, epochs_with_evaluation
+
+from hotloop.measure import measure
+from hotloop.record import rows as row
+
+
+def trained(prepare=None, each=None, steps=20):
+    """Twenty plain steps; ``prepare(run)`` before the first, ``each(run, step)`` before every backward."""
+    run = Script(PLAIN)
+    if prepare:
+        prepare(run)
+    with run.at("fetch"):
+        run.iterate(1)
+    for step in range(steps):
+        with run.at("fetch"):
+            run.fetch(1, 2)
+        with run.at("forward"):
+            run.forward(3)
+        if each:
+            each(run, step)
+        with run.at("backward"):
+            run.backward(4)
+        with run.at("update"):
+            run.update(1)
+    with run.at("fetch"):
+        run.fetch(1, 0.1, end=True)
+    return measure(run.process(), {})
+
+
+def test_sites_name_operation_place_and_exact_time():
+    def each(run, step):
+        with run.at("print"):
+            run.call(row.SYNC, 0.5, obj=row.SYNC_OPS.index("item"))
+        with run.at("fetch"):
+            run.call(row.TRANSFER, 0.25, obj=1, value=1000, flags=row.TRANSFER_PINNED if step % 2 else 0)
+
+    steps = trained(each=each)
+    (sync,), (transfer,) = steps.sites["sync"], steps.sites["transfer"]
+    assert (sync.operation, sync.count, sync.place.line) == ("item", 20, 13)
+    assert sync.seconds == pytest.approx(0.010)
+    assert sync.in_step
+    assert (transfer.operation, transfer.num_bytes) == ("host-to-device", 20_000)
+    assert transfer.flags["pinned"] == pytest.approx(0.5)
+    assert steps.span_totals["sync"] == pytest.approx(0.010)
+    assert steps.facts["accelerator"] is True
+
+
+def test_sites_sort_by_time_and_know_what_lies_outside_the_step():
+    steps = measure(epochs_with_evaluation().process, {})
+    (save,) = steps.sites["checkpoint"]
+    assert (save.operation, save.count, save.in_step) == ("write", 3, False)
+    assert [c.after_step for c in steps.checkpoints] == [20, 40, 60]
+    assert [e.after_step for e in steps.evaluations] == [20, 40, 60]
+    assert all(c.seconds == pytest.approx(0.030) for c in steps.checkpoints)
+
+
+def test_a_sync_inside_logging_is_a_sync():
+    def each(run, step):
+        with run.at("print"), run.span(row.LOG, obj=0):
+            run.work(1)
+            run.call(row.SYNC, 2)
+
+    steps = trained(each=each)
+    assert steps.span_totals["logging"] == pytest.approx(0.020)
+    assert steps.span_totals["sync"] == pytest.approx(0.040)
+
+
+def test_settings_in_effect_beside_what_was_configured():
+    def prepare(run):
+        run.note("loader", id=1, where=0, num_workers=2, batch_size=32, pin_memory=False)
+        run.note("torch", when="first_step", cudnn_benchmark=False, deterministic_algorithms=False, threads=2)
+        run.note("optimizer", id=1, lr=0.1, **{"class": "SGD"})
+        config = {"source": "yaml", "file": "/c.yaml", "line": 12, "key": "data.num_workers"}
+        run.note("config", meaning="num_workers", value=24, given=None, **config)
+        args = {"source": "argparse", "file": None, "line": None}
+        run.note("config", meaning="num_workers", key="num_workers", value=4, given=False, **args)
+        run.note("config", meaning="lr", key="lr", value=0.3, given=True, **args)
+        run.note("config", meaning="batch_size", key="val_batch_size", value=99, given=True, **args)
+
+    settings = {s.name: s for s in trained(prepare).settings}
+    workers = settings["num_workers"]
+    assert (workers.in_effect, workers.configured, workers.where) == (2, 24, "/c.yaml:12")
+    assert (settings["lr"].configured, settings["lr"].where) == (0.3, "--lr")
+    assert settings["batch_size"].configured is None
+    assert settings["threads"].in_effect == 2
+
+
+def test_facts_merge_notes_and_tell_the_accelerator():
+    def prepare(run):
+        run.note("torch", when="first_step", threads=8, cudnn_benchmark=False)
+        run.note("torch", when="exit", threads=4)
+        run.note("module", id=1, devices=["cuda:0"])
+        run.note("warning", text="cannot look inside")
+
+    facts = trained(prepare).facts
+    assert (facts["torch"]["threads"], facts["torch"]["cudnn_benchmark"]) == (4, False)
+    assert facts["accelerator"] is True
+    assert facts["warnings"] == ["cannot look inside"]
+    assert trained().facts["accelerator"] is False
+
+
+def test_startup_parts_add_up_to_the_time_before_the_first_batch():
+    def prepare(run):
+        run.work(30)
+        run.note("import", module="torch", start_ns=run.now, end_ns=run.now + 500 * MS)
+        run.now += 500 * MS
+        with run.at(2):
+            run.work(200)
+        run.work(270)
+
+    steps = trained(prepare)
+    parts = steps.startup
+    assert parts["interpreter"] == pytest.approx(0.030)
+    assert parts["import torch"] == pytest.approx(0.500)
+    assert parts["other imports"] == pytest.approx(0.200, abs=0.02)
+    before = ("interpreter", "import torch", "other imports", "setup")
+    assert sum(parts[p] for p in before) == pytest.approx(steps.totals["startup"]) == pytest.approx(1.0)
+    assert parts["first batch"] == pytest.approx(0.0021)
+
+
+def test_compile_in_the_first_steps_is_startup_later_it_is_told():
+    def each(run, step):
+        if step in (0, 12):
+            with run.span(row.FORWARD, obj=1, flags=15), run.span(row.COMPILE):
+                run.work(100)
+
+    steps = trained(each=each)
+    assert steps.phase("startup")[0] == pytest.approx(0.100)
+    assert steps.phase("forward")[12] == pytest.approx(0.103)
+    assert steps.compile_s == pytest.approx(0.200)
+    assert steps.compiles_at == (0, 12)
+    assert not steps.steady[12]
+    assert steps.steady[13:].all()
+
+
+def test_losses_are_decoded_with_their_steps():
+    def each(run, step):
+        bits = struct.unpack("<I", struct.pack("<f", math.nan if step == 7 else step / 2))[0]
+        run._emit(row.LOSS, run.now, 0, value=bits)
+
+    steps = trained(each=each)
+    assert steps.losses[6] == 3.0
+    assert math.isnan(steps.losses[7])
+    assert steps.loss_steps.tolist() == list(range(20))
+
+
+def test_garbage_collections_are_counted_where_they_are():
+    def each(run, step):
+        run._emit(row.GC, run.now - MS, MS, value=2)
+
+    steps = trained(each=each)
+    assert (steps.gc_count, steps.gc_s) == (20, pytest.approx(0.020))
+    assert steps.span_totals["forward"] == pytest.approx(0.060)
+
+
+def test_module_shares_of_the_window():
+    def prepare(run):
+        for number, (name, depth) in enumerate((("net", 0), ("net.a", 1), ("net.b", 1)), 1):
+            run.note("name", id=number, name=name, depth=depth, num_params=5, **{"class": "Linear"})
+        for number, ms in ((2, 6), (3, 2), (1, 8)):
+            run._emit(row.MODULE, run.now, ms * MS, obj=number)
+        for number, ms in ((2, 3), (3, 1)):
+            run._emit(row.MODULE, run.now, ms * MS, obj=number, flags=row.MODULE_BACKWARD)
+
+    shares = {m.name: (m.forward_share, m.backward_share) for m in trained(prepare).modules}
+    assert shares == {"net": (1.0, 1.0), "net.a": (0.75, 0.75), "net.b": (0.25, 0.25)}
+
+
+def test_slow_first_steps_are_warm_up():
+    run = Script(PLAIN)
+    with run.at("fetch"):
+        run.iterate(1)
+    for step in range(100):
+        run.fetch(1, 2)
+        run.forward(300 / (step + 1) if step < 4 else 3)
+        run.backward(4)
+        run.update(1)
+    steady = measure(run.process(), {}).steady
+    assert steady.tolist() == [False] * 4 + [True] * 96
+
+
+def test_the_loop_in_source_is_named():
+    loop = trained().source_loop
+    assert (loop.line, loop.function) == (4, "<module>")
