@@ -39,7 +39,9 @@ class Observed:
     stderr: str
     rows: list[Row] = field(default_factory=list)  # of the process that wrote most rows
     notes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # of the same process, by type
-    processes: dict[str, tuple[list[Row], dict[str, list[dict[str, Any]]]]] = field(default_factory=dict)  # by stem
+    processes: dict[str, tuple[list[Row], dict[str, list[dict[str, Any]]]]] = field(
+        default_factory=dict
+    )  # by stem
 
     def of(self, kind: str) -> list[Row]:
         return [row for row in self.rows if row.kind == kind]
@@ -78,7 +80,11 @@ def run_observed(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(dedent(script))
     return run_command(
-        [sys.executable, *python, "train.py", *args], folder=folder, env=env, observed=observed, timeout=timeout
+        [sys.executable, *python, "train.py", *args],
+        folder=folder,
+        env=env,
+        observed=observed,
+        timeout=timeout,
     )
 
 
@@ -97,7 +103,9 @@ def run_command(
     if not observed:
         surroundings = {k: v for k, v in surroundings.items() if not k.startswith("HOTLOOP_")}
         surroundings["PYTHONPATH"] = (env or {}).get("PYTHONPATH", "")
-    done = subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(
+        command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=timeout
+    )
     processes = read_raw(raw)
     rows, notes = max(processes.values(), key=lambda p: len(p[0]), default=([], {}))
     return Observed(

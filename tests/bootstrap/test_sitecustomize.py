@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.running import INJECT, environment, run_command, run_observed
 
 
@@ -59,13 +58,19 @@ def test_a_torch_that_cannot_be_imported_fails_as_it_would(tmp_path: Path, text:
     raw.mkdir()
     # -S keeps torch out of reach; sitecustomize is then loaded by hand, as site would.
     prelude = f"import sys; sys.path.insert(0, {str(INJECT)!r}); import sitecustomize\n"
-    (tmp_path / "observed.py").write_text(prelude + "exec(compile(open('train.py').read(), 'train.py', 'exec'))\n")
+    (tmp_path / "observed.py").write_text(
+        prelude + "exec(compile(open('train.py').read(), 'train.py', 'exec'))\n"
+    )
     (tmp_path / "plain.py").write_text("exec(compile(open('train.py').read(), 'train.py', 'exec'))\n")
     env = environment(raw)
     outputs = []
     for name in ("observed.py", "plain.py"):
-        done = subprocess.run([sys.executable, "-S", name], cwd=tmp_path, env=env, capture_output=True, text=True)
-        outputs.append([line for line in done.stderr.splitlines() if name not in line and "exec(" not in line])
+        done = subprocess.run(
+            [sys.executable, "-S", name], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        outputs.append(
+            [line for line in done.stderr.splitlines() if name not in line and "exec(" not in line]
+        )
         assert done.returncode == 1
     assert outputs[0] == outputs[1]
 
@@ -95,7 +100,9 @@ def test_an_error_in_the_users_sitecustomize_is_reported_as_site_would(tmp_path:
     (own / "sitecustomize.py").write_text("raise ValueError('theirs')\n")
     env = environment(tmp_path)
     env["PYTHONPATH"] = os.pathsep.join([str(INJECT), str(own)])
-    done = subprocess.run([sys.executable, "-c", "print(1)"], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "print(1)"], env=env, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "1\n"
     assert "ValueError: theirs" in done.stderr
 
@@ -119,11 +126,22 @@ finally:
     dist.destroy_process_group()
 """
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "job"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--standalone",
+        "-m",
+        "job",
+    ]
     done = run_command(command, folder=tmp_path, env={"HOTLOOP_STEPS": "4"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("stopped at 9\n") == 2
-    ranks = [(rows, notes) for rows, notes in done.processes.values() if any(r.kind == "backward" for r in rows)]
+    ranks = [
+        (rows, notes) for rows, notes in done.processes.values() if any(r.kind == "backward" for r in rows)
+    ]
     assert sorted(notes["process"][0]["rank"] for _, notes in ranks) == [0, 1]
     for rows, notes in ranks:
         assert sum(row.kind == "backward" for row in rows) == 9

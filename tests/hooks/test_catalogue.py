@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hotloop.hooks.catalogue import CATALOGUE
 from tests.running import run_observed
+
+from hotloop.hooks.catalogue import CATALOGUE
 
 SCRIPT = """
     import importlib, json
@@ -25,7 +26,18 @@ SCRIPT = """
     print(json.dumps(found))
 """
 #: Packages that are not part of the test environment, or not of every platform's Python.
-ELSEWHERE = {"tensorboardX", "safetensors", "wandb", "mlflow", "comet_ml", "aim", "tomli", "toml", "mmengine", "mmcv"}
+ELSEWHERE = {
+    "tensorboardX",
+    "safetensors",
+    "wandb",
+    "mlflow",
+    "comet_ml",
+    "aim",
+    "tomli",
+    "toml",
+    "mmengine",
+    "mmcv",
+}
 
 
 def test_the_catalogue_lists_what_is_patched(tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ def watch(hooks: Hooks, owner: Any, name: str, **options: Any) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Base, "method"), (Base, "static"), (Base, "cls"), (Child, "method")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Base, "method"), (Base, "static"), (Base, "cls"), (Child, "method")]
+)
 def test_undo_restores_the_identical_objects(hooks: Hooks, owner: type, name: str) -> None:
     before = dict(vars(owner))
     watch(hooks, owner, name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.running import Observed, run_observed
 
 SCRIPT = """
@@ -64,7 +63,16 @@ SCRIPT = """
     print(hashlib.sha256(state).hexdigest(), hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest())
 """
 
-LINES = {"loader": 30, "fetch": 36, "forward": 38, "backward": 41, "socket": 46, "test": 50, "log": 51, "save": 52}
+LINES = {
+    "loader": 30,
+    "fetch": 36,
+    "forward": 38,
+    "backward": 41,
+    "socket": 46,
+    "test": 50,
+    "log": 51,
+    "save": 52,
+}
 
 
 @pytest.fixture(scope="module")
@@ -131,14 +139,21 @@ def test_notes_describe_the_objects(observed: Observed) -> None:
     first, second = observed.notes["loader"]
     assert first["given"] == ["dataset", "batch_size", "shuffle", "num_workers"]
     assert (first["num_workers"], first["prefetch_factor"], first["shuffle"]) == (2, 2, True)
-    assert (first["dataset"]["class"], first["dataset"]["len"], first["dataset"]["bytes"]) == ("Noisy", 70, 2240)
+    assert (first["dataset"]["class"], first["dataset"]["len"], first["dataset"]["bytes"]) == (
+        "Noisy",
+        70,
+        2240,
+    )
     assert first["dataset"]["file"].endswith("train.py")
     assert second["given"] == ["dataset", "batch_size"]
     workers = [set(note["workers"]) for note in observed.notes["iterator"] if note["loader"] == first["id"]]
     assert [len(pids) for pids in workers] == [2, 2]
     assert not workers[0] & workers[1]
     module = next(note for note in observed.notes["module"] if note["class"] == "Net")
-    assert (module["num_params"], module["children"]) == (178, [["body", "Sequential", 144], ["head", "Linear", 34]])
+    assert (module["num_params"], module["children"]) == (
+        178,
+        [["body", "Sequential", 144], ["head", "Linear", 34]],
+    )
     assert observed.notes["optimizer"][0]["class"] == "AdamW"
     batch = next(note for note in observed.notes["batch"] if note["loader"] == first["id"])
     assert [(field["path"], field["shape"]) for field in batch["fields"]] == [("x", [16, 8]), ("y", [16])]

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.running import SRC, read_notes, read_rows
 
 from hotloop.record.rows import KIND_NAMES, LONG, ROW, U16_MAX, U32_MAX
 from hotloop.record.writer import CHUNK, Writer
-from tests.running import SRC, read_notes, read_rows
 
 FETCH = 1
 

@@ -1,8 +1,8 @@
 """Everything hotloop patches in a user's process, with the version since which it holds, and why.
 
 A test compares this with what is really patched. Besides these: torch's global optimizer hooks
-(``register_optimizer_step_pre_hook``), ``gc.callbacks``, ``sys.meta_path``, ``os.register_at_fork``, ``atexit`` and
-dynamo's list of files to skip.
+(``register_optimizer_step_pre_hook``), ``gc.callbacks``, ``sys.meta_path``, ``os.register_at_fork``,
+``atexit`` and dynamo's list of files to skip.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Point(NamedTuple):
-    """One patched owner. ``since``: the oldest version read and found to have these names and this meaning."""
+    """One patched owner. ``since``: the oldest version found to have these names with this meaning."""
 
     owner: str
     names: tuple[str, ...]
@@ -20,15 +20,16 @@ class Point(NamedTuple):
 
 
 _COLLECTIVES: Final = (
-    "all_reduce", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "all_gather",
+    "all_reduce", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list",
+    "all_gather",
     "all_gather_into_tensor", "all_gather_object", "gather", "gather_object", "reduce_scatter",
     "reduce_scatter_tensor", "reduce", "all_to_all", "all_to_all_single", "send", "recv", "scatter",
     "scatter_object_list",
 )  # fmt: skip
 _WRITER: Final = (
-    "add_scalar", "add_scalars", "add_image", "add_images", "add_image_with_boxes", "add_figure", "add_video",
-    "add_histogram", "add_histogram_raw", "add_text", "add_audio", "add_embedding", "add_pr_curve", "add_mesh",
-    "add_graph", "flush", "close",
+    "add_scalar", "add_scalars", "add_image", "add_images", "add_image_with_boxes", "add_figure",
+    "add_video", "add_histogram", "add_histogram_raw", "add_text", "add_audio", "add_embedding",
+    "add_pr_curve", "add_mesh", "add_graph", "flush", "close",
 )  # fmt: skip
 _TENSOR: Final = (
     "to", "cuda", "cpu", "copy_", "item", "tolist", "__bool__", "__float__", "__int__", "__index__", "numpy",
@@ -46,8 +47,12 @@ CATALOGUE: Final = (
     Point("torch.optim.optimizer.Optimizer", ("zero_grad", "state_dict"), _TORCH, "the rest of an update"),
     Point("torch.nn.utils", ("clip_grad_norm_", "clip_grad_value_"), _TORCH, "gradient clipping"),
     Point("torch.nn.utils.clip_grad", ("clip_grad_norm_", "clip_grad_value_"), _TORCH, "where it is defined"),
-    Point("torch.amp.grad_scaler.GradScaler", ("scale", "step", "unscale_", "update"), _TORCH, "skipped steps"),
-    Point("torch.utils.data.dataloader.DataLoader", ("__init__", "_get_iterator", "__iter__"), _TORCH, "loaders"),
+    Point(
+        "torch.amp.grad_scaler.GradScaler", ("scale", "step", "unscale_", "update"), _TORCH, "skipped steps"
+    ),
+    Point(
+        "torch.utils.data.dataloader.DataLoader", ("__init__", "_get_iterator", "__iter__"), _TORCH, "loaders"
+    ),
     Point("torch.utils.data.dataloader._BaseDataLoaderIter", ("__next__",), _TORCH, "waiting for a batch"),
     Point(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
@@ -73,12 +78,19 @@ CATALOGUE: Final = (
     Point("torch.utils.tensorboard.writer.SummaryWriter", _WRITER, _TORCH, "logging"),
     Point("tensorboardX.writer.SummaryWriter", _WRITER, "tensorboardX 2.6", "logging"),
     Point("matplotlib.figure.Figure", ("savefig",), "matplotlib 3.7", "figures"),
-    Point("matplotlib.backends.backend_agg.FigureCanvasAgg", ("draw", "print_png"), "matplotlib 3.7", "figures"),
+    Point(
+        "matplotlib.backends.backend_agg.FigureCanvasAgg", ("draw", "print_png"), "matplotlib 3.7", "figures"
+    ),
     Point("tqdm.std.tqdm", ("display", "refresh"), "tqdm 4.60", "progress bars"),
     Point("rich.live.Live", ("refresh",), "rich 13", "progress bars"),
     Point("logging.Logger", ("handle",), _PYTHON, "log messages"),
     Point("wandb.sdk.wandb_run.Run", ("log",), "wandb 0.16", "trackers"),
-    Point("mlflow.tracking.fluent", ("log_metric", "log_metrics", "log_artifact", "log_figure"), "mlflow 2", "trackers"),
+    Point(
+        "mlflow.tracking.fluent",
+        ("log_metric", "log_metrics", "log_artifact", "log_figure"),
+        "mlflow 2",
+        "trackers",
+    ),
     Point("comet_ml.experiment.BaseExperiment", ("log_metric", "log_metrics"), "comet_ml 3.30", "trackers"),
     Point("aim.sdk.run.Run", ("track",), "aim 3", "trackers"),
     Point(

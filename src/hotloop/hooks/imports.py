@@ -10,14 +10,14 @@ from typing import Any
 
 Callback = Callable[[ModuleType], None]
 
-#: The interpreter removes frames of this file from the tracebacks of failing imports, when the function is called
-#: like this one, and ``warnings.warn`` does not count them as levels.
+#: The interpreter removes frames of this file from the tracebacks of failing imports, when the function is
+#: called like this one, and ``warnings.warn`` does not count them as levels.
 IMPORT_FILE = "<frozen importlib._bootstrap>"
 _IMPORT_NAME = "_call_with_frames_removed"
 
 
 class AfterImport:
-    """A ``sys.meta_path`` finder that runs callbacks after the modules it is told about have been executed."""
+    """A ``sys.meta_path`` finder that runs callbacks after the modules it is told about were executed."""
 
     def __init__(self) -> None:
         self._callbacks: dict[str, list[Callback]] = {}

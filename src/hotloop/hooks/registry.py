@@ -28,7 +28,8 @@ class Switch:
 class Hooks:
     """Patches, import callbacks and guards, all undone by ``undo``.
 
-    ``owner`` holds the ident of the recorded thread in ``owner[0]``; wrappers made by ``around`` observe only there.
+    ``owner`` holds the ident of the recorded thread in ``owner[0]``; wrappers made by ``around`` observe
+    only there.
     """
 
     def __init__(self, report: Report) -> None:
@@ -107,7 +108,8 @@ class Hooks:
     ) -> bool:
         """Observe the calls of ``owner.name`` made by the recorded thread, or by any (see ``wrapping``).
 
-        ``also`` are other owners that hold the identical object under the same name: they get the same wrapper.
+        ``also`` are other owners that hold the identical object under the same name: they get the same
+        wrapper.
         """
         switch = self.switch(observer)
 
@@ -133,7 +135,9 @@ class Hooks:
         )
 
     def _patch_all(self, owners: tuple[Any, ...], name: str, make: Callable[[Any], Any]) -> bool:
-        """Patch the first owner, and those others that hold the identical object, with one and the same wrapper."""
+        """Patch the first owner, and those others that hold the identical object, with one and the same
+        wrapper.
+        """
         made: dict[int, Any] = {}
 
         def make_once(original: Any) -> Any:
@@ -159,7 +163,8 @@ class Hooks:
     def undo(self) -> None:
         """Put the identical objects back, newest patch first.
 
-        A place that somebody else patched after us keeps their patch; ours below it passes everything through.
+        A place that somebody else patched after us keeps their patch; ours below it passes everything
+        through.
         """
         self.owner[0] = 0
         for switch in self._switches.values():

@@ -1,8 +1,8 @@
 """Making wrappers that torch.compile does not notice.
 
-Dynamo decides by the file of a code object whether to trace into it. A wrapper compiled under the file name of
-the function it wraps is skipped or inlined as that function would be, so frames, graphs and graph breaks stay what
-they are. The first thing every wrapper asks is whether it is being compiled.
+Dynamo decides by the file of a code object whether to trace into it. A wrapper compiled under the file name
+of the function it wraps is skipped or inlined as that function would be, so frames, graphs and graph breaks
+stay what they are. The first thing every wrapper asks is whether it is being compiled.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hotloop.hooks.imports import IMPORT_FILE
 if TYPE_CHECKING:
     from hotloop.hooks.registry import Switch
 
-#: ``begin(args, kwargs, frame)``: before the call; ``frame`` is the caller's. What it returns is handed to ``end``;
-#: None leaves this call unobserved.
+#: ``begin(args, kwargs, frame)``: before the call; ``frame`` is the caller's. What it returns is handed to
+#: ``end``; None leaves this call unobserved.
 Begin = Callable[[tuple[Any, ...], dict[str, Any], FrameType], Any]
 #: ``end(token, start, stop, result)``: after the call (nanoseconds); ``result`` is RAISED where it raised.
 End = Callable[[Any, int, int, Any], None]
@@ -78,10 +78,16 @@ def {name}(*args, **kwargs):
 
 
 def make_after(
-    original: Any, owner: list[int], switch: Switch, end: After, failed: Callable[[Switch, BaseException], None]
+    original: Any,
+    owner: list[int],
+    switch: Switch,
+    end: After,
+    failed: Callable[[Switch, BaseException], None],
 ) -> Any:
     """A wrapper that reports each call of ``original`` the recorded thread made and that returned."""
-    return compile_beside(original, _AFTER, owner=owner, switch=switch, end=end, failed=failed, now=perf_counter_ns)
+    return compile_beside(
+        original, _AFTER, owner=owner, switch=switch, end=end, failed=failed, now=perf_counter_ns
+    )
 
 
 def make_around(
@@ -95,9 +101,11 @@ def make_around(
     any_thread: bool = False,
     unseen: bool = False,
 ) -> Any:
-    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``, or by any thread.
+    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``, or by any
+    thread.
 
-    ``unseen`` keeps it out of the levels that ``warnings.warn`` counts; for functions that are never compiled.
+    ``unseen`` keeps it out of the levels that ``warnings.warn`` counts; for functions that are never
+    compiled.
     """
     return compile_beside(
         original,
@@ -114,10 +122,11 @@ def make_around(
 
 
 def compile_beside(original: Any, source: str, filename: str = "", **names: Any) -> Any:
-    """The function in ``source`` (its name written ``{name}``), compiled under the file name of ``original``.
+    """The function in ``source`` (its name written ``{name}``), compiled under the file name of
+    ``original``.
 
-    Its globals are ``names`` besides ``original``, ``is_compiling``, ``get_ident`` and ``getframe``. It carries the
-    name, documentation and signature of ``original``.
+    Its globals are ``names`` besides ``original``, ``is_compiling``, ``get_ident`` and ``getframe``. It
+    carries the name, documentation and signature of ``original``.
     """
     plain = getattr(original, "__name__", "")
     name = plain if plain.isidentifier() else "wrapper"
@@ -125,7 +134,9 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
     code = getattr(original, "__code__", None)
     if not filename:
         filename = code.co_filename if code is not None else _tensor_file()
-        if filename.endswith("torch/_compile.py"):  # a function that dynamo is told not to enter: nor this one
+        if filename.endswith(
+            "torch/_compile.py"
+        ):  # a function that dynamo is told not to enter: nor this one
             filename = IMPORT_FILE
     # No __name__: dynamo would look our names up in the module that is called so.
     namespace: dict[str, Any] = {
@@ -135,7 +146,7 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
         "getframe": sys._getframe,
         **names,
     }
-    exec(compile(source.replace("{name}", name), filename, "exec"), namespace)  # noqa: S102
+    exec(compile(source.replace("{name}", name), filename, "exec"), namespace)
     return functools.update_wrapper(namespace[name], original)
 
 

@@ -44,7 +44,8 @@ class StepCount:
     def stop_if_done(self) -> None:
         """End the run in an orderly way once the wanted number of steps is done.
 
-        Raised between two steps, in the training thread: the script's ``finally`` blocks and exit functions run.
+        Raised between two steps, in the training thread: the script's ``finally`` blocks and exit functions
+        run.
         """
         if self.limit and self.steps >= self.limit:
             self.stopped = True

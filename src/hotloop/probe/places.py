@@ -31,9 +31,9 @@ class UserCode:
         self._known: dict[int, tuple[CodeType, bool]] = {}
         self._files: dict[str, bool] = {}
         self._command_line = sys.argv[:1] == ["-c"]
-        library = {os.path.dirname(os.__file__), torch_folder, _own_folder()}  # noqa: PTH120
+        library = {os.path.dirname(os.__file__), torch_folder, _own_folder()}
         for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix):
-            library.update(os.path.join(prefix, name) for name in ("lib", "lib64"))  # noqa: PTH118
+            library.update(os.path.join(prefix, name) for name in ("lib", "lib64"))
         library |= {os.path.realpath(folder) for folder in library}
         self._library = tuple(sorted(folder + os.sep for folder in library))
         self._package = _running_package()
@@ -62,11 +62,13 @@ class UserCode:
         """The file name made absolute (against the directory the process started in)."""
         if filename.startswith("<"):
             return filename
-        return os.path.normpath(os.path.join(self._cwd, filename))  # noqa: PTH118
+        return os.path.normpath(os.path.join(self._cwd, filename))
 
     def _judge(self, filename: str) -> bool:
         if filename.startswith("<"):
-            return filename.startswith(("<ipython", "<stdin>")) or (filename == "<string>" and self._command_line)
+            return filename.startswith(("<ipython", "<stdin>")) or (
+                filename == "<string>" and self._command_line
+            )
         path = self.path(filename)
         if self._package and path.startswith(self._package):
             return True
@@ -113,7 +115,9 @@ class Places:
         return frame
 
     def stack(self, frame: FrameType | None) -> int:
-        """The id of the whole stack at ``frame``: user frames, and the library frames below the last of them."""
+        """The id of the whole stack at ``frame``: user frames, and the library frames below the last of
+        them.
+        """
         key: list[int] = []
         above = frame
         while above is not None:  # line numbers cost more than all of this, and are needed once per stack
@@ -166,11 +170,11 @@ class Places:
         while frame is not None:
             codes.append((frame.f_code, frame.f_lineno, frame.f_lasti))
             frame = frame.f_back
-        user = []
+        user: list[tuple[str, int, str, int, int]] = []
         library: list[str] = []
         for code, line, lasti in codes:  # innermost first
             if self._user(code):
-                # Where it was called from; inside one function a column for every instruction would be too much.
+                # Where it was called from; in one function a column for every instruction would be too much.
                 column = _position(code, lasti)[2] if user or library else None
                 user.append((*self._frame(code, line), -1 if column is None else column))
             elif not user:
@@ -204,7 +208,9 @@ def _position(code: CodeType, lasti: int) -> tuple[int | None, int | None, int |
 
 
 def _library_name(code: CodeType) -> str:
-    """``package.module:function`` out of a file name: the frame's globals are not at hand for interned code."""
+    """``package.module:function`` out of a file name: the frame's globals are not at hand for interned
+    code.
+    """
     path = code.co_filename
     for marker in ("/site-packages/", "/dist-packages/"):
         if marker in path:
@@ -212,25 +218,27 @@ def _library_name(code: CodeType) -> str:
             break
     else:
         path = path.replace("<frozen ", "").rstrip(">")
-        stdlib = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
-        path = path[len(stdlib) :] if path.startswith(stdlib) else os.path.basename(path)  # noqa: PTH119
+        stdlib = os.path.dirname(os.__file__) + os.sep
+        path = path[len(stdlib) :] if path.startswith(stdlib) else os.path.basename(path)
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return f"{module}:{code.co_qualname}"
 
 
 def _cwd() -> str:
     try:
-        return os.getcwd()  # noqa: PTH109
+        return os.getcwd()
     except OSError:  # the directory was removed under the process
         return "/"
 
 
 def _own_folder() -> str:
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _running_package() -> str:
-    """The folder of an installed package that is run with ``python -m package``: then it is the user's code."""
+    """The folder of an installed package that is run with ``python -m package``: then it is the user's
+    code.
+    """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     name = getattr(spec, "name", None) or ""
     top = name.partition(".")[0]
@@ -238,5 +246,5 @@ def _running_package() -> str:
         return ""
     module = sys.modules.get(top)
     file = getattr(module, "__file__", None) or ""
-    folder = os.path.dirname(file)  # noqa: PTH120
+    folder = os.path.dirname(file)
     return folder + os.sep if "/site-packages/" in folder and file.endswith("__init__.py") else ""

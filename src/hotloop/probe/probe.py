@@ -31,9 +31,10 @@ class Window(Protocol):
 class Probe:
     """One process under observation.
 
-    ``emit(kind, start, dur, value, site, obj, extra, flags)`` appends a row, ``note(type, **fields)`` a note,
-    ``site(frame)`` and ``stack(frame)`` give ids. ``steps`` counts steps as the probe sees them while they happen
-    (measuring is done offline), ``updates`` optimizer updates. All of it keeps working after a fork.
+    ``emit(kind, start, dur, value, site, obj, extra, flags)`` appends a row, ``note(type, **fields)`` a
+    note, ``site(frame)`` and ``stack(frame)`` give ids. ``steps`` counts steps as the probe sees them while
+    they happen (measuring is done offline), ``updates`` optimizer updates. All of it keeps working after a
+    fork.
     """
 
     def __init__(self, torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) -> None:
@@ -73,7 +74,7 @@ class Probe:
         self.writer = Writer(raw_dir, os.getpid(), start_ns, eager=eager, on_open=self._opened)
         self.emit = self.writer.row
         self.note = self.writer.note
-        self.is_user = UserCode(os.path.dirname(torch.__file__))  # noqa: PTH120
+        self.is_user = UserCode(os.path.dirname(torch.__file__))
         self.places = Places(self.is_user, self.note)
         self.site = self.places.site
         self.stack = self.places.stack
@@ -115,7 +116,9 @@ class Probe:
         self._on_exit.append(self.hooks.guard(observer, function))
 
     def on_fork(self, observer: str, function: Callable[[], None]) -> None:
-        """Call in a forked child, right after the fork. Keep it small: most children do nothing of interest."""
+        """Call in a forked child, right after the fork. Keep it small: most children do nothing of
+        interest.
+        """
         self._on_fork.append(self.hooks.guard(observer, function))
 
     def updated(self, optimizer: int, stop: int) -> None:
@@ -189,7 +192,9 @@ class Probe:
         self.asleep = False
 
     def after_fork(self) -> None:
-        """In a forked child: another process, with files of its own as soon as it does something of interest."""
+        """In a forked child: another process, with files of its own as soon as it does something of
+        interest.
+        """
         parent = self.writer.pid
         self.parent_main_pid = parent if self.role != "helper" else self.parent_main_pid
         self.start_ns = now_ns()

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 _ENV_PREFIXES: Final = (
-    "OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "NUMEXPR_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32", "NCCL_",
-    "GLOO_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "ACCELERATE_", "SLURM_NTASKS", "SLURM_CPUS", "SLURM_PROCID",
+    "OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "NUMEXPR_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32",
+    "NCCL_", "GLOO_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "ACCELERATE_",
+    "SLURM_NTASKS", "SLURM_CPUS", "SLURM_PROCID",
 )  # fmt: skip
 _ENV_NAMES: Final = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -86,9 +87,9 @@ def source_text(file: str) -> tuple[str, str] | None:
     from hashlib import sha256
 
     try:
-        if os.path.getsize(file) > _MAX_SOURCE:  # noqa: PTH202
+        if os.path.getsize(file) > _MAX_SOURCE:
             return None
-        with open(file, "rb") as stream:  # noqa: PTH123
+        with open(file, "rb") as stream:
             data = stream.read()
     except (OSError, ValueError):
         return None
@@ -122,6 +123,6 @@ def _start_method() -> str | None:
 
 def _cwd() -> str:
     try:
-        return os.getcwd()  # noqa: PTH109
+        return os.getcwd()
     except OSError:
         return ""

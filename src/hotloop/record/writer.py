@@ -1,7 +1,8 @@
 """The writing half of the raw files. Standard library only; runs in the user's process.
 
-Rows go into a shared mapping of space that was reserved before, so a row costs no system call, survives SIGKILL,
-and a full disk is an ``OSError`` here and never a SIGBUS. Any failure switches the writer off and says so once.
+Rows go into a shared mapping of space that was reserved before, so a row costs no system call, survives
+SIGKILL, and a full disk is an ``OSError`` here and never a SIGBUS. Any failure switches the writer off and
+says so once.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _SIZE: Final = ROW.size
 class Writer:
     """Writes ``PID-STARTNS.rows`` and ``PID-STARTNS.notes`` in a folder; never raises.
 
-    Nothing is created before the first row, or the first note of an ``eager`` writer: a forked child that does
-    nothing of interest leaves no file. ``on_open`` runs once per process, just before its first note is written.
+    Nothing is created before the first row, or the first note of an ``eager`` writer: a forked child that
+    does nothing of interest leaves no file. ``on_open`` runs once per process, just before its first note
+    is written.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Writer:
         self.row, self._map = _row_function(self._roll)
         self._folder = raw_dir
         self._rows_fd = self._notes_fd = -1
-        self._files = {}
+        self._files: dict[str, tuple[int, int]] = {}  # suffix -> device and inode
         self.on_open = on_open
         self.restart(pid, start_ns, eager=eager)
 
@@ -59,12 +61,12 @@ class Writer:
             if self._is_ours(fd, suffix):
                 os.close(fd)
         self.pid = pid
-        self._stem = os.path.join(self._folder, f"{pid}-{start_ns}")  # noqa: PTH118
+        self._stem = os.path.join(self._folder, f"{pid}-{start_ns}")
         self._map(None)
         self._base = 0  # of the next piece inside the file
         self._rows_fd = -1
         self._notes_fd = -1
-        self._files: dict[str, tuple[int, int]] = {}  # suffix -> device and inode
+        self._files.clear()
         self._waiting: list[tuple[int, str, dict[str, Any]]] = []
         self._rolling = False
         self.eager = eager
@@ -135,7 +137,9 @@ class Writer:
         return fd
 
     def _is_ours(self, fd: int, suffix: str) -> bool:
-        """Whether a descriptor still is our file: a script that closes them all may have been given its number."""
+        """Whether a descriptor still is our file: a script that closes them all may have been given its
+        number.
+        """
         if fd < 0:
             return False
         try:
@@ -150,7 +154,9 @@ class Writer:
         try:
             line = json.dumps({"note": kind, "t": at, **fields}, default=str, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:  # keys that are no strings, cycles
-            line = json.dumps({"note": "warning", "t": at, "text": f"a note of type {kind} was lost: {error}"})
+            line = json.dumps(
+                {"note": "warning", "t": at, "text": f"a note of type {kind} was lost: {error}"}
+            )
         try:
             if not self._is_ours(self._notes_fd, ".notes"):
                 self._notes_fd = self._create(".notes")
@@ -177,8 +183,8 @@ class Writer:
 def _row_function(roll: Callable[[], None]) -> tuple[Row, Callable[[mmap.mmap | None], int]]:
     """The function that appends a row, and the one that gives it a new piece to write into.
 
-    A closure, because this is the code that runs most often: its state is two cells. The second function returns
-    how many bytes of the old piece were used.
+    A closure, because this is the code that runs most often: its state is two cells. The second function
+    returns how many bytes of the old piece were used.
     """
     window: mmap.mmap | None = None
     offset = CHUNK

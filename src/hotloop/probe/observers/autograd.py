@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 NAME: Final = "observers.autograd"
 
-#: Every loss is read for this many backwards, then every 5th: an odd stride meets each loss of an alternating pair.
+#: Every loss is read for this many backwards, then every 5th: an odd stride meets each loss of an
+#: alternating pair.
 _EVERY_LOSS: Final = 200
 _LOSS_STRIDE: Final = 5
 
-# A backward inside a backward (checkpointing) belongs to the outer one. A thread that goes backward is the training
-# thread, if the recorded one never did.
+# A backward inside a backward (checkpointing) belongs to the outer one. A thread that goes backward is the
+# training thread, if the recorded one never did.
 _BACKWARD = """
 def {name}(*args, **kwargs):
     if is_compiling() or switch.off:
@@ -51,7 +52,9 @@ class Backward:
         self._tensor = probe.torch.Tensor
         self._float32 = probe.torch.float32
 
-    def end(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, start: int, stop: int) -> None:
+    def end(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, start: int, stop: int
+    ) -> None:
         """Write the row, and the loss where it lies in host memory."""
         probe = self._probe
         site = probe.site(frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.probe.observers.nesting import Outermost
+from hotloop.probe.observers.nesting import Describe, Outermost
 from hotloop.record.rows import COLLECTIVE, COLLECTIVE_OPS, U32_MAX
 
 if TYPE_CHECKING:
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 NAME: Final = "observers.collectives"
 #: Function of torch.distributed -> its word in COLLECTIVE_OPS.
 _FUNCTIONS: Final = {
-    "all_reduce": "all_reduce", "barrier": "barrier", "monitored_barrier": "barrier", "broadcast": "broadcast",
+    "all_reduce": "all_reduce", "barrier": "barrier", "monitored_barrier": "barrier",
+    "broadcast": "broadcast",
     "broadcast_object_list": "broadcast", "all_gather": "all_gather", "all_gather_into_tensor": "all_gather",
     "all_gather_object": "all_gather", "gather": "all_gather", "gather_object": "all_gather",
     "reduce_scatter": "reduce_scatter", "reduce_scatter_tensor": "reduce_scatter", "reduce": "reduce",
@@ -32,8 +33,12 @@ def _install(probe: Probe, module: Any) -> None:
     package = probe.torch.distributed
     for name, word in _FUNCTIONS.items():
         number = COLLECTIVE_OPS.index(word)
-        begin = family.begin(lambda args, kwargs, number=number: (tensor_bytes(args, kwargs), number))
+        begin = family.begin(_describe(number))
         probe.hooks.around(module, name, NAME, begin, family.end, also=(package,))
+
+
+def _describe(number: int) -> Describe:
+    return lambda args, kwargs: (tensor_bytes(args, kwargs), number)
 
 
 def tensor_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from hotloop.probe.identity import code_place, name_of
 
 _PLAIN: Final = (
-    "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last", "timeout",
-    "in_order",
+    "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last",
+    "timeout", "in_order",
 )  # fmt: skip
 _MAX_ATTRIBUTES: Final = 64
 _MAX_ITEMS: Final = 256
@@ -31,13 +31,17 @@ def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
         multiprocessing_context=start_method(allow_none=True) if start_method is not None else None,
         generator=getattr(loader, "generator", None) is not None,
         iterable=isinstance(loader.dataset, module.IterableDataset),
-        dataset=dataset_facts(loader.dataset, sampler, iterable=isinstance(loader.dataset, module.IterableDataset)),
+        dataset=dataset_facts(
+            loader.dataset, sampler, iterable=isinstance(loader.dataset, module.IterableDataset)
+        ),
     )
     return facts
 
 
 def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, Any]:
-    """Class, place of ``__getitem__`` (or ``__iter__``), length and rough size of the arrays a dataset holds."""
+    """Class, place of ``__getitem__`` (or ``__iter__``), length and rough size of the arrays a dataset
+    holds.
+    """
     inner = dataset
     for _ in range(8):  # Subset, ConcatDataset and their like: the user's own dataset lies below
         below = getattr(inner, "dataset", None) if type(inner).__module__.startswith("torch.") else None
@@ -59,7 +63,9 @@ def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, An
 
 
 def memory_held(obj: Any) -> int:
-    """Rough bytes of the tensors, arrays and lists that are attributes of an object. Reads nothing but sizes."""
+    """Rough bytes of the tensors, arrays and lists that are attributes of an object. Reads nothing but
+    sizes.
+    """
     attributes = getattr(obj, "__dict__", None)
     if not isinstance(attributes, dict):
         return 0
@@ -78,7 +84,9 @@ def _size(value: Any, depth: int) -> int:
         items = list(value.values()) if kind is dict else value
         step = max(1, len(items) // _MAX_ITEMS)
         sample = items[::step]
-        return sys.getsizeof(value) + sum(_size(item, depth - 1) for item in sample) * len(items) // len(sample)
+        return sys.getsizeof(value) + sum(_size(item, depth - 1) for item in sample) * len(items) // len(
+            sample
+        )
     return 0
 
 
@@ -87,7 +95,9 @@ def _strided() -> Any:
 
 
 def _length(dataset: Any, sampler: Any) -> int | None:
-    """``len(dataset)`` where torch's own sampler asks for it anyway; a user's ``__len__`` is not called for us."""
+    """``len(dataset)`` where torch's own sampler asks for it anyway; a user's ``__len__`` is not called for
+    us.
+    """
     if not type(sampler).__module__.startswith("torch."):
         return None
     try:

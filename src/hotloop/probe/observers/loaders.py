@@ -22,7 +22,9 @@ _NOTE_EVERY: Final = 100
 
 
 class Iterator:
-    """What is known of a running iterator. ``id`` changes at every ``iter()``: persistent workers reuse the object."""
+    """What is known of a running iterator. ``id`` changes at every ``iter()``: persistent workers reuse the
+    object.
+    """
 
     __slots__ = ("full", "id", "last", "loader", "num_batches", "workers", "yielded")
 
@@ -190,13 +192,15 @@ class Loaders:
 
 
 def batch_sizes(loader: Any, iterator: Any) -> tuple[int, int, int]:
-    """Samples in a full batch and in the last, and the number of batches, where torch's own samplers say so."""
+    """Samples in a full batch and in the last, and the number of batches, where torch's own samplers say
+    so.
+    """
     size = getattr(loader, "batch_size", None)
     sampler = getattr(loader, "batch_sampler", None)
     if not isinstance(size, int) or type(sampler).__module__ != "torch.utils.data.sampler":
         return 0, 0, 0
     try:
-        total = len(sampler.sampler)
+        total = len(sampler.sampler)  # type: ignore[union-attr]
     except (TypeError, NotImplementedError, AttributeError):
         return 0, 0, 0  # endless: each batch is looked at
     count = total // size if loader.drop_last else -(-total // size)

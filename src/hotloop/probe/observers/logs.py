@@ -1,4 +1,6 @@
-"""Logging: TensorBoard writers, figures, progress bars, trackers, the logging module. Prints are the sampler's."""
+"""Logging: TensorBoard writers, figures, progress bars, trackers, the logging module. Prints are the
+sampler's.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ NAME: Final = "observers.logs"
 
 _WRITER: Final = {
     "add_scalar": "scalar", "add_scalars": "scalar", "add_image": "image", "add_images": "image",
-    "add_image_with_boxes": "image", "add_figure": "figure", "add_video": "image", "add_histogram": "histogram",
+    "add_image_with_boxes": "image", "add_figure": "figure", "add_video": "image",
+    "add_histogram": "histogram",
     "add_histogram_raw": "histogram", "add_text": "text", "add_audio": "other", "add_embedding": "other",
     "add_pr_curve": "other", "add_mesh": "other", "add_graph": "other", "flush": "other", "close": "other",
 }  # fmt: skip
@@ -31,7 +34,15 @@ _PLACES: Final[dict[str, tuple[tuple[str, dict[str, str]], ...]]] = {
     "logging": (("Logger", {"handle": "text"}),),
     "wandb.sdk.wandb_run": (("Run", {"log": "tracker"}),),
     "mlflow.tracking.fluent": (
-        ("", {"log_metric": "tracker", "log_metrics": "tracker", "log_artifact": "tracker", "log_figure": "figure"}),
+        (
+            "",
+            {
+                "log_metric": "tracker",
+                "log_metrics": "tracker",
+                "log_artifact": "tracker",
+                "log_figure": "figure",
+            },
+        ),
     ),
     "comet_ml.experiment": (("BaseExperiment", {"log_metric": "tracker", "log_metrics": "tracker"}),),
     "aim.sdk.run": (("Run", {"track": "tracker"}),),
@@ -49,7 +60,9 @@ def install(probe: Probe) -> None:
         probe.hooks.on_import(module, patch, NAME)
 
 
-def _patch(probe: Probe, family: Outermost, module: Any, places: Iterable[tuple[str, dict[str, str]]]) -> None:
+def _patch(
+    probe: Probe, family: Outermost, module: Any, places: Iterable[tuple[str, dict[str, str]]]
+) -> None:
     for cls, methods in places:
         owner = getattr(module, cls, None) if cls else module
         for name, word in methods.items():

@@ -20,7 +20,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Collections:
-    """A callback of ``gc.callbacks``: writes a row for each pause of the recorded thread that is worth one."""
+    """A callback of ``gc.callbacks``: a row for each pause of the recorded thread that is worth one."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe

@@ -37,7 +37,8 @@ _WRAPPERS: Final = {
     "OptimizedModule": ("", "_orig_mod"),
 }
 
-# Inner calls take the shortest way. The compile check comes first everywhere: dynamo would guard on what we read.
+# Inner calls take the shortest way. The compile check comes first everywhere: dynamo would guard on what we
+# read.
 _CALL: Final = """
 def {name}(self, *args, **kwargs):
     if is_compiling():
@@ -129,7 +130,9 @@ class Modules:
                 self.autocast = self.autocast or autocast_facts(probe.torch)
         if module._compiled_call_impl is not None:
             flags |= FORWARD_COMPILED
-        if not entry.noted and self._tracing() is None:  # our questions would join the graph that jit.trace records
+        if (
+            not entry.noted and self._tracing() is None
+        ):  # our questions would join the graph that jit.trace records
             self._note(module, entry)
         probe.emit(FORWARD, start, stop - start, 0, probe.site(frame), entry.id, 0, flags)
 
@@ -193,7 +196,9 @@ class Modules:
             name = str(param.dtype).replace("torch.", "")
             dtypes[name] = dtypes.get(name, 0) + _numel(param)
         convs = [m for m in inner.modules() if type(m).__name__.removeprefix("Lazy")[:4] == "Conv"]
-        ndims = sorted({w.dim() - 2 for m in convs if (w := getattr(m, "weight", None)) is not None and w.dim() > 2})
+        ndims = sorted(
+            {w.dim() - 2 for m in convs if (w := getattr(m, "weight", None)) is not None and w.dim() > 2}
+        )
         return {
             "class": type(inner).__name__,
             "place": {"file": file, "line": line},
@@ -241,7 +246,9 @@ class Modules:
 
 
 def unwrapped(module: Any) -> tuple[Any, str, bool]:
-    """The module below DDP, FSDP, DataParallel and compile wrappers, the name of the wrapper, whether compiled."""
+    """The module below DDP, FSDP, DataParallel and compile wrappers, the name of the wrapper, whether
+    compiled.
+    """
     wrapper, compiled = "", False
     while True:
         cls = type(module)
@@ -258,7 +265,10 @@ def autocast_facts(torch: Any) -> dict[str, Any]:
     for device in ("cuda", "cpu", "xpu", "mps"):
         try:
             if torch.is_autocast_enabled(device):
-                return {"device": device, "dtype": str(torch.get_autocast_dtype(device)).replace("torch.", "")}
+                return {
+                    "device": device,
+                    "dtype": str(torch.get_autocast_dtype(device)).replace("torch.", ""),
+                }
         except (RuntimeError, TypeError):
             continue
     return {"device": "", "dtype": ""}

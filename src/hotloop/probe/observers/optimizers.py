@@ -32,7 +32,7 @@ def {name}(optimizer, args, kwargs):
 
 
 class Optimizers:
-    """Observes every ``torch.optim.Optimizer``, those that exist already too, through torch's global hooks."""
+    """Observes every ``torch.optim.Optimizer``, existing ones too, through torch's global hooks."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe

@@ -1,7 +1,7 @@
 """Sockets that the training thread itself serves or polls: a viewer inside the loop.
 
-Only calls made by the user's own code count (through the standard library at most), and only once training runs:
-torch, multiprocessing and download libraries talk to sockets for reasons of their own.
+Only calls made by the user's own code count (through the standard library at most), and only once training
+runs: torch, multiprocessing and download libraries talk to sockets for reasons of their own.
 """
 
 from __future__ import annotations

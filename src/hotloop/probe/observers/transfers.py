@@ -22,26 +22,39 @@ from hotloop.record.rows import (
     TRANSFER_FLOAT,
     TRANSFER_NON_BLOCKING,
     TRANSFER_PINNED,
-    U32_MAX,
 )
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.transfers"
+#: Set to observe transfers with a torch that was built without an accelerator ("meta": in tests).
+ACCELERATOR: Final = "HOTLOOP_ACCELERATOR"
 TO_DEVICE: Final = 1
 TO_HOST: Final = 2
-_NON_BLOCKING_AT: Final = {"to": 1, "cuda": 1, "copy_": 1}
+_WAITING: Final = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "numpy", "nonzero")
 
-# One device-side tensor among operands is all it takes to care; on the host both wrappers end after one question.
+# On the host both end after a question or two; what they ask first is whether they are being compiled.
 _MOVE: Final = """
 def {name}(self, *args, **kwargs):
     if is_compiling() or get_ident() != owner[0] or switch.off:
         return original(self, *args, **kwargs)
     start = now()
     result = original(self, *args, **kwargs)
-    if moved(self, result, args):
+    if result is not self and result.is_cpu != self.is_cpu:
         record(self, result, args, kwargs, start, now(), getframe(1))
+    return result
+"""
+
+_COPY: Final = """
+def {name}(self, *args, **kwargs):
+    if is_compiling() or get_ident() != owner[0] or switch.off:
+        return original(self, *args, **kwargs)
+    start = now()
+    result = original(self, *args, **kwargs)
+    source = args[0] if args else kwargs["src"]
+    if source.is_cpu != self.is_cpu:
+        record(source, self, args, kwargs, start, now(), getframe(1))
     return result
 """
 
@@ -61,47 +74,44 @@ def {name}(self, *args, **kwargs):
 
 
 class Transfers:
-    """Writes TRANSFER and SYNC rows; of calls inside one another only the outermost."""
+    """Writes TRANSFER and SYNC rows."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._last_stop = 0
-        self._inside = False
+        # A tensor on "meta" has no data; tests let it stand for a device.
+        self._nowhere = "" if os.environ.get(ACCELERATOR) == "meta" else "meta"
 
     def moved(self, name: str) -> Callable[..., None]:
         """The recorder for one moving method."""
-        operation = SYNC_OPS.index(name) if name in SYNC_OPS else SYNC_OPS.index("to")
+        operation = SYNC_OPS.index(name if name in SYNC_OPS else "to")
 
         def record(
-            before: Any, after: Any, args: Any, kwargs: Any, start: int, stop: int, frame: FrameType
+            source: Any, target: Any, args: Any, kwargs: Any, start: int, stop: int, frame: FrameType
         ) -> None:
-            source, target = (args[0], before) if name == "copy_" else (before, after)
-            if start <= self._last_start:  # ``cpu`` and ``cuda`` go through ``to`` nowhere today; be sure
+            device = target if source.is_cpu else source
+            if device.device.type == self._nowhere:
                 return
-            self._last_start = start
             probe = self._probe
             site = probe.site(frame)
             flags = transfer_flags(name, source, target, args, kwargs)
-            num_bytes = min(source.numel() * source.element_size(), U32_MAX)
+            num_bytes = source.numel() * source.element_size()
             if source.is_cpu or flags & TRANSFER_NON_BLOCKING:
                 direction = TO_DEVICE if source.is_cpu else TO_HOST
                 probe.emit(TRANSFER, start, stop - start, num_bytes, site, direction, 0, flags)
                 return
-            # Reading back waits for everything before it: the time is the wait, the bytes are the transfer's.
+            # Reading back waits for everything before it: the time is the wait's, the bytes the transfer's.
             probe.emit(TRANSFER, stop, 0, num_bytes, site, TO_HOST, 0, flags)
             probe.emit(SYNC, start, stop - start, 0, site, operation)
 
         return record
 
-    _last_start = 0
-
     def waited(self, name: str) -> Callable[..., None]:
         """The recorder for one waiting method."""
-        operation = SYNC_OPS.index(name) if name in SYNC_OPS else SYNC_OPS.index("other")
+        operation = SYNC_OPS.index(name if name in SYNC_OPS else "other")
 
         def record(tensor: Any, result: Any, start: int, stop: int, frame: FrameType) -> None:
             probe = self._probe
-            if tensor.device.type == "meta":
+            if tensor.device.type == self._nowhere:
                 return
             site = probe.site(frame)
             probe.emit(SYNC, start, stop - start, 0, site, operation)
@@ -127,20 +137,13 @@ def transfer_flags(name: str, source: Any, target: Any, args: Any, kwargs: Any) 
 
 
 def _positional_non_blocking(name: str, args: Any) -> bool:
-    """``to(device, dtype, non_blocking)``, ``to(dtype, non_blocking)``, ``cuda(device, non_blocking)``, ``copy_(src, ...)``."""
+    """``to(device, dtype, non_blocking)``, ``cuda(device, non_blocking)``, ``copy_(src, non_blocking)``."""
     return any(value is True for value in args[1 : 3 if name == "to" else 2])
-
-
-def differs(name: str) -> Callable[[Any, Any, Any], bool]:
-    """Whether a call went between host and device; two attribute reads where it did not."""
-    if name == "copy_":
-        return lambda self, result, args: bool(args) and getattr(args[0], "is_cpu", self.is_cpu) != self.is_cpu
-    return lambda self, result, args: result is not self and result.is_cpu != self.is_cpu
 
 
 def has_accelerator(torch: Any) -> bool:
     """Whether this torch could use one. Asks the build only: asking the driver would touch the device."""
-    if os.environ.get("HOTLOOP_ACCELERATOR"):
+    if os.environ.get(ACCELERATOR):
         return True
     mps = getattr(torch.backends, "mps", None)
     built = torch.version.cuda or torch.version.hip or getattr(torch.version, "xpu", None)
@@ -155,18 +158,16 @@ def install(probe: Probe) -> None:
     transfers = Transfers(probe)
     names: dict[str, Any] = {"owner": hooks.owner, "switch": hooks.switch(NAME), "now": perf_counter_ns}
 
-    def moving(name: str, original: Any) -> Any:
-        record = hooks.guard(NAME, transfers.moved(name))
-        return compile_beside(original, _MOVE, moved=hooks.guard(NAME, differs(name)), record=record, **names)
+    def watch(method: str, source: str, recorder: Callable[..., None]) -> None:
+        record = hooks.guard(NAME, recorder)
+        hooks.patch(
+            torch.Tensor, method, lambda original: compile_beside(original, source, record=record, **names)
+        )
 
-    def waiting(name: str, original: Any) -> Any:
-        record = hooks.guard(NAME, transfers.waited(name))
-        return compile_beside(original, _SYNC, record=record, **names)
-
-    for name in ("to", "cuda", "cpu", "copy_"):
-        hooks.patch(torch.Tensor, name, lambda original, name=name: moving(name, original))
-    for name in ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "numpy", "nonzero"):
-        hooks.patch(torch.Tensor, name, lambda original, name=name: waiting(name, original))
+    for method in ("to", "cuda", "cpu", "copy_"):
+        watch(method, _COPY if method == "copy_" else _MOVE, transfers.moved(method))
+    for method in _WAITING:
+        watch(method, _SYNC, transfers.waited(method))
     _install_synchronize(probe)
 
 
