@@ -13,7 +13,7 @@ from hotloop.measure.evaluation import Events, Lives
 from hotloop.measure.lines import LineTally, groups
 from hotloop.measure.loop import Loop
 from hotloop.measure.places import Places, places_of
-from hotloop.measure.sampling import innermost
+from hotloop.measure.sampling import innermost, tiled
 from hotloop.measure.spans import Ints, Spans, Table, nest, origin_ns, table
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import LineCost, LoaderUse
@@ -220,7 +220,7 @@ def _making(
             tables = {kind: t.take(_within(spans, inside, t.start)) for kind, t in tables.items()}
         made = nest(tables[row.MAKE])
         if len(made):
-            tally, shares = _maker_lines(_of_kind(maker, row.SAMPLE, origin), made, its_places, span)
+            tally, shares = _maker_lines(tiled(_of_kind(maker, row.SAMPLE, origin)), made, its_places, span)
             line_parts.extend(tally.costs(crowding))
             total += tally.total_ns / 1e9
             cpu.append(shares)

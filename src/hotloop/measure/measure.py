@@ -27,7 +27,7 @@ from hotloop.measure.loop import Loop, training_sites
 from hotloop.measure.pacing import pacing_optimizers
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
-from hotloop.measure.sampling import crowding_of, innermost, read_samples, split_gaps
+from hotloop.measure.sampling import crowding_of, innermost, read_samples, split_gaps, tiled
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
@@ -53,7 +53,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     process = merge_rebuilt(process)
     wall = wall_ns(process)
     spans = nest(of_kind(process, *OWNERS))
-    samples = of_kind(process, row.SAMPLE)
+    samples = tiled(of_kind(process, row.SAMPLE))
     places = places_of(process)
 
     events = events_of(spans)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,15 @@ def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: L
     closed = np.full(len(samples), -1, np.int64)
     closed[in_open] = gap[in_open]
     return Sampled(samples=samples, gap=closed, phase=found, kind=kind, reading=reading, readings=readings)
+
+
+def tiled(samples: Table) -> Table:
+    """Samples whose weights do not overlap: none reaches back beyond the one before it."""
+    if len(samples) < 2:
+        return samples
+    weight = samples.duration
+    weight[1:] = np.minimum(weight[1:], np.diff(samples.start))
+    return replace(samples, end=samples.start + weight)
 
 
 def innermost(spans: Spans, times: Ints) -> Ints:
