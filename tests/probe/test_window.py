@@ -54,6 +54,8 @@ net = Net()
 model = torch.jit.script(nn.Sequential(nn.Linear(16, 3))) if sys.argv[1] == "script" else net
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 criterion = nn.CrossEntropyLoss()
+side = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+side_optimizer = torch.optim.SGD(side.parameters(), lr=0.1)
 for step in range(16):
     x, y = torch.randn(4, 1, 12, 16), torch.randint(0, 3, (4,))
     out = model(x[:, 0, 0]) if sys.argv[1] == "script" else model(x)["logits"]
@@ -61,10 +63,16 @@ for step in range(16):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    z = torch.randn(4, 3, requires_grad=True)
+    slope = torch.autograd.grad(checkpoint(side, z, use_reentrant=False).sum(), z, create_graph=True)[0]
+    each = torch.func.vmap(torch.func.grad(lambda one: side(one).sum()))(z.detach())
+    (slope.square().mean() + checkpoint(side, z, use_reentrant=True).mean() + each.mean()).backward()
+    side_optimizer.step()
+    side_optimizer.zero_grad()
     with torch.no_grad():
         model.eval(); model(x[:, 0, 0] if sys.argv[1] == "script" else x); model.train()
 digest = hashlib.sha256()
-for tensor in [*model.state_dict().values(), torch.get_rng_state()]:
+for tensor in [*model.state_dict().values(), *side.state_dict().values(), torch.get_rng_state()]:
     digest.update(tensor.detach().numpy().tobytes())
 print(digest.hexdigest())
 """

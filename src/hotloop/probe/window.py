@@ -42,12 +42,14 @@ class Window:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._updates = 0
+        self._rounds = 0
         self._opened_at = -1  # in updates
         self._left = NUM_WINDOWS
         self._reopen_ns = 0  # when the next window may open; 0: not closed yet
         self._step = 0
         self._rows = 0
         self._depth = 0
+        self._whole = 0  # id of the outermost module whose submodules go by their bare path
         self._ids: dict[int, int] = {}  # id(module) -> name id; 0: not to be timed. Lives one window
         self._names: dict[tuple[str, str], int] = {}  # name and class -> name id
         self._depths: dict[int, int] = {}
@@ -77,6 +79,10 @@ class Window:
 
     def update(self) -> None:
         """An optimizer stepped: open the window, move it on, or close it."""
+        rounds = self._probe.count.rounds
+        if rounds == self._rounds:
+            return  # one of several optimizers: a round of them is one update
+        self._rounds = rounds
         self._updates += 1
         if self._opened_at >= 0:
             self._step += 1
@@ -84,6 +90,10 @@ class Window:
                 self._close()
         elif self._updates >= FIRST_UPDATE - 1:
             self._left -= 1
+            if not all(usable(self._probe.torch, module) for module in self._seen()):
+                self._left = 0
+                self._close()
+                return
             self._opened_at = self._updates
             self._rows = self._depth = 0
             self._probe.window = self
@@ -94,6 +104,7 @@ class Window:
         self._reopen_ns = now_ns() + AGAIN_NS
         self._probe.off_update(self.update)
         self._ids.clear()
+        self._whole = 0
         self._leaf.clear()
         self._pending = None
 
@@ -119,9 +130,17 @@ class Window:
             found = self._ids.get(id(module), 0)
         return found
 
+    def _seen(self) -> list[Any]:
+        """The outermost modules that the observer of modules has seen."""
+        modules = self._probe.modules
+        return [] if modules is None else modules.seen()  # type: ignore[no-any-return]
+
     def _enter(self, root: Any) -> None:
-        """Name the submodules of an outermost module; a second one's names begin with its class."""
-        prefix = "" if not self._ids else type(root).__name__
+        """Name the submodules of an outermost module; behind its class where it is not the largest."""
+        largest = num_params(root) >= max(map(num_params, self._seen()), default=0)
+        prefix = "" if largest and self._whole in (0, id(root)) else type(root).__name__
+        if not prefix:
+            self._whole = id(root)
         for path, module in root.named_modules():
             key = (f"{prefix}.{path}".strip("."), type(module).__name__)
             if key not in self._names:
@@ -159,7 +178,7 @@ class Window:
             name=path,
             **{"class": cls},
             depth=self._depths[name],
-            num_params=sum(parameter.numel() for parameter in module.parameters()),
+            num_params=num_params(module),
             out_dtype=str(outputs[0].dtype).replace("torch.", "") if outputs else "",
         )
 
@@ -183,6 +202,11 @@ class Window:
             name, start = self._pending
             self._probe.writer.row(MODULE, start, now - start, self._step, 0, name, 0, MODULE_BACKWARD)
             self._rows += 1
+
+
+def num_params(module: Any) -> int:
+    """Parameters of a module and everything below it."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def usable(torch: Any, root: Any) -> bool:

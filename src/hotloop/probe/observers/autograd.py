@@ -76,7 +76,10 @@ class Backward:
             probe.note_loss(loss)
         elif loss.dtype is self._float32 and loss.numel() == 1 and not probe.is_scaled(loss):
             # Read where it lies: going through the dispatcher costs more than everything else here.
-            address = loss.data_ptr()
+            try:
+                address = loss.data_ptr()
+            except RuntimeError:  # a wrapped tensor of torch.func holds no data of its own
+                return
             if address:
                 probe.emit(LOSS, stop, 0, c_uint32.from_address(address).value, site)
 

@@ -140,6 +140,10 @@ class Modules:
         """What is known of a module; its wrappers (DDP, compile) share its entry's id."""
         return self._known.get(module) or self._new_entry(module)
 
+    def seen(self) -> list[Any]:
+        """The outermost modules seen so far."""
+        return [module for module, entry in self._known.values() if entry.noted]
+
     def _new_entry(self, module: Any) -> Entry:
         inner, wrapper, compiled = unwrapped(module)
         below = self._known.get(inner)
