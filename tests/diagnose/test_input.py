@@ -630,3 +630,10 @@ def test_stragglers_that_lower_the_mean_rate_are_still_stragglers() -> None:
     )
     findings = found(run)
     assert findings["input/straggling-samples"].cost_s_per_step > 0.8 * run.per_step("data_wait")
+
+
+def test_a_crowd_is_not_blamed_on_the_transport() -> None:
+    """Batches lie ready, but after each the process waits for a core."""
+    run = input_run(make_s=0.015, busy_s=0.07, workers=1, wait_s=0.03, deliver_s=0.03, make_on_cpu_ratio=0.1)
+    assert "input/worker-transport" in found(run)
+    assert "input/worker-transport" not in found(run, process_system=crowded(100, 0.15))

@@ -139,7 +139,7 @@ def test_workers_that_copy_the_dataset() -> None:
         "memory/worker-copies"
     ]
     assert copies.severity == "medium"
-    assert copies.data["bytes_per_worker"] == pytest.approx(99 * 20 * MIB, rel=0.05)
+    assert copies.data["bytes_per_worker"] == pytest.approx(79 * 20 * MIB, rel=0.05)
 
 
 def test_workers_of_steady_size_copy_nothing() -> None:

@@ -56,7 +56,8 @@ class Feed:
     deliver_s: float
     cores: float
     workers: int
-    crowd: Crowd = field(default_factory=Crowd)
+    crowd: Crowd = field(default_factory=Crowd)  # that the makers met
+    main_crowd: Crowd = field(default_factory=Crowd)  # that the training process met
 
     @property
     def computing_ratio(self) -> float:
@@ -104,7 +105,7 @@ class Feed:
         """Cores the run gets beside the others on the machine, who share them fairly."""
         cores = max(1.0, self.cores)
         ours = 1.0 + self.workers * self.computing_ratio
-        others = max(0.0, cores / self.crowd.got - max(ours, cores))
+        others = max(0.0, cores / self.main_crowd.got - max(ours, cores))
         now = 1.0 + workers * self.computing_ratio
         return cores * now / (now + others) if others > 0 else cores
 
@@ -139,6 +140,7 @@ def feed(evidence: Evidence) -> Feed | None:
     excess = first_excess(loader, make) / steps.num_steps
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
     met = crowd(evidence, makers(evidence, workers))
+    main = crowd(evidence, (steps.pid,))
     computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
     make_cpu = make * batches * computing * met.got
     return Feed(
@@ -149,10 +151,12 @@ def feed(evidence: Evidence) -> Feed | None:
         make_s=make * batches,
         make_cpu_s=make_cpu,
         step_cpu_s=step_cpu_s(evidence, busy, make_cpu if workers == 0 else 0.0),
-        deliver_s=deliver_s(loader) * batches,
+        # On a crowded machine most of it is waiting for a core, which no other loader takes away.
+        deliver_s=deliver_s(loader) * batches * main.got,
         cores=evidence.cores,
         workers=workers,
         crowd=met,
+        main_crowd=main,
     )
 
 

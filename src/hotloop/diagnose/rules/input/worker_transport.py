@@ -30,7 +30,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     feed = costs.feed(evidence)
     if feed is None or feed.workers == 0 or feed.wait_s <= 0:
         return
-    alone = feed.step_s - feed.at(0)
+    # Waiting for a core after a batch has come is the crowd's, whatever loader it comes from.
+    crowded = feed.deliver_s / feed.main_crowd.got - feed.deliver_s
+    alone = feed.step_s - feed.at(0) - crowded
     shipping = max(_shipping_s(feed, evidence), _writing_saved_s(feed))
     cost = max(alone, shipping) * costs.exposed_ratio(evidence.steps, "data_wait")
     if cost < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
@@ -57,8 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _shipping_s(feed: Feed, evidence: Evidence) -> float:
     """Seconds of the wait that are taking over batches that lay ready; 0 where it was not measured."""
-    measured = feed.loader.deliver_s
-    if measured is None or measured < evidence.limits.medium_ratio * feed.step_s:
+    if feed.loader.deliver_s is None or feed.deliver_s < evidence.limits.medium_ratio * feed.step_s:
         return 0.0
     return min(feed.wait_s, feed.deliver_s)
 
