@@ -89,15 +89,19 @@ def observe(
         sampler.sample(pid, extra_pids=store.living_pids)
         store.take_in(sampler.drain())
 
-    outcome = run_command(
-        command,
-        raw_dir=folder / "raw",
-        src_dir=Path(__file__).resolve().parents[1],
-        steps=steps,
-        profile=profile,
-        on_tick=tick,
-        stdout=stdout,
-    )
+    try:
+        outcome = run_command(
+            command,
+            raw_dir=folder / "raw",
+            src_dir=Path(__file__).resolve().parents[1],
+            steps=steps,
+            profile=profile,
+            on_tick=tick,
+            stdout=stdout,
+        )
+    except UsageError:
+        store.discard()
+        raise
     store.take_in(sampler.drain())
     store.finish(outcome)
     return replace(outcome, warnings=(*outcome.warnings, *store.warnings))

@@ -66,8 +66,11 @@ class Lock:
         self._path = raw / _LOCK
         self._handle = -1
 
-    def take(self) -> bool:
-        """Whether it is ours now; raises OSError where the folder cannot be written."""
+    def take(self, *, unless_sure: bool = True) -> bool:
+        """Whether it is ours now; raises OSError where the folder cannot be written.
+
+        On a file system without locks nobody can tell: the answer is then ``unless_sure``.
+        """
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,7 +78,9 @@ class Lock:
             os.close(handle)
             return False
         except OSError:
-            pass  # a file system without locks: nobody can tell, and the run matters more
+            if not unless_sure:
+                os.close(handle)
+                return False
         self._handle = handle
         return True
 

@@ -74,7 +74,7 @@ def create(path: Path, tables: str, meta: dict[str, str]) -> sqlite3.Connection:
 
 def is_empty(connection: sqlite3.Connection) -> bool:
     """Whether a file was begun and nothing got into it: a full disk, or its writer was killed right then."""
-    return connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
 
 
 def close(connection: sqlite3.Connection) -> None:

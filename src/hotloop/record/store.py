@@ -183,9 +183,18 @@ class Store:
         except OSError as error:
             self._warn(f"how the run ended could not be stored: {error}")
 
+    def discard(self) -> None:
+        """Take back ``begin``: the command did not start. What others put into the folder stays."""
+        self._lock.release()
+        for path in (self.folder / runfile.NAME, self.raw_dir, self.folder):
+            try:
+                path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+            except OSError:
+                return
+
     def recover(self) -> bool:
         """Take in what a killed launcher left; False when it still lives. Raises OSError, sqlite3.Error."""
-        if not self._lock.take():
+        if not self._lock.take(unless_sure=False):
             return False
         for path in self._sqlite_files():
             self._adopt(self._bucket(path.stem))
