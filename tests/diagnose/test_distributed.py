@@ -94,7 +94,8 @@ def test_epochs_of_different_length(other: float, told: bool) -> None:
 
 
 def test_every_rank_reading_everything_is_told() -> None:
-    use = (loader(settings={"sampler": "RandomSampler"}),)
+    torch = "torch.utils.data.sampler."
+    use = (loader(settings={"sampler": torch + "RandomSampler", "batch_sampler": torch + "BatchSampler"}),)
     item = found(rank(0, loaders=use), rank(1, loaders=use))["distributed/duplicated-samples"]
     assert item.severity == "medium"
     assert item.share == pytest.approx(0.5)  # half of each epoch's work is the other rank's

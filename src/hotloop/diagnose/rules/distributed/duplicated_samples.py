@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if not isinstance(length, int) or (loaders[0].num_iterators >= 2 and batches < 0.9 * length):
         return
     where = loaders[0].where
-    shuffled = all(loader.settings.get("sampler") == "RandomSampler" for loader in loaders)
+    shuffled = all(_sampler(loader) == "RandomSampler" for loader in loaders)
     yield cause(
         evidence,
         ID,
@@ -39,8 +39,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ),
         advice="Give the loader sampler=DistributedSampler(dataset) and call its set_epoch in every epoch.",
         numbers=[
-            f"{len(loaders)} ranks, {length} samples in each rank's dataset, "
-            f"sampler {loaders[0].settings.get('sampler')}",
+            f"{len(loaders)} ranks, {length} samples in each rank's dataset, sampler {_sampler(loaders[0])}",
             *(["with different seeds the order differs, the samples do not"] if shuffled else []),
         ],
         cost_s=evidence.steps.step_s * (1 - 1 / len(loaders)),
@@ -57,11 +56,18 @@ def _one_job(evidence: Evidence) -> bool:
 
 
 def _whole(loader: LoaderUse) -> bool:
-    settings = loader.settings
-    batch_sampler = str(settings.get("batch_sampler") or "")
     return (
-        not settings.get("iterable")
-        and settings.get("sampler") in _UNAWARE
-        and batch_sampler in _PLAIN_BATCH_SAMPLERS
-        and loader.dataset.get("class") != "Subset"
+        not loader.settings.get("iterable")
+        and _sampler(loader) in _UNAWARE
+        and _name(loader.settings.get("batch_sampler")) in _PLAIN_BATCH_SAMPLERS
+        and _name(loader.dataset.get("class")) != "Subset"
     )
+
+
+def _sampler(loader: LoaderUse) -> str:
+    return _name(loader.settings.get("sampler"))
+
+
+def _name(qualified: object) -> str:
+    """``RandomSampler`` of ``torch.utils.data.sampler.RandomSampler``."""
+    return str(qualified or "").rpartition(".")[2]
