@@ -89,6 +89,7 @@ def test_no_rows():
     steps = measure(process([], end=5_000_000_000), {})
     assert steps.num_steps == 0
     assert steps.wall_s == 5.0
+    assert steps.totals["startup"] == 5.0  # it never came to training
     holds(steps)
 
 
@@ -124,6 +125,7 @@ def test_a_row_longer_than_four_seconds_keeps_its_children():
     """Long rows are in microseconds, rounded down: their children must not stick out."""
     long = 5_000_000_999
     rows = [
+        (100, 10, 0, 0, 1, 0, 0, row.FORWARD),
         (1_000, long // 1000, 0, 0, 1, 0, row.LONG, row.SAVE),
         (long - 2_000_000, 1_999_999 + 1_000, 0, 0, 0, 0, 0, row.SYNC),
     ]

@@ -83,10 +83,7 @@ def span_phases(spans: Spans, events: Events, lives: Lives, regions: Regions, st
     _inherit(spans, phase)
     checkpoint = phase == column["checkpoint"]
     phase[regions.holds(spans.start) & ~checkpoint] = column["evaluation"]
-    before = spans.start < stepping.span[0]
-    if not len(stepping):
-        before = np.zeros(len(spans), np.bool_)
-    phase[before & ~regions.holds(spans.start)] = column["startup"]
+    phase[(spans.start < stepping.ready) & ~regions.holds(spans.start)] = column["startup"]
     return phase
 
 
@@ -137,7 +134,9 @@ def find_gaps(
     kept = ends > starts
     starts, ends, key = starts[kept], ends[kept], key[kept]
     left = wall if exit_ns is None else exit_ns
-    cuts = np.unique(np.concatenate([regions.start, regions.end, np.array([*stepping.span, left], np.int64)]))
+    cuts = np.unique(
+        np.concatenate([regions.start, regions.end, np.array([*stepping.span, stepping.ready, left])])
+    )
     starts, ends, key = _cut(starts, ends, key, cuts)
     key[starts >= left] = AT_EXIT
     phase = np.full(len(starts), COLUMN["other"], np.uint8)
@@ -147,8 +146,7 @@ def find_gaps(
         phase[(at >= 0) & (ends <= save_end[np.maximum(at, 0)])] = COLUMN["checkpoint"]
     evaluates = regions.holds(starts) & (phase != COLUMN["checkpoint"])
     phase[evaluates] = COLUMN["evaluation"]
-    if len(stepping):
-        phase[(starts < stepping.span[0]) & ~evaluates] = COLUMN["startup"]
+    phase[(starts < min(stepping.ready, left)) & ~evaluates] = COLUMN["startup"]
     return Gaps(start=starts, end=ends, key=key, phase=phase)
 
 

@@ -77,7 +77,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     totals[COLUMN["other"]] -= unaccounted
 
     facts = facts_of(process, spans)
-    crowding = crowding_of(sampled, facts["accelerator"])
+    crowding = crowding_of(sampled, facts["accelerator"], facts.get("world_size"))
     loaders = loader_uses(process, spans, events, lives, stepping, loop, places, crowding)
     compiled = _compiles(spans, stepping)
     steps = Steps(
@@ -96,7 +96,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
         num_updates=stepping.num_updates,
         num_epochs=int((lives.num_batches[stepping.driving] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
-        startup=startup_parts(process, spans, lives, samples, places, stepping, wall),
+        startup=startup_parts(process, spans, lives, samples, places, stepping, _exit_ns(process) or wall),
         lines=main_lines(sampled, loop, places, stepping.span, span_totals, crowding),
         loaders=loaders,
         core_ratio=crowding,

@@ -100,13 +100,16 @@ def _shares(pool: npt.NDArray[Any], phase: Bytes, weight: Ints) -> dict[int, Flo
     return {int(name): pool_sum / pool_sum.sum() for name, pool_sum in zip(names, sums, strict=True)}
 
 
-def crowding_of(sampled: Sampled, accelerator: bool) -> float:
+def crowding_of(sampled: Sampled, accelerator: bool, world_size: Any = 1) -> float:
     """How much of a CPU the training thread gets when it computes: below 1 where the machine is crowded.
 
-    Forward and backward on a CPU never wait by themselves, so what they miss is other processes' share.
+    Forward and backward on a CPU never wait by themselves, so what they miss is other processes' share. With
+    several ranks a backward waits for the others, and forward alone is read.
     """
     samples = sampled.samples
-    computes = np.isin(sampled.phase, (COLUMN["forward"], COLUMN["backward"])) & (samples.obj != row.U16_MAX)
+    several = isinstance(world_size, int) and world_size > 1
+    phases = [COLUMN["forward"]] if several else [COLUMN["forward"], COLUMN["backward"]]
+    computes = np.isin(sampled.phase, phases) & (samples.obj != row.U16_MAX)
     weight = samples.duration[computes].astype(np.float64)
     if accelerator or weight.sum() < CROWDING_LEAST_NS:
         return 1.0

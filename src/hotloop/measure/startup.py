@@ -30,7 +30,7 @@ def startup_parts(
 
     The first four add up to the time before the training span; the last two lie inside it.
     """
-    ready = stepping.span[0] if len(stepping) else wall
+    ready = min(stepping.ready, wall)
     began, ended = _torch_import(process, ready)
     other = min(_other_imports(samples, places, ended, ready), ready - ended)
     parts = {

@@ -31,6 +31,9 @@ class Stepping:
     num_updates: int
     backwards_per_update: float
     driving: Bools  # [lives] passes over the loader that drives the steps
+    ready: (
+        int  # before this the process starts up: the span's start, without steps the first batch or forward
+    )
 
     def __len__(self) -> int:
         return len(self.start)
@@ -67,7 +70,14 @@ def find_steps(
     return Stepping(
         start=start, end=end, span=span, by_loader=by_loader, num_updates=num_updates,
         backwards_per_update=per_update, driving=driving,
+        ready=span[0] if len(start) else _ready(spans, events),
     )  # fmt: skip
+
+
+def _ready(spans: Spans, events: Events) -> int:
+    kinds = (row.FETCH, row.ITER, row.FORWARD, row.BACKWARD, row.OPTIMIZER)
+    first = np.flatnonzero(np.isin(spans.kind, kinds) & events.used)
+    return int(spans.start[spans.top[first[0]]]) if len(first) else int(np.iinfo(np.int64).max)
 
 
 def _rounds(spans: Spans, events: Events, pacing: Collection[int] | None) -> Ints:
