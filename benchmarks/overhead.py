@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import peers
+import peer_environment
 
 ROOT = Path(__file__).parents[1]
 LOOP = Path(__file__).parent / "loop.py"
@@ -84,7 +84,7 @@ def print_table(table: Sequence[Mapping[str, Any]]) -> None:
 def peer_python(folder: Path) -> str | None:
     """The peers' interpreter, or None (said once) where it cannot be made."""
     try:
-        return str(peers.environment(folder))
+        return str(peer_environment.environment(folder))
     except (OSError, subprocess.SubprocessError) as error:
         print(f"without the peers: {error}", file=sys.stderr)
         return None
