@@ -217,6 +217,12 @@ def test_a_healthy_run_hears_that_nothing_is_worth_fixing() -> None:
     assert verdict(run, ()).startswith("Nothing worth fixing: compute-bound")
 
 
+def test_a_few_steps_are_not_called_healthy() -> None:
+    said = verdict(steps({"forward": 1.0}, num_steps=4), ())
+    assert "only 4 steps" in said
+    assert "Nothing worth fixing" not in said
+
+
 def test_the_verdict_names_the_first_cause() -> None:
     run = input_run(make_s=0.05, busy_s=0.01, lines=[line(12, 4.0, source="x = scaler.transform(raw)")])
     found = diagnose(evidence(run))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop import units
+from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
@@ -65,6 +66,9 @@ def verdict(steps: Steps | None, findings: Sequence[Finding]) -> str:
 
 
 def _healthy(bound: str, name: str, steps: Steps) -> str:
+    if steps.num_steps < Limits().min_steps:
+        count = f"{steps.num_steps} step{'' if steps.num_steps == 1 else 's'}"
+        return f"{bound}; in only {count} nothing more can be told."
     if name == "device":
         return f"Nothing worth fixing: {_lowercase(bound)}."
     if name == "startup":
