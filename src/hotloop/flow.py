@@ -82,7 +82,7 @@ def observe(
 ) -> Outcome:
     """Run the command under observation; the recording lies in ``folder`` when it returns."""
     store = Store(folder)
-    store.begin(command, facts())
+    store.begin(command, facts(with_gpus=False))
     sampler = Sampler()
 
     def tick(pid: int) -> None:
@@ -102,6 +102,7 @@ def observe(
     except UsageError:
         store.discard()
         raise
+    store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
     store.take_in(sampler.drain())
     store.finish(outcome)
     return replace(outcome, warnings=(*outcome.warnings, *store.warnings))

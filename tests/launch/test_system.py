@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from hotloop.launch import system
 from hotloop.launch.system import Sampler
 
@@ -91,3 +93,15 @@ def test_many_samples_that_nobody_drains_stay_bounded() -> None:
         sampler.sample(parent.pid)
     assert len(sampler.machine) == system.THIN_AFTER
     assert "cpu_ratio" in sampler.machine[-1] or "load1" in sampler.machine[-1]
+
+
+def test_a_system_that_answers_oddly_costs_a_sample_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd() -> None:
+        raise ValueError("not a number")
+
+    sampler = Sampler(interval_s=0.0)
+    monkeypatch.setattr("psutil.virtual_memory", odd)
+    assert not sampler.sample(1)
+    assert "not a number" in sampler.failure
+    monkeypatch.undo()
+    assert sampler.sample(1)

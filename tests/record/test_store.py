@@ -135,6 +135,28 @@ def test_traces_of_the_profiler_move_beside_the_report(tmp_path: Path) -> None:
     assert not store.raw_dir.exists()
 
 
+def test_a_training_process_that_outlives_the_command_is_named(tmp_path: Path) -> None:
+    store = begun(tmp_path)
+    writer = crafted.write(store.raw_dir, crafted.own_pid(), close=False)
+    assert store.living_pids == ()
+    store.take_in()
+    assert store.living_pids == (crafted.own_pid(),)
+    store.finish(crafted.Ended(pid=crafted.gone_pid()))
+    (warning,) = open_recording(tmp_path).warnings
+    assert "still running" in warning
+    writer.row(r.SAVE, 1 << 40, 5)
+    writer.close()
+    (rank,) = open_recording(tmp_path).ranks  # what came later is taken in by whoever looks next
+    assert rank.rows["kind"][-1] == r.SAVE
+
+
+def test_facts_learned_later_are_part_of_the_machine(tmp_path: Path) -> None:
+    store = begun(tmp_path)
+    store.add_machine(gpus=[{"name": "g"}])
+    store.finish(crafted.Ended())
+    assert open_recording(tmp_path).machine == {"cores": 2, "gpus": [{"name": "g"}]}
+
+
 def test_system_samples_come_back_as_columns_in_seconds_since_the_start(tmp_path: Path) -> None:
     store = begun(tmp_path)
     origin = json.loads((tmp_path / "run.json").read_text())["start_ns"]

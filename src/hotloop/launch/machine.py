@@ -26,15 +26,19 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 _NO_LIMIT: Final = 1 << 60
 
 
-def facts(path: Path | None = None) -> dict[str, Any]:
-    """Everything known about this machine; ``path`` is where the data is (the working folder by default)."""
+def facts(path: Path | None = None, *, with_gpus: bool = True) -> dict[str, Any]:
+    """Everything known about this machine; ``path`` is where the data is (the working folder by default).
+
+    Asking for GPUs may wake a driver, which takes up to seconds.
+    """
     found: dict[str, Any] = {}
     for name, learn in _FACTS.items():
         value = _try(learn)
         if value is not None:
             found[name] = value
     found["storage"] = _try(lambda: storage(path or Path.cwd())) or {}
-    found["gpus"] = _try(gpu.facts) or []
+    if with_gpus:
+        found["gpus"] = _try(gpu.facts) or []
     found.setdefault("cores", float(os.cpu_count() or 1))
     return found
 

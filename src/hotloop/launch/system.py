@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -52,7 +52,7 @@ class Sampler:
     machine: list[Mapping[str, float]] = field(default_factory=list)
     processes: list[Mapping[str, float]] = field(default_factory=list)
     failure: str = ""  # why the last sample that failed did; a system that answers oddly must not stop a run
-    _gpus: Gpus = field(default_factory=Gpus)
+    _gpus: Gpus | None = None
     _host: Host = field(default_factory=Host)
     _family: Processes = field(default_factory=Processes)
     _last_ns: int = 0
@@ -77,11 +77,17 @@ class Sampler:
         return True
 
     def _take(self, now: int, root_pid: int, extra_pids: tuple[int, ...]) -> None:
-        found = {"t_ns": now, **self._host.sample(now), **self._gpus.sample()}
+        gpus = self._gpus = self._gpus or Gpus()
+        found = {"t_ns": now, **self._host.sample(now), **gpus.sample()}
         self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
         found["sample_s"] = (perf_counter_ns() - now) / 1e9
         self.machine.append(found)
         del self.machine[:-THIN_AFTER], self.processes[: -64 * THIN_AFTER]
+
+    def gpu_facts(self) -> list[dict[str, Any]]:
+        """Facts of the GPUs, see ``launch.gpu``; the first question to the driver may take seconds."""
+        self._gpus = self._gpus or Gpus()
+        return self._gpus.facts()
 
     def drain(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:
         """Samples of the machine and of the processes since the last call, for ``Store.take_in``."""

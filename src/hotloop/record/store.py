@@ -141,6 +141,10 @@ class Store:
                 hint="give a writable folder with --out",
             ) from error
 
+    def add_machine(self, **facts: Any) -> None:
+        """Facts of the machine that were learned after the command had started."""
+        self._run["machine"].update(facts)
+
     def take_in(self, samples: Samples | None = None) -> None:
         """Move what the raw files hold so far, and ``samples`` of the system, into SQLite, at every tick."""
         try:
