@@ -99,11 +99,10 @@ def _by_name(name: str) -> str | None:
     return next((meaning for meaning, how in MEANINGS.items() if how.fits(name, words)), None)
 
 
-#: A key below one of these speaks of evaluation, which hotloop does not compare with the training loader.
-_EVALUATION: Final = re.compile(
-    r"(?:^|[._])(?:val|valid|validation|test|testing|eval|evaluation|infer|inference|predict)(?:[._]|$)"
+#: A key with one of these words speaks of evaluation; it is not compared with the training loader.
+_EVALUATION: Final = frozenset(
+    {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "infer", "inference", "predict"}
 )
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _HALF: Final = frozenset(
     [
         "16",
@@ -132,13 +131,16 @@ _FALSE: Final = frozenset(["false", "no", "off", "0"])
 
 def normal(key: str) -> str:
     """A key as the table spells it: lower case, words joined by ``_`` (``numWorkers``, ``--num-workers``)."""
-    return _CAMEL.sub("_", key.strip().lstrip("-")).replace("-", "_").replace(" ", "_").lower()
+    plain = key.strip().lstrip("-").replace("-", "_").replace(" ", "_")
+    if not (plain.islower() or plain.isupper()):
+        plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", plain)
+    return plain.lower()
 
 
 def meaning_of(key: str) -> str | None:
     """What a dotted key means, or None for keys hotloop does not know."""
     parts = [normal(part) for part in key.split(".") if part]
-    if not parts or _EVALUATION.search(".".join(parts)):
+    if not parts or any(not _EVALUATION.isdisjoint(part.split("_")) for part in parts):
         return None
     found = _by_name(parts[-1])
     if found is None and len(parts) > 1:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.probe.config import known_values, meaning_of, value_for
+from hotloop.probe.config import known_values, meaning_of, normal, value_for
 from hotloop.probe.keylines import line_of
 
 if TYPE_CHECKING:
@@ -21,11 +20,22 @@ MAX_FILE_BYTES: Final = 256_000
 MAX_NOTES: Final = 400
 _SYNTAX: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python"}
 
-#: Modules and classes that hold configuration, by a word of their name.
-_CONFIGURES: Final = re.compile(
-    r"(?:^|[._\d]|(?<=[a-z]))(?:configs?|cfg|conf|settings|options|opts?|hparams|hyper_?param(?:eter)?s|params|"
-    r"constants?|defaults?|[Cc]onfig(?:uration)?|[Ss]ettings|[Oo]ptions|CFG|CONFIG|Args|Hparams|HParams|Params)"
-    r"(?:$|[._\d]|(?=[A-Z]))"
+#: Modules and classes that hold configuration have one of these words in their name.
+_CONFIGURES: Final = frozenset(
+    {
+        "config",
+        "configs",
+        "configuration",
+        "cfg",
+        "conf",
+        "settings",
+        "options",
+        "opt",
+        "opts",
+        "args",
+        "hparams",
+    }
+    | {"hyperparams", "hyperparameters", "params", "constants", "const", "defaults"}
 )
 
 
@@ -72,15 +82,15 @@ class Configured:
         """A configuration file was read into nested mappings."""
         if not isinstance(result, Mapping) or not file:
             return
-        path = os.path.abspath(file)  # noqa: PTH100
-        if not os.path.isfile(path) or os.path.getsize(path) > MAX_FILE_BYTES:  # noqa: PTH113, PTH202
+        path = os.path.abspath(file)
+        if not os.path.isfile(path) or os.path.getsize(path) > MAX_FILE_BYTES:
             return
         text: str | None = None
         for key, _, value in known_values(result):
             if text is None:
-                with open(path, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
+                with open(path, encoding="utf-8", errors="replace") as stream:
                     text = stream.read()
-            syntax = _SYNTAX.get(os.path.splitext(path)[1].lower(), source)  # noqa: PTH122
+            syntax = _SYNTAX.get(os.path.splitext(path)[1].lower(), source)
             self.say(source, path, line_of(text, key, syntax), key, value, given=True)
 
     def _declared(self, action: Any, frame: FrameType | None) -> None:
@@ -89,7 +99,7 @@ class Configured:
             return
         user = self._probe.user_frame(frame)
         if user is not None:
-            self._places[id(action)] = (action, os.path.abspath(user.f_code.co_filename), user.f_lineno)  # noqa: PTH100
+            self._places[id(action)] = (action, os.path.abspath(user.f_code.co_filename), user.f_lineno)
 
     def _arguments(self, parser: Any, args: Any, namespace: Any) -> None:
         """``parse_known_args`` returned."""
@@ -132,10 +142,10 @@ class Configured:
             file = getattr(module, "__file__", None)
             if not isinstance(file, str) or not file.endswith(".py") or not is_user(file):
                 continue
-            configures = name != "__main__" and _CONFIGURES.search(name) is not None
+            configures = configures_by_name(name)
             found: dict[str, Any] = {}
             for key, value in list(vars(module).items()):
-                if _plain_class(value, name) and (configures or _CONFIGURES.search(key)):
+                if _plain_class(value, name) and (configures or configures_by_name(key)):
                     found[key] = {k: v for k, v in vars(value).items() if not k.startswith("_")}
                 elif (
                     configures
@@ -148,6 +158,11 @@ class Configured:
 
     def _said(self, source: str, key: str) -> bool:
         return any(identity[0] == source and identity[2] == key for identity in self._seen)
+
+
+def configures_by_name(name: str) -> bool:
+    """Whether a module or class is named as one that holds configuration: ``train_config``, ``CFG``."""
+    return any(not _CONFIGURES.isdisjoint(normal(part).split("_")) for part in name.split("."))
 
 
 def _plain_class(value: Any, module: str) -> bool:

@@ -58,13 +58,13 @@ def _toml_line(text: str, parts: list[str]) -> int | None:
     return None
 
 
-_JSON_TOKEN: Final = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\]:,\n]')
+_JSON_TOKEN: Final = r'"(?:\\.|[^"\\])*"|[{}\[\]:,\n]'
 
 
 def _json_line(text: str, parts: list[str]) -> int | None:
     path: list[str] = []
     line, last = 1, ""
-    for token in _JSON_TOKEN.findall(text):
+    for token in re.findall(_JSON_TOKEN, text):
         if token == "\n":
             line += 1
         elif token == ":":

@@ -28,7 +28,7 @@ DEFAULT_HZ: Final = 100.0
 MAX_HZ: Final = 1000.0
 #: After this long (ns) the rate is divided by the number: many short samples early, a small file in the end.
 SLOWER: Final = ((60_000_000_000, 2), (600_000_000_000, 5))
-_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Sampler:

@@ -133,7 +133,7 @@ class Window:
     def _seen(self) -> list[Any]:
         """The outermost modules that the observer of modules has seen."""
         modules = self._probe.modules
-        return [] if modules is None else modules.seen()  # type: ignore[no-any-return]
+        return [] if modules is None else modules.seen()
 
     def _enter(self, root: Any) -> None:
         """Name the submodules of an outermost module; behind its class where it is not the largest."""

@@ -25,10 +25,9 @@ MAX_ROWS: Final = 30
 #: something else.
 LAUNCH_GAP_US: Final = 100.0
 #: Kernels that run on tensor cores, by the names cuBLAS, cuDNN, CUTLASS and FlashAttention give them.
-TENSOR_CORE: Final = re.compile(
+TENSOR_CORE: Final = (
     r"tensorop|s1688|s16816|h1688|h16816|i16832|xmma|wgmma|hmma|imma|gmma|_tf32|bf16gemm|flash_(?:fwd|bwd)|"
-    r"fmha|nvjet|sm(?:80|90|100)_.*(?:gemm|fprop|dgrad|wgrad)",
-    re.IGNORECASE,
+    r"fmha|nvjet|sm(?:80|90|100)_.*(?:gemm|fprop|dgrad|wgrad)"
 )
 
 
@@ -68,7 +67,7 @@ class Window:
         profiler.stop()
         if not self._start_ns:
             return
-        path = os.path.join(self._probe.raw_dir, f"{os.getpid()}.trace.json")  # noqa: PTH118
+        path = os.path.join(self._probe.raw_dir, f"{os.getpid()}.trace.json")
         profiler.export_chrome_trace(path)
         steps = max(1, self._updates - FIRST_UPDATE - 1)
         self._probe.note(
@@ -99,7 +98,7 @@ class Window:
         """Whether a file of the user's speaks of a profiler: two at once would be an error in the script."""
         for file in sorted(self._probe.places.files):
             try:
-                with open(file, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
+                with open(file, encoding="utf-8", errors="replace") as stream:
                     if "profiler" in stream.read():
                         return True
             except OSError:
@@ -117,7 +116,7 @@ def summary(events: Iterable[Any], averages: Iterable[Any], wall_s: float, steps
     operators = sorted(averages, key=lambda row: -row.self_cpu_time_total)
     busy_us, gaps_us = _busy(kernels)
     total_us = sum(end - start for start, end, _ in kernels)
-    tensor_us = sum(end - start for start, end, name in kernels if TENSOR_CORE.search(name))
+    tensor_us = sum(end - start for start, end, name in kernels if on_tensor_cores(name))
     return {
         "steps": steps,
         "wall_s": wall_s,
@@ -134,6 +133,11 @@ def summary(events: Iterable[Any], averages: Iterable[Any], wall_s: float, steps
     }
 
 
+def on_tensor_cores(kernel: str) -> bool:
+    """Whether a kernel runs on tensor cores, by its name."""
+    return re.search(TENSOR_CORE, kernel, re.IGNORECASE) is not None
+
+
 def _kernel_rows(kernels: list[tuple[float, float, str]]) -> list[dict[str, Any]]:
     rows: dict[str, list[float]] = {}
     for start, end, name in kernels:
@@ -146,7 +150,7 @@ def _kernel_rows(kernels: list[tuple[float, float, str]]) -> list[dict[str, Any]
             "name": name[:200],
             "count": int(count),
             "device_s": seconds,
-            "tensor_core": bool(TENSOR_CORE.search(name)),
+            "tensor_core": on_tensor_cores(name),
         }
         for name, (count, seconds) in most
     ]

@@ -23,8 +23,9 @@ STEADY: Final = 3
 EVERY: Final = 50
 MAX_KEYS: Final = 64
 #: A script that looks at exact types or walks nested structures in C gets plain dictionaries.
-_PARTICULAR: Final = re.compile(
-    r"\btype\s*\([^)]*\)\s*(?:is\b|==|!=|in\b|not\b)|\bpytree\b|\btree_map\b|\boptree\b|\bjit\b|\bvmap\b|torch\.compile"
+_PARTICULAR: Final = (
+    r"\btype\s*\([^)]*\)\s*(?:is\b|==|!=|in\b|not\b)|"
+    r"\bpytree\b|\btree_map\b|\boptree\b|\bjit\b|\bvmap\b|torch\.compile"
 )
 
 _NEXT: Final = """
@@ -112,8 +113,8 @@ class Unread:
 
     def _particular(self, file: str) -> bool:
         try:
-            with open(file, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
-                return _PARTICULAR.search(stream.read()) is not None
+            with open(file, encoding="utf-8", errors="replace") as stream:
+                return re.search(_PARTICULAR, stream.read()) is not None
         except OSError:
             return True
 

@@ -251,12 +251,12 @@ def usage() -> dict[str, float]:
         "io_wait_s": 0.0,
     }
     try:
-        with open("/proc/self/io", encoding="ascii") as file:  # noqa: PTH123
+        with open("/proc/self/io", encoding="ascii") as file:
             for line in file:
                 name, _, value = line.partition(": ")
                 if name in ("read_bytes", "rchar"):
                     found[name] = int(value)
-        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
             after_name = file.read().rpartition(")")[2].split()
         found["io_wait_s"] = int(after_name[39]) / os.sysconf("SC_CLK_TCK")  # field 42: delayacct_blkio_ticks
     except (OSError, ValueError, IndexError):
