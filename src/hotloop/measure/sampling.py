@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Floats, Gaps, Split
 from hotloop.measure.loop import Loop, Reading
-from hotloop.measure.spans import Ints, Spans, Table
+from hotloop.measure.spans import Bools, Ints, Spans, Table
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 
@@ -26,6 +26,7 @@ class Sampled:
     gap: Ints  # index of the open gap, -1
     phase: Bytes
     kind: Bytes  # kind of the innermost row, 0 in gaps
+    whole: Bools  # everything since the sample before lies in the same row
     reading: Ints  # index into ``readings`` for those in open gaps, -1
     readings: tuple[Reading, ...]  # [distinct]
 
@@ -37,6 +38,8 @@ def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: L
     kind = np.zeros(len(samples), np.uint8)
     found = np.full(len(samples), COLUMN["other"], np.uint8)
     kind[held], found[held] = spans.kind[owner[held]], phase[owner[held]]
+    whole = np.zeros(len(samples), np.bool_)
+    whole[held] = spans.start[owner[held]] <= samples.start[held] - samples.duration[held]
     gap = np.where(held, -1, gaps.find(samples.start))
     known = np.flatnonzero(gap >= 0)
     found[known] = gaps.phase[gap[known]]
@@ -50,7 +53,9 @@ def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: L
     found[in_open] = columns[which] if len(columns) else 0
     closed = np.full(len(samples), -1, np.int64)
     closed[in_open] = gap[in_open]
-    return Sampled(samples=samples, gap=closed, phase=found, kind=kind, reading=reading, readings=readings)
+    return Sampled(
+        samples=samples, gap=closed, phase=found, kind=kind, whole=whole, reading=reading, readings=readings
+    )
 
 
 def tiled(samples: Table) -> Table:
@@ -104,12 +109,13 @@ def crowding_of(sampled: Sampled, accelerator: bool, world_size: Any = 1) -> flo
     """How much of a CPU the training thread gets when it computes: below 1 where the machine is crowded.
 
     Forward and backward on a CPU never wait by themselves, so what they miss is other processes' share. With
-    several ranks a backward waits for the others, and forward alone is read.
+    several ranks a backward waits for the others, and forward alone is read. Where steps are so short that a
+    sample speaks for several phases nothing can be told: 1.
     """
     samples = sampled.samples
     several = isinstance(world_size, int) and world_size > 1
-    phases = [COLUMN["forward"]] if several else [COLUMN["forward"], COLUMN["backward"]]
-    computes = np.isin(sampled.phase, phases) & (samples.obj != row.U16_MAX)
+    computes = (sampled.kind == row.FORWARD) | ((sampled.kind == row.BACKWARD) & (not several))
+    computes &= sampled.whole & (samples.obj != row.U16_MAX)
     weight = samples.duration[computes].astype(np.float64)
     if accelerator or weight.sum() < CROWDING_LEAST_NS:
         return 1.0
