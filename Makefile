@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types bench accuracy gpu clean
+.PHONY: demo test lint types docs bench accuracy gpu clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# The reference pages that are derived from the code.
+docs: $(READY)
+	$(BIN)/python docs/generate.py
 
 # Benchmarks report, tests check: nothing here fails on a slow machine. Run them on a quiet one.
 bench: $(READY)

@@ -1,0 +1,55 @@
+"""Documentation is proven: generated pages are fresh, every finding has its page and its planted case."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "src" / "hotloop" / "diagnose" / "rules"
+PAGES = ROOT / "docs" / "rules"
+
+IDS = sorted(
+    f"{p.parent.name}/{p.stem.replace('_', '-')}" for p in RULES.glob("*/*.py") if p.stem != "__init__"
+)
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_pages_are_fresh() -> None:
+    for path, text in generator().pages().items():
+        assert path.read_text() == text, f"{path.relative_to(ROOT)} is stale: run 'make docs'"
+
+
+@pytest.mark.parametrize("finding", IDS)
+def test_every_finding_has_a_page_that_says_what_to_do(finding: str) -> None:
+    page = PAGES / f"{finding}.md"
+    text = page.read_text()
+    assert finding in text
+    for heading in ("How it is found", "What it costs", "What to do", "When it is wrong"):
+        section = re.search(rf"^## {heading}\n+(.+)", text, flags=re.M)
+        assert section, f"{page}: no «{heading}»"
+
+
+def test_every_page_belongs_to_a_finding() -> None:
+    pages = {f"{p.parent.name}/{p.stem}" for p in PAGES.glob("*/*.md")}
+    assert pages == set(IDS)
+
+
+def test_every_requirement_keeps_its_row() -> None:
+    rows = re.findall(r"^\| (S\d-\d+|X\d+) \|", (ROOT / "docs/requirements.md").read_text(), flags=re.M)
+    counts = {"S0": 64, "S1": 72, "S2": 27, "S3": 29, "S4": 33}
+    wanted = [f"{guide}-{n}" for guide, count in counts.items() for n in range(1, count + 1)]
+    wanted += [f"X{n}" for n in range(1, 30)]
+    assert sorted(rows) == sorted(wanted)
