@@ -61,13 +61,29 @@ def test_the_raw_files_of_a_process_go_as_soon_as_it_has_ended(tmp_path: Path) -
     store = begun(tmp_path)
     main = crafted.write(store.raw_dir, crafted.own_pid(), steps=600, close=False)
     crafted.write(store.raw_dir, crafted.gone_pid(), 2_000, role="worker", ppid=crafted.own_pid(), steps=1)
-    store.take_in()
+    for _ in range(2):
+        store.take_in()
     left = {path.name for path in store.raw_dir.iterdir() if not path.name.startswith(".")}
     assert left == {f"{crafted.own_pid()}-1000.rows", f"{crafted.own_pid()}-1000.notes"}
     main.close()
     store.finish(crafted.Ended(pid=crafted.own_pid()))
     (rank,) = open_recording(tmp_path).ranks
     assert [len(worker.rows) for worker in rank.workers] == [4]
+
+
+def test_a_process_whose_pid_means_nothing_here_is_followed_while_it_writes(tmp_path: Path) -> None:
+    store = begun(tmp_path)  # a container inside the command has pids of its own
+    writer = crafted.write(store.raw_dir, crafted.gone_pid(), steps=600, close=False)
+    for tick in range(4):
+        store.take_in()
+        assert list(store.raw_dir.glob("*.rows"))
+        writer.row(r.SAVE, (1 << 40) + tick, 5)
+    assert store.living_pids
+    writer.close()
+    store.finish(crafted.Ended())
+    (rank,) = open_recording(tmp_path).ranks
+    assert len(rank.rows) == 2404
+    assert not store.raw_dir.exists()
 
 
 def test_space_of_rows_already_stored_is_given_back_while_the_run_goes_on(tmp_path: Path) -> None:
@@ -86,6 +102,15 @@ def test_space_of_rows_already_stored_is_given_back_while_the_run_goes_on(tmp_pa
     (rank,) = open_recording(tmp_path).ranks
     assert len(rank.rows) == 160_001
     assert rank.rows["kind"][-1] == r.SAVE
+
+
+def test_the_commands_own_process_ends_when_the_launcher_saw_it_end(tmp_path: Path) -> None:
+    store = begun(tmp_path)
+    pid = crafted.gone_pid()
+    crafted.write(store.raw_dir, pid)
+    store.take_in()
+    store.finish(crafted.Ended(pid=pid, end_ns=1 << 60))
+    assert open_recording(tmp_path).ranks[0].end_ns == 1 << 60
 
 
 def test_two_training_processes_of_one_rank_get_two_files(tmp_path: Path) -> None:

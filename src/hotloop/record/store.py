@@ -72,6 +72,7 @@ class _Member:
     seat: Seat | None = None
     bucket: Bucket | None = None
     gone_ns: int = 0
+    ended: bool = False  # known to have ended, whoever has its pid now
     alive_ns: int = 0
     stored_ns: int = 0
     all_read: bool = False
@@ -244,28 +245,38 @@ class Store:
                 self._write(self._bucket(name), members)
 
     def _look(self, files: raw.RawFiles, *, superseded: bool) -> None:
-        """Read on in the files of a process. Whether it lives is asked first, so «gone» means «all read»."""
+        """Read on in the files of a process; all is read when nothing came since it was seen gone."""
         member = self._members.get(files.key)
         if member is None:
             facts = Facts(key=files.key, pid=files.pid, start_ns=files.start_ns)
             member = self._members[files.key] = _Member(files=files, facts=facts)
         now = perf_counter_ns()
-        alive = not superseded and is_alive(files.pid)
+        alive = not (superseded or member.ended) and is_alive(files.pid)
+        was_gone = member.gone_ns > 0
         if alive:
             member.alive_ns = now
-        elif not member.gone_ns:
+        elif not was_gone:
             member.gone_ns = now
         if member.num_rows >= _READ_AHEAD_ROWS:
             return
+        before = (member.rows_read, member.notes_read)
+        self._read_on(member, live=alive)
+        if (member.rows_read, member.notes_read) == before:
+            member.all_read = was_gone and not alive
+        elif was_gone:
+            # It writes though its pid is gone: it lives in a process namespace where it has another.
+            member.gone_ns, member.alive_ns = 0, now
+
+    def _read_on(self, member: _Member, *, live: bool) -> None:
+        files = member.files
         notes, member.notes_read, bad = raw.read_notes(files.notes, member.notes_read)
         self._bad_notes += bad
         member.facts.learn(notes)
         member.notes += notes
         self._remember_parent(member.facts)
         while True:
-            rows, at = raw.read_rows(files.rows, member.rows_read, live=alive)
+            rows, at = raw.read_rows(files.rows, member.rows_read, live=live)
             if at == member.rows_read:
-                member.all_read = not alive
                 return
             member.rows_read = at
             member.rows.append(rows)
@@ -375,9 +386,11 @@ class Store:
     # -- the end ------------------------------------------------------------------------------------------
 
     def _close(self, root_pid: int, root_end_ns: int) -> None:
-        for member in self._members.values():
-            if member.facts.pid == root_pid and not member.gone_ns:
-                member.gone_ns = member.alive_ns = root_end_ns
+        roots = [member for member in self._members.values() if member.facts.pid == root_pid]
+        if roots:  # the newest: a command may have replaced itself
+            root = max(roots, key=lambda member: member.facts.start_ns)
+            root.gone_ns = root.alive_ns = root_end_ns
+            root.ended = True
         for step in (self._last_words, self._publish, self._clear):
             try:
                 step()
