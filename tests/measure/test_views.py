@@ -191,3 +191,28 @@ def test_slow_first_steps_are_warm_up():
 def test_the_loop_in_source_is_named():
     loop = trained().source_loop
     assert (loop.line, loop.function) == (4, "<module>")
+
+
+def test_an_average_kept_by_state_dict_is_no_checkpoint():
+    def each(run, step):
+        with run.at("val"):
+            run.call(row.SAVE, 0.5, obj=2)
+            run.work(6)
+
+    steps = trained(each=each)
+    assert steps.checkpoints == ()
+    assert steps.span_totals["checkpoint"] == 0
+    assert steps.span_totals["other"] == pytest.approx(0.130, rel=0.01)
+
+
+def test_what_a_save_gathers_belongs_to_it():
+    def each(run, step):
+        if step == 9:
+            with run.at("save"):
+                run.call(row.SAVE, 1, obj=2)
+                run.work(2)
+                run.call(row.SAVE, 30, obj=1)
+
+    steps = trained(each=each)
+    assert [c.after_step for c in steps.checkpoints] == [9]
+    assert steps.span_totals["checkpoint"] == pytest.approx(0.033)

@@ -23,6 +23,9 @@ WARM_UP_STEPS = 3
 #: Two saves closer than this with nothing between them are one checkpoint (ns).
 SAVE_REACH_NS = 1_000_000_000
 
+#: ``obj`` of SAVE rows.
+SAVE_WRITE, SAVE_STATE = 1, 2
+
 #: A gap this long is split by its own samples, shorter ones by those of their kind (ns).
 LONG_GAP_NS = 25_000_000
 
@@ -69,10 +72,14 @@ class Gaps:
         return np.where(inside, at, -1).astype(np.int64)
 
 
-def span_phases(spans: Spans, events: Events, lives: Lives, regions: Regions, stepping: Stepping) -> Bytes:
+def span_phases(
+    spans: Spans, lives: Lives, regions: Regions, saves: tuple[Ints, Ints, Ints], stepping: Stepping
+) -> Bytes:
     """[rows] the phase of each row's exclusive time."""
     phase = BASE[spans.kind]
     column = COLUMN
+    gathers = (spans.kind == row.SAVE) & (spans.obj == SAVE_STATE) & ~_holds(saves, spans.start)
+    phase[gathers] = column["other"]
     trains = lives.training_row
     feeds = lives.of_row >= 0
     phase[feeds & ~trains] = column["evaluation"]
@@ -102,7 +109,10 @@ def _inherit(spans: Spans, phase: Bytes) -> None:
 
 
 def saves_of(spans: Spans, events: Events) -> tuple[Ints, Ints, Ints]:
-    """Checkpoints as start, end (ns) and first row: neighbouring saves with no other row between are one."""
+    """Checkpoints as start, end (ns) and first row: neighbouring saves with no other row between are one.
+
+    Without a write it is none: ``state_dict()`` also feeds averages and target networks.
+    """
     tops = np.flatnonzero(spans.level == 0)
     saves = (spans.kind[tops] == row.SAVE) & (spans.obj[tops] != 3)
     at = np.flatnonzero(saves)
@@ -112,7 +122,19 @@ def saves_of(spans: Spans, events: Events) -> tuple[Ints, Ints, Ints]:
     joined = (np.diff(at) == 1) & near
     first = at[np.append(True, ~joined)]
     last = at[np.append(~joined, True)]
+    writes = np.append(0, np.cumsum((spans.kind[tops] == row.SAVE) & (spans.obj[tops] == SAVE_WRITE)))
+    written = writes[last + 1] > writes[first]
+    first, last = first[written], last[written]
     return spans.start[tops[first]], spans.end[tops[last]], tops[first]
+
+
+def _holds(saves: tuple[Ints, Ints, Ints], times: Ints) -> Bools:
+    """[times] whether a time lies in a checkpoint."""
+    start, end, _ = saves
+    if not len(start):
+        return np.zeros(len(times), np.bool_)
+    at = np.searchsorted(start, times, side="right") - 1
+    return np.asarray((at >= 0) & (times < end[np.maximum(at, 0)]))
 
 
 def find_gaps(
@@ -140,10 +162,7 @@ def find_gaps(
     starts, ends, key = _cut(starts, ends, key, cuts)
     key[starts >= left] = AT_EXIT
     phase = np.full(len(starts), COLUMN["other"], np.uint8)
-    save_start, save_end, _ = saves
-    if len(save_start):
-        at = np.searchsorted(save_start, starts, side="right") - 1
-        phase[(at >= 0) & (ends <= save_end[np.maximum(at, 0)])] = COLUMN["checkpoint"]
+    phase[_holds(saves, starts)] = COLUMN["checkpoint"]
     evaluates = regions.holds(starts) & (phase != COLUMN["checkpoint"])
     phase[evaluates] = COLUMN["evaluation"]
     phase[(starts < min(stepping.ready, left)) & ~evaluates] = COLUMN["startup"]

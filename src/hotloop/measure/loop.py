@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotloop.findings import Place
+from hotloop.measure.attribution import SAVE_WRITE
 from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, Spot, parse, understand
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans
@@ -282,6 +283,6 @@ def training_sites(
         "update": sites(train & ((kind == row.OPTIMIZER) | ((kind == row.SCALER) & (spans.obj == 1)))),
         "fetch": sites(train & (kind == row.FETCH) & training_fetch),
         "log": sites(train & (kind == row.LOG), rare=True),
-        "save": sites(train & (kind == row.SAVE) & (spans.obj != 3), rare=True),
+        "save": sites(train & (kind == row.SAVE) & (spans.obj == SAVE_WRITE), rare=True),
         "socket": sites(train & (kind == row.SOCKET), rare=True),
     }

@@ -67,7 +67,7 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     saves = saves_of(spans, events)
     stepping = _with_last_interval(spans, events, lives, regions, saves, stepping)
 
-    phase = span_phases(spans, events, lives, regions, stepping)
+    phase = span_phases(spans, lives, regions, saves, stepping)
     gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, wall, _exit_ns(process))
     loop = _loop(process, places, spans, lives, eval_forward, phase, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
