@@ -76,7 +76,7 @@ def run_observed(
     python: Iterable[str] = (),
     timeout: float = 120,
 ) -> Observed:
-    """Write ``script`` to ``folder/train.py``, run it there, and read its raw files (none if not ``observed``)."""
+    """Write ``script`` to ``folder/train.py``, run it there and read its raw files (none if not observed)."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(dedent(script))
     return run_command(

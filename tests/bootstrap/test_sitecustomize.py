@@ -36,8 +36,10 @@ def test_torch_and_the_import_path_look_as_they_do_without_us(tmp_path: Path) ->
         import sys
         before = list(sys.path)
         import torch, threading
-        print(sys.path == before, type(torch.__spec__.loader).__name__, "exec_module" in vars(torch.__spec__.loader))
-        print([m for m in ("psutil", "sqlite3", "rich", "hotloop.measure", "hotloop.launch") if m in sys.modules])
+        loader = torch.__spec__.loader
+        print(sys.path == before, type(loader).__name__, "exec_module" in vars(loader))
+        unwanted = "psutil", "sqlite3", "rich", "hotloop.measure", "hotloop.launch"
+        print([name for name in unwanted if name in sys.modules])
         print(threading.active_count(), sys.modules["hotloop"].__name__)
     """
     done = run_observed(script, folder=tmp_path)

@@ -11,9 +11,10 @@ from hotloop.hooks.catalogue import CATALOGUE
 
 SCRIPT = """
     import importlib, json
-    for name in ("torch", "torch.utils.checkpoint", "torch.utils.tensorboard", "matplotlib.figure", "tqdm", "argparse",
-                 "matplotlib.backends.backend_agg", "json", "yaml", "tomllib", "selectors", "torch.distributed.checkpoint",
-                 "rich.live"):
+    modules = "torch torch.utils.checkpoint torch.utils.tensorboard torch.distributed.checkpoint tqdm " \\
+              "argparse json yaml tomllib selectors rich.live matplotlib.figure " \\
+              "matplotlib.backends.backend_agg"
+    for name in modules.split():
         try:
             importlib.import_module(name)
         except ImportError:
@@ -21,7 +22,8 @@ SCRIPT = """
     from hotloop.probe.install import current
     found = []
     for owner, name, _, _ in current().hooks._patched:
-        path = owner.__name__ if type(owner).__name__ == "module" else f"{owner.__module__}.{owner.__qualname__}"
+        is_module = type(owner).__name__ == "module"
+        path = owner.__name__ if is_module else f"{owner.__module__}.{owner.__qualname__}"
         found.append([path, name])
     print(json.dumps(found))
 """

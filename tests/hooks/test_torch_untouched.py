@@ -11,9 +11,12 @@ SCRIPT = """
     import torch, torch.utils.data, torch.distributed, torch.utils.checkpoint
     import hotloop.probe.install as install
 
+    PACKAGES = ("torch", "socket", "select", "selectors", "logging", "argparse", "json", "signal", "tqdm")
+    OWN = ("__dict__", "__weakref__", "__annotations__", "__warningregistry__", "__doc__", "next_id")
+
     def things():
         for name, module in list(sys.modules.items()):
-            if name.split(".")[0] in ("torch", "socket", "select", "selectors", "logging", "argparse", "json", "signal", "tqdm"):
+            if name.split(".")[0] in PACKAGES:
                 yield name, module
                 for value in list(vars(module).values()):
                     if isinstance(value, type) and not value.__module__.startswith("hotloop"):
@@ -27,7 +30,7 @@ SCRIPT = """
             except TypeError:
                 continue
             for key, value in members.items():
-                if key not in ("__dict__", "__weakref__", "__annotations__", "__warningregistry__", "__doc__", "next_id"):
+                if key not in OWN:
                     found[name, key] = value
         return found
 
@@ -39,9 +42,9 @@ SCRIPT = """
     probe.hooks.undo()
     after = snapshot()
     wrong = [key for key, value in before.items() if after.get(key) is not value]
-    new = [key for key in after if key not in before and key[0] != "torch._dynamo.trace_rules"
-           and not hasattr(sys.modules.get(key[0] + "." + key[1]), "__path__") and key[0] in {k[0] for k in before}]
-    print(len(changed) > 30, wrong, [k for k in new if type(after[k]).__name__ != "module"])
+    owners = {key[0] for key in before}
+    new = [key for key in set(after) - set(before) if key[0] in owners and type(after[key]) is not type(sys)]
+    print(len(changed) > 30, wrong, new)
     print(gc.callbacks == callbacks, [p for p in sys.meta_path if p not in paths])
 """
 

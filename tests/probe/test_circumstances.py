@@ -88,7 +88,8 @@ Broken()(1)
 def test_training_in_a_thread_is_recorded(tmp_path: Path) -> None:
     body = """
 import threading
-t = threading.Thread(target=train, args=(DataLoader(data, batch_size=16, num_workers=1),)); t.start(); t.join()
+loader = DataLoader(data, batch_size=16, num_workers=1)
+t = threading.Thread(target=train, args=(loader,)); t.start(); t.join()
 """
     done = run(body, tmp_path)
     assert len(done.of("backward")) == len(done.of("optimizer")) == 4

@@ -10,6 +10,10 @@ SCRIPT = """
     import torch
     from torch._dynamo.utils import counters
 
+    def say():
+        breaks = sorted((reason.splitlines()[0], n) for reason, n in counters["graph_break"].items())
+        print(counters["stats"]["unique_graphs"], breaks)
+
     class Breaks(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -35,7 +39,7 @@ SCRIPT = """
         model.eval()
         with torch.no_grad():
             forward(x)
-        print(counters["stats"]["unique_graphs"], sorted((reason.splitlines()[0], n) for reason, n in counters["graph_break"].items()))
+        say()
     torch._dynamo.reset(); counters.clear()
 
     @torch.compile(backend="eager")
@@ -46,7 +50,7 @@ SCRIPT = """
 
     for _ in range(2):
         whole(); optimizer.step()
-    print(counters["stats"]["unique_graphs"], sorted((reason.splitlines()[0], n) for reason, n in counters["graph_break"].items()))
+    say()
     exported = torch.export.export(model.inner, (x,))
     print(len(list(exported.graph.nodes)), torch.jit.trace(model.inner, x)(x).shape)
     print(torch.fx.symbolic_trace(model.inner).code)

@@ -1,4 +1,4 @@
-"""One ordinary training script with everything in it: what is seen of it, and that it computes what it did before."""
+"""One ordinary training script with everything in it: what is seen of it, and that it computes the same."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SCRIPT = """
     scaler = torch.amp.GradScaler("cpu", enabled=True)
     train = DataLoader(Noisy(), batch_size=16, shuffle=True, num_workers=2)  # line 30
     test = DataLoader(TensorDataset(torch.zeros(6, 8)), 4)
-    listener = socket.socket(); listener.bind(("127.0.0.1", 0)); listener.listen(); listener.setblocking(False)
-    log = logging.getLogger("train"); log.addHandler(logging.StreamHandler(io.StringIO())); log.setLevel("INFO")
+    listener = socket.socket(); listener.bind(("127.0.0.1", 0)); listener.listen()
+    logging.basicConfig(stream=io.StringIO(), level="INFO"); log = logging.getLogger("train")
     for epoch in range(2):
         model.train()
         for batch in train:  # line 36
@@ -60,7 +60,8 @@ SCRIPT = """
     x = torch.ones(8, requires_grad=True)
     torch.autograd.grad((x * x).sum(), x)
     state = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-    print(hashlib.sha256(state).hexdigest(), hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest())
+    for data in (state, torch.get_rng_state().numpy().tobytes()):
+        print(hashlib.sha256(data).hexdigest())
 """
 
 LINES = {
@@ -102,9 +103,8 @@ def test_every_operation_has_its_row_and_line(observed: Observed) -> None:
     assert count("forward", "test") == 4
     assert count("log", "log") == 2
     assert count("save", "save") == 4  # torch.save, and the state_dict before it
-    assert [len(observed.of(kind)) for kind in ("optimizer", "zero_grad", "clip", "scaler", "iter", "shutdown")] == [
-        10, 10, 10, 30, 4, 2,
-    ]  # fmt: skip
+    counts = {"optimizer": 10, "zero_grad": 10, "clip": 10, "scaler": 30, "iter": 4, "shutdown": 2}
+    assert {kind: len(observed.of(kind)) for kind in counts} == counts
     assert len(observed.of("backward")) == 11  # autograd.grad is one
     assert observed.notes["exit"][0]["steps"] == 10
 

@@ -89,7 +89,8 @@ def in_process(body: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("count", [1, 170, 10751, 10752, 10753, 30000])
 def test_a_killed_process_leaves_every_row(tmp_path: Path, count: int) -> None:
-    body = f"w = Writer(folder, 7, 9)\nfor i in range({count}): w.row(1, i, 1)\nos.kill(os.getpid(), signal.SIGKILL)"
+    body = f"w = Writer(folder, 7, 9)\nfor i in range({count}): w.row(1, i, 1)\n"
+    body += "os.kill(os.getpid(), signal.SIGKILL)"
     assert in_process(body, tmp_path).returncode == -signal.SIGKILL
     assert [row.start for row in read_rows(tmp_path / "7-9.rows")] == list(range(count))
 
@@ -124,9 +125,9 @@ def test_files_are_not_inherited_by_other_programs(tmp_path: Path) -> None:
     writer = Writer(str(tmp_path), 7, 9)
     writer.row(FETCH, 1, 1)
     writer.note("site", id=1)
-    ours = [fd for fd in os.listdir("/proc/self/fd") if "7-9." in _target(fd)]
+    ours = [fd for fd in Path("/proc/self/fd").iterdir() if "7-9." in _target(fd)]
     assert ours
-    assert not any(os.get_inheritable(int(fd)) for fd in ours)
+    assert not any(os.get_inheritable(int(fd.name)) for fd in ours)
     writer.close()
 
 
@@ -144,9 +145,9 @@ def test_a_script_that_closes_every_descriptor_keeps_its_own_files(tmp_path: Pat
     assert [note["id"] for note in read_notes(tmp_path / "7-9.notes")["site"]] == [1, 2]
 
 
-def _target(fd: str) -> str:
+def _target(fd: Path) -> str:
     try:
-        return os.readlink(f"/proc/self/fd/{fd}")
+        return str(fd.readlink())
     except OSError:
         return ""
 

@@ -7,12 +7,13 @@ stay what they are. The first thing every wrapper asks is whether it is being co
 
 from __future__ import annotations
 
+import builtins
 import functools
 import sys
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.imports import IMPORT_FILE
@@ -140,14 +141,27 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
             filename = IMPORT_FILE
     # No __name__: dynamo would look our names up in the module that is called so.
     namespace: dict[str, Any] = {
+        "__builtins__": vars(builtins),
         "original": original,
         "is_compiling": _is_compiling(),
         "get_ident": get_ident,
         "getframe": sys._getframe,
         **names,
     }
-    exec(compile(source.replace("{name}", name), filename, "exec"), namespace)
-    return functools.update_wrapper(namespace[name], original)
+    template = _template(source)
+    code = template.__code__.replace(co_filename=filename, co_name=name, co_qualname=name)
+    function = FunctionType(code, namespace, name, template.__defaults__)
+    function.__kwdefaults__ = template.__kwdefaults__
+    return functools.update_wrapper(function, original)
+
+
+@functools.cache
+def _template(source: str) -> FunctionType:
+    """The function in a source, compiled once: each wrapper takes its code under another name."""
+    names: dict[str, Any] = {}
+    exec(compile(source.replace("{name}", "wrapper"), "<hotloop>", "exec"), names)
+    function: FunctionType = names["wrapper"]
+    return function
 
 
 def _never() -> bool:

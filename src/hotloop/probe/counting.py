@@ -7,6 +7,8 @@ from typing import Final
 
 #: The first updates are warm-up: caches fill, allocators grow, kernels are chosen.
 WARM_UP: Final = 5
+#: More rounds than this on one batch: whatever the loader was for, it does not drive the training.
+_UNFED: Final = 20
 
 
 class StepCount:
@@ -24,6 +26,7 @@ class StepCount:
         self.stopped = False
         self.batches = 0
         self.rounds = 0
+        self.unfed_rounds = 0  # since the last batch
         self.backwards = 0
         self.fetched = False  # a batch was handed out since the last backward
         self._stepped: set[int] = set()
@@ -34,12 +37,18 @@ class StepCount:
             self._stepped.clear()
         if not self._stepped:
             self.rounds += 1
+            self.unfed_rounds += 1
         self._stepped.add(optimizer)
 
     @property
     def steps(self) -> int:
         """Steps so far."""
-        return self.batches or self.rounds or self.backwards
+        return max(self.batches, self.rounds) or self.backwards
+
+    @property
+    def fed(self) -> bool:
+        """Whether a loader drives the training: then the run ends where the next batch is asked for."""
+        return self.batches > 0 and self.unfed_rounds < _UNFED
 
     def stop_if_done(self) -> None:
         """End the run in an orderly way once the wanted number of steps is done.

@@ -163,6 +163,7 @@ class Probe:
         if count.fetched:
             count.fetched = False
             count.batches += 1
+            count.unfed_rounds = 0
         if stop >= self._next_tick and not self.updates:
             self._tick(stop)
 

@@ -111,7 +111,7 @@ class Modules:
 
     def stop_if_done(self) -> None:
         """Where there is no loader, ``--steps`` ends the run between two steps here."""
-        if not self._probe.count.batches:
+        if not self._probe.count.fed:
             self._probe.count.stop_if_done()
 
     def end(self, module: Any, frame: FrameType, start: int, stop: int) -> None:

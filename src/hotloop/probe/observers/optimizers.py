@@ -72,7 +72,7 @@ class Optimizers:
 
     def stop_if_done(self) -> None:
         """Where there is no loader, ``--steps`` ends the run between two steps here."""
-        if self._open is None and not self._probe.count.batches:
+        if self._open is None and not self._probe.count.fed:
             self._probe.count.stop_if_done()
 
     def _nested(self, frame: FrameType) -> bool:
