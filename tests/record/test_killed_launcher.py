@@ -19,9 +19,9 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import crafted
-from hotloop.record import rows as r, store as store_module
+from hotloop.record import rows as r, member
 from hotloop.record.store import Store
-store_module._ENOUGH_ROWS = 1  # store at every tick
+member.ENOUGH_ROWS = 1  # store at every tick
 folder = Path(sys.argv[1])
 store = Store(folder)
 store.begin(["x"], {})

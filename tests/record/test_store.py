@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import crafted
@@ -69,6 +70,18 @@ def test_the_raw_files_of_a_process_go_as_soon_as_it_has_ended(tmp_path: Path) -
     store.finish(crafted.Ended(pid=crafted.own_pid()))
     (rank,) = open_recording(tmp_path).ranks
     assert [len(worker.rows) for worker in rank.workers] == [4]
+
+
+def test_a_process_that_ends_quietly_after_the_last_tick_leaves_nothing_raw(tmp_path: Path) -> None:
+    store = begun(tmp_path)
+    process = subprocess.Popen(["sleep", "100"])
+    crafted.write(store.raw_dir, process.pid, steps=600)
+    for _ in range(3):
+        store.take_in()
+    process.kill()
+    process.wait()
+    store.finish(crafted.Ended())
+    assert not store.raw_dir.exists()
 
 
 def test_a_process_whose_pid_means_nothing_here_is_followed_while_it_writes(tmp_path: Path) -> None:

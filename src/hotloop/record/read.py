@@ -82,9 +82,6 @@ def _recover(folder: Path, run: Mapping[str, Any]) -> None:
         return
 
 
-# -- the parts ----------------------------------------------------------------------------------------------
-
-
 def _load_folder(folder: Path, warnings: list[str]) -> dict[str, _Part]:
     for _ in range(8):
         before = raw.find(folder / "raw")
@@ -131,9 +128,6 @@ def _add_raw(parts: dict[str, _Part], files: raw.RawFiles) -> int:
         at = behind
         part.rows.append(rows)
         part.facts.look_at(rows, raw.last_ns(rows))
-
-
-# -- SQLite -------------------------------------------------------------------------------------------------
 
 
 def _from_sqlite(path: Path, read: Callable[[sqlite3.Connection, Path], _T]) -> _T:
@@ -232,9 +226,6 @@ def _table(db: sqlite3.Connection, query: str, shift_s: float) -> _Columns:
     columns = {name: table[:, number] for number, name in enumerate(names)}
     columns["t_s"] = columns["t_s"] + shift_s
     return columns
-
-
-# -- the whole ----------------------------------------------------------------------------------------------
 
 
 def _recording(
