@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/peers.py [--peers DIR] [--only REGEX] [--out FILE]
 
-``traceml`` is ``traceml run case.py``, the script as it is. ``traceml+`` and ``gpuprof`` get the lines that they
+``traceml`` is ``traceml run case.py``, the script as it is. ``traceml+`` and ``gpuprof`` get the lines they
 ask for (``helped/``). They name a family (input, compute, residual), so only that is judged, and kindly:
 «residual» counts wherever the truth is the host, evaluation, checkpoints, logging or collectives.
 """
@@ -127,7 +127,7 @@ def gpuprof(case: Case, binaries: Path, folder: Path, timeout_s: float) -> tuple
 def run(
     command: Sequence[str], case: Case, folder: Path, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """A command in a scratch folder, pinned as the case asks, with no trace of this project in its environment."""
+    """A command in a scratch folder, pinned as the case asks; this project is not in its environment."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return subprocess.run(
         case.pinned(command), cwd=folder, env=env, capture_output=True, text=True, errors="replace",

@@ -1,6 +1,6 @@
 # truth: host/python-in-step | input/slow-sample | input/single-process
 # bottleneck: host | input
-# line: def step|position|velocity|force|for |math
+# line: Categorical|def step|position|velocity|force|for |math
 """Policy gradient: a pure-Python environment is rolled out before each update."""
 import math
 import random
