@@ -1,7 +1,8 @@
 """What the lines of a training loop are for, told from their source.
 
 In each loop the comments say what happens at a line: ``D`` a batch is fetched, ``F`` forward, ``B`` backward,
-``O`` optimizer step, ``E`` evaluation; ``= role`` time passes there, and that is the role it must get.
+``O`` optimizer step, ``N`` forward without gradients; ``= role`` time passes there, and that is the role it
+must get.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tests.scenarios.builder import Script
 
 from hotloop.measure import measure
 
-EVENT = re.compile(r"# ([DFBOE])$")
+EVENT = re.compile(r"# ([DFBON])$")
 EXPECTED = re.compile(r"# = (\w+)(?: via (\w+))?$")
 
 
@@ -37,6 +38,8 @@ def roles(source: str, steps: int = 40) -> dict[int, str]:
                         run.fetch(1, 0.5)
                     case "F":
                         run.forward(0.5)
+                    case "N":
+                        run.forward(0.5, module=2, grad=False)
                     case "B":
                         run.backward(0.5)
                     case "O":
@@ -205,6 +208,25 @@ LOOPS = {
             soft = blur(y)  # = targets
             out = model(x)  # F
             loss = kl(out, soft)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "target network": """
+        while True:
+            s, a, s2 = memory.sample(64)  # = input
+            goal = target(s2)  # N
+            goal = clip(goal) * 0.99  # = forward
+            q = net(s)  # F
+            loss = huber(q, goal)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "frozen encoder": """
+        for images, labels in loader:  # D
+            images = jitter(images)  # = targets
+            latents = encoder(images)  # N
+            noisy = add_noise(latents)  # = forward
+            loss = unet(noisy)  # F
             loss.backward()  # B
             optimizer.step()  # O
         """,

@@ -183,3 +183,37 @@ thread.join()  # JOIN
     inside = lines.get(line_containing(script, "# IN THREAD"), [])
     assert len(inside) >= 10
     assert {row.obj for row in inside} == {U16_MAX}  # another thread's CPU time is not known
+
+
+CROWDED = """\
+import subprocess, sys, time, os
+import torch
+
+busy = [sys.executable, "-I", "-c", "while True: pass"]
+others = [subprocess.Popen(busy) for _ in range(2 * os.cpu_count())]
+
+def compute(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        sum(range(1000))
+
+compute(1.0)  # computing
+time.sleep(1.0)  # sleeping
+for other in others:
+    other.kill()
+    other.wait()
+"""
+
+
+def test_waiting_for_a_core_is_no_waiting(tmp_path: Path) -> None:
+    observed = run_observed(CROWDED, folder=tmp_path)
+    found = samples_by_line(observed)
+    sleeping = found[line_containing(CROWDED, "# sleeping")]
+    computing = [row for line in range(9, 12) for row in found.get(line, [])]
+    assert _share(computing) > 0.6  # on a CPU it was a third of the time
+    assert _share(sleeping) < 0.2
+
+
+def _share(rows: list[Row]) -> float:
+    """Share of the samples' weight on a CPU or ready for one."""
+    return sum(row.obj / 1000 * row.dur for row in rows) / sum(row.dur for row in rows)

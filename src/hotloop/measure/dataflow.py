@@ -42,6 +42,9 @@ class Anchors:
     backward: frozenset[Spot] = frozenset()
     update: frozenset[Spot] = frozenset()
     fetch: frozenset[Spot] = frozenset()
+    frozen: frozenset[Spot] = (
+        frozenset()
+    )  # forwards without gradients: a teacher, a target network, an encoder
 
     @property
     def lines(self) -> frozenset[int]:
@@ -136,7 +139,9 @@ class _Flow:
         self.whole = (self.model | self.backward) & (self.update | self.fetch)
         for anchored in (self.model, self.backward, self.update, self.fetch):
             anchored -= self.whole
-        self.dependent = self._dependent()
+        self.frozen = self._touched(anchors.frozen) - self.model - self.backward - self.update - self.whole
+        self.dependent = self._dependent(self.model | self.whole, not self.model)
+        self.of_frozen = self._dependent(self.frozen, False) if self.frozen else set()
 
     def _touched(self, spots: frozenset[Spot]) -> set[int]:
         return {found[0] for spot in spots if (found := holders(self.statements, spot))}
@@ -149,13 +154,13 @@ class _Flow:
         for i in range(len(self.statements)):
             if i in self.whole:
                 result.append("other")
-            elif i in self.model:
+            elif i in self.model or i in self.frozen:
                 result.append("model")
             elif i in self.backward:
                 result.append("backward")
             elif i in self.update:
                 result.append("update")
-            elif i in loss and i in self.dependent:
+            elif (i in loss and i in self.dependent) or (i in self.of_frozen and i in loss | inputs):
                 result.append("forward")
             elif i in self.fetch:
                 result.append("fetch")
@@ -167,13 +172,13 @@ class _Flow:
                 result.append("other")
         return tuple(result)
 
-    def _dependent(self) -> set[int]:
-        """Statements that read what was made from the model's output (without a module: from parameters)."""
-        tainted: set[str] = set() if self.model else set(self.trainable)
+    def _dependent(self, sources: set[int], of_parameters: bool) -> set[int]:
+        """Statements that read what was made from the sources' output (or from parameters)."""
+        tainted: set[str] = set(self.trainable) if of_parameters else set()
         fixed = frozenset(tainted)
         found: set[int] = set()
         for i, s in enumerate(self.statements):
-            if i in self.model or i in self.whole:
+            if i in sources:
                 tainted |= s.sets
             elif (s.reads | (s.calls if fixed else frozenset())) & tainted:
                 found.add(i)

@@ -148,7 +148,11 @@ class Loop:
             return frozenset(self.lines.get(name, {}).get(key, ()))
 
         return Anchors(
-            forward=lines("forward"), backward=lines("backward"), update=lines("update"), fetch=lines("fetch")
+            forward=lines("forward"),
+            backward=lines("backward"),
+            update=lines("update"),
+            fetch=lines("fetch"),
+            frozen=lines("frozen"),
         )
 
     def place(self) -> Place | None:
@@ -277,8 +281,15 @@ def training_sites(
         counts = np.bincount(spans.site[mask], minlength=1)
         return [int(n) for n in np.flatnonzero(counts) if n and (rare or counts[n] >= least)]
 
+    def once_a_step(mask: Bools) -> list[int]:
+        """A policy asked for many actions a step makes data, a teacher's answer is part of the step."""
+        counts = np.bincount(spans.site[mask], minlength=1)
+        usual = (counts >= 0.5 * num_steps) & (counts <= 2 * num_steps)
+        return [int(n) for n in np.flatnonzero(usual) if n]
+
     return {
         "forward": sites(train & (kind == row.FORWARD) & built & ~eval_forward),
+        "frozen": once_a_step(train & (kind == row.FORWARD) & ~built & ~eval_forward),
         "backward": sites(train & (kind == row.BACKWARD)),
         "update": sites(train & ((kind == row.OPTIMIZER) | ((kind == row.SCALER) & (spans.obj == 1)))),
         "fetch": sites(train & (kind == row.FETCH) & training_fetch),

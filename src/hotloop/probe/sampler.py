@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
+from hotloop.hooks.dynamo import frame_evaluation
 from hotloop.probe.timer import KernelTimer, supported
 from hotloop.record.rows import SAMPLE, U16_MAX
 
@@ -43,10 +44,13 @@ class Sampler:
         self._main = 0
         self._last = 0
         self._last_cpu = 0
+        self._last_queued = 0
+        self._schedstat = -1
         self._first = 0
         self._interval = 0
         self._slower = 0
         self._interrupts = False
+        self._evaluate = frame_evaluation()
         self.paused = False
 
     def start(self) -> bool:
@@ -98,19 +102,39 @@ class Sampler:
         signal.signal(SIGNAL, self._on_signal)  # ValueError outside the main thread
         signal.siginterrupt(SIGNAL, False)
         self._timer = KernelTimer(SIGNAL, get_native_id())
+        self._open_schedstat()
         self._pid, self._main = os.getpid(), get_ident()
         self._slower = 0
         self._interrupts = False
         self._schedule(now_ns(), int(1e9 / self._hz))
 
+    def _open_schedstat(self) -> None:
+        # One inherited by fork is the parent's. It stays open: its number may be somebody else's file by now.
+        try:
+            self._schedstat = os.open(
+                f"/proc/self/task/{get_native_id()}/schedstat", os.O_RDONLY | os.O_CLOEXEC
+            )
+        except OSError:
+            self._schedstat = -1
+
+    def _queued(self) -> int:
+        """How long the main thread was ready without a core so far (ns); 0 where the kernel does not say."""
+        if self._schedstat < 0:
+            return 0
+        try:
+            return int(os.pread(self._schedstat, 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):
+            return self._last_queued
+
     def _schedule(self, now: int, interval: int) -> None:
         self._interval, self._first = interval, now + interval
-        self._last, self._last_cpu = now, time.thread_time_ns()
+        self._last, self._last_cpu, self._last_queued = now, time.thread_time_ns(), self._queued()
         if self._timer is not None:
             self._timer.schedule(self._first, interval)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         now = now_ns()
+        evaluation = self._evaluate(None)
         try:
             self._sample(now, frame)
         except Exception as error:
@@ -120,13 +144,16 @@ class Sampler:
                 raise
             self.stop()
             self._probe.note("disabled", observer="sampler", error=repr(error), place="")
+        finally:
+            self._evaluate(evaluation)
 
     def _sample(self, now: int, frame: FrameType | None) -> None:
         last = self._last
         weight = now - last
-        cpu = time.thread_time_ns()
-        on_cpu = cpu - self._last_cpu
-        self._last, self._last_cpu = now, cpu
+        cpu, queued = time.thread_time_ns(), self._queued()
+        # Ready but without a core is no waiting: on a crowded machine half of all compute would look like it.
+        on_cpu = cpu - self._last_cpu + queued - self._last_queued
+        self._last, self._last_cpu, self._last_queued = now, cpu, queued
         if self.paused or self._pid != os.getpid():
             return
         probe = self._probe
