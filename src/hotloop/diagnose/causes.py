@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
+
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place, Severity
-from hotloop.measure.steps import Steps
+from hotloop.measure.steps import Interval, Steps
 
 
 def cause(
@@ -50,12 +52,6 @@ def cause(
     )
 
 
-def measurable(evidence: Evidence) -> bool:
-    """Whether the training span is long enough to speak of a cost per step."""
-    steps, limits = evidence.steps, evidence.limits
-    return steps.num_steps >= limits.min_steps and steps.span_s >= limits.min_span_s
-
-
 def spot(place: Place | None) -> str:
     """A place in a sentence: ``train.py:41``, "" when unknown."""
     return f"{PurePath(place.file).name}:{place.line}" if place else ""
@@ -71,14 +67,8 @@ def beyond(steps: Steps, seconds: float, free_ratio: float) -> float:
     return max(0.0, seconds - free_ratio * steps.span_s) / max(1, steps.num_steps)
 
 
-def scaled_interval(ci95: tuple[float, float], factor: float) -> tuple[float, float]:
-    """An interval times a factor."""
-    return (ci95[0] * factor, ci95[1] * factor)
-
-
-def exposed_ratio(steps: Steps, phase: str) -> float:
-    """Share of a host phase that the device did not hide: 1 without an accelerator or where nobody looked."""
-    seconds = steps.span_totals.get(phase, 0.0)
-    if steps.device is None or not steps.facts.get("accelerator") or seconds <= 0:
-        return 1.0
-    return min(1.0, steps.device.idle_s_by_phase.get(phase, 0.0) / seconds)
+def steps_between(steps: Steps, intervals: Sequence[Interval]) -> float:
+    """Steps from one evaluation or checkpoint to the next: the median, or the mean where they are few."""
+    gaps = np.diff(sorted(interval.after_step for interval in intervals))
+    gaps = gaps[gaps > 0]
+    return float(np.median(gaps)) if len(gaps) >= 2 else steps.num_steps / max(1, len(intervals))

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from hotloop.diagnose.causes import at, beyond, cause, measurable
+from hotloop.diagnose.causes import at, beyond, cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import group_lines, sampled_interval, select
 from hotloop.findings import Finding, Place
@@ -116,7 +117,7 @@ def finding_of_part(
 ) -> Iterable[Finding]:
     """The finding of one part: everything it takes beyond a fair share, at its most expensive place."""
     steps = evidence.steps
-    found = part_of(steps, part) if measurable(evidence) else None
+    found = part_of(steps, part) if enough(evidence) else None
     if found is None:
         return
     cost = beyond(steps, found.seconds, evidence.limits.logging_free_ratio)

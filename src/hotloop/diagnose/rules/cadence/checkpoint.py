@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import at, beyond, cause, measurable
+from hotloop.diagnose.causes import at, beyond, cause, steps_between
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import group_lines, select
 from hotloop.findings import Finding, Place
@@ -21,14 +22,14 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps, limits = evidence.steps, evidence.limits
     seconds = steps.span_totals.get("checkpoint", 0.0)
     cost = beyond(steps, seconds, limits.checkpoint_free_ratio)
-    if not measurable(evidence) or cost <= 0:
+    if not enough(evidence) or cost <= 0:
         return
     inside = [c for c in steps.checkpoints if steps.span[0] <= c.start_s < steps.span[1]]
     sites = steps.sites.get("checkpoint", ())
     site = max(sites, key=lambda s: s.seconds, default=None)
     where = _where(steps, inside, site)
     count = len(inside) or (site.count if site else 0)
-    every = steps.num_steps / max(1, count)
+    every = steps_between(steps, inside) if inside else steps.num_steps / max(1, count)
     yield cause(
         evidence,
         ID,

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import at, beyond, cause, measurable
+from hotloop.diagnose.causes import at, beyond, cause, steps_between
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse, Steps
@@ -21,12 +22,11 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps, limits = evidence.steps, evidence.limits
     seconds = steps.span_totals.get("evaluation", 0.0)
     cost = beyond(steps, seconds, limits.evaluation_free_ratio)
-    if not measurable(evidence) or cost <= 0:
+    if not enough(evidence) or cost <= 0:
         return
     inside = [e for e in steps.evaluations if steps.span[0] <= e.start_s < steps.span[1]]
-    count = max(1, len(inside))
     where = max(inside, key=lambda e: e.seconds).place if inside else None
-    every = steps.num_steps / count
+    every = steps_between(steps, inside)
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations",
         f"one evaluation every {every:.0f} steps",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, measurable
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.units import share
@@ -20,7 +21,7 @@ _BUSY_RATIO = 0.8
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Workers of all ranks against cores, where busy workers are kept off the CPU and do not read files."""
     loader = evidence.steps.train_loader()
-    if loader is None or not measurable(evidence) or "cores" not in evidence.machine:
+    if loader is None or not enough(evidence) or "cores" not in evidence.machine:
         return
     workers = int(loader.settings.get("num_workers") or 0)
     total = workers * max(1, len(evidence.ranks))

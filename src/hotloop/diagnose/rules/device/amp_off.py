@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
 from hotloop.diagnose.configured import wanted
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, device_s, has_tensor_cores, has_tf32
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import autocast_share, has_conv, low_precision_weights, num_params
@@ -18,7 +19,7 @@ ID = "device/amp-off"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """No autocast in a device-bound run of a model large enough for tensor cores; the gain is assumed."""
     steps, limits = evidence.steps, evidence.limits
-    if not measurable(evidence) or not device_bound(evidence) or not has_tensor_cores(evidence):
+    if not enough(evidence) or not device_bound(evidence) or not has_tensor_cores(evidence):
         return
     if autocast_share(steps) != 0.0 or low_precision_weights(steps) or wanted(evidence, "amp"):
         return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, measurable
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, select
 from hotloop.diagnose.source import function_text
@@ -25,7 +26,7 @@ _FUSED = re.compile(r"scaled_dot_product_attention|flash_attn|xformers")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A function of the model with softmax(q @ k^T) @ v that takes a visible part of forward."""
     steps, limits = evidence.steps, evidence.limits
-    if not measurable(evidence) or evidence.on_accelerator:
+    if not enough(evidence) or evidence.on_accelerator:
         return  # the host's time in a line says nothing about the device's
     by_function: dict[tuple[str, str], list[LineCost]] = {}
     for line in select(steps, lambda line: line.phase == "forward"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import launching_idle_s, memory_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
@@ -17,7 +18,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """A launch-bound device with most of its memory free; the seconds are those of ``host/launch-bound``."""
     steps, limits = evidence.steps, evidence.limits
     memory = memory_ratio(evidence)
-    if not evidence.on_accelerator or not measurable(evidence) or memory is None:
+    if not evidence.on_accelerator or not enough(evidence) or memory is None:
         return
     idle = launching_idle_s(steps) / steps.span_s
     loader = steps.train_loader()

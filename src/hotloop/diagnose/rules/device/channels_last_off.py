@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, device_s, has_tf32
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import autocast_share, low_precision_weights, trained_modules
@@ -17,7 +18,7 @@ ID = "device/channels-last-off"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """2-d convolutions in half precision without channels_last: each of them is transposed."""
     steps, limits = evidence.steps, evidence.limits
-    if not measurable(evidence) or not device_bound(evidence) or not has_tf32(evidence):
+    if not enough(evidence) or not device_bound(evidence) or not has_tf32(evidence):
         return
     convolutional = [m for m in trained_modules(steps) if m.get("has_conv") and m.get("conv_ndim") == 2]
     half = (autocast_share(steps) or 0.0) > 0.5 or low_precision_weights(steps)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, device_s
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import is_compiled, num_params, trained_modules
@@ -17,7 +18,7 @@ ID = "device/compile-off"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """No torch.compile in a device-bound run; launch-bound runs are told by ``host/launch-bound``."""
     steps, limits = evidence.steps, evidence.limits
-    if not measurable(evidence) or not device_bound(evidence) or is_compiled(steps):
+    if not enough(evidence) or not device_bound(evidence) or is_compiled(steps):
         return
     if not trained_modules(steps) or num_params(steps) < limits.large_model_params:
         return

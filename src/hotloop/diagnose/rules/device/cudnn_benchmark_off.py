@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, device_s
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag, has_conv
@@ -17,7 +18,7 @@ ID = "device/cudnn-benchmark-off"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Convolutions with batches of one shape, cudnn.benchmark off, in a device-bound run."""
     steps, limits = evidence.steps, evidence.limits
-    if not measurable(evidence) or not device_bound(evidence) or not has_conv(steps):
+    if not enough(evidence) or not device_bound(evidence) or not has_conv(steps):
         return
     if flag(steps, "cudnn_benchmark") is not False or not _fixed_shapes(evidence):
         return

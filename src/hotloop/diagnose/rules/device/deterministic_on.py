@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
 from hotloop.diagnose.configured import wanted
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, device_s
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag
@@ -19,7 +20,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Deterministic kernels on an accelerator; their cost is assumed small."""
     steps, limits = evidence.steps, evidence.limits
     on = [name for name in ("deterministic_algorithms", "cudnn_deterministic") if flag(steps, name)]
-    if not on or not measurable(evidence) or not device_bound(evidence):
+    if not on or not enough(evidence) or not device_bound(evidence):
         return
     meant = wanted(evidence, "deterministic")
     yield cause(

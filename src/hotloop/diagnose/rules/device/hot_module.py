@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import ModuleCost, Steps
@@ -21,7 +22,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps, limits = evidence.steps, evidence.limits
     inner = [module for module in steps.modules if module.depth > 0]
     model = steps.share("forward") + steps.share("backward")
-    if not measurable(evidence) or len(inner) < _FEWEST_MODULES or model < 0.5:
+    if not enough(evidence) or len(inner) < _FEWEST_MODULES or model < 0.5:
         return
     hot = [module for module in inner if _share(steps, module) >= limits.hot_module_ratio]
     if not hot:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, power_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
@@ -19,7 +20,7 @@ _POWER_RATIO = 0.35
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A busy device far below its power limit: small or memory-bound kernels, not arithmetic."""
     drawn = power_ratio(evidence)
-    if not measurable(evidence) or not device_bound(evidence) or drawn is None or drawn >= _POWER_RATIO:
+    if not enough(evidence) or not device_bound(evidence) or drawn is None or drawn >= _POWER_RATIO:
         return
     yield cause(
         evidence,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, measurable
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import Fact, entries
 from hotloop.diagnose.groups import LineGroup, sampled_interval, select
@@ -23,7 +24,7 @@ _SAVES_RATIO = 0.5
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A looping optimizer that takes a visible share: on a device its idle time, on a CPU its own."""
     steps, limits = evidence.steps, evidence.limits
-    if not measurable(evidence):
+    if not enough(evidence):
         return
     own = _own_loop(evidence)
     if own is not None:

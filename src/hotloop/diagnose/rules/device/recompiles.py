@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
@@ -22,7 +23,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Compilations in several steps after the first few: the excess of those steps over the others."""
     steps = evidence.steps
     later = sorted({step for step in steps.compiles_at if step >= _WARMUP_STEPS})
-    if len(later) < evidence.limits.recompiling_steps or not measurable(evidence):
+    if len(later) < evidence.limits.recompiling_steps or not enough(evidence):
         return
     excess = min(_excess_s(steps, later), steps.compile_s)
     cost = excess / steps.num_steps

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, device_s, memory_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import trained_modules
@@ -18,7 +19,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Gradient checkpointing in a device-bound run that uses less than half of the device's memory."""
     steps, limits = evidence.steps, evidence.limits
     memory = memory_ratio(evidence)
-    if not measurable(evidence) or not device_bound(evidence) or memory is None:
+    if not enough(evidence) or not device_bound(evidence) or memory is None:
         return
     if memory >= limits.recompute_memory_ratio or not any(
         m.get("checkpointing") for m in trained_modules(steps)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import device_bound, device_s, has_tf32
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import autocast_share, flag, has_conv, low_precision_weights, num_params
@@ -17,7 +18,7 @@ ID = "device/tf32-off"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """float32 matrix products at the highest precision in a device-bound run; the gain is assumed."""
     steps, limits = evidence.steps, evidence.limits
-    if not measurable(evidence) or not device_bound(evidence) or not has_tf32(evidence):
+    if not enough(evidence) or not device_bound(evidence) or not has_tf32(evidence):
         return
     if (autocast_share(steps) or 0.0) > 0.5 or low_precision_weights(steps):
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, beyond, cause, measurable, spot
+from hotloop.diagnose.causes import at, beyond, cause, spot
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.rank_compare import lead, loads, waiting_s
 from hotloop.findings import Finding
@@ -18,7 +19,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Collectives in the step, less what is only waiting for a slower rank."""
     steps, limits = evidence.steps, evidence.limits
     sites = [site for site in steps.sites.get("collective", ()) if site.in_step and site.seconds > 0]
-    if not sites or not measurable(evidence):
+    if not sites or not enough(evidence):
         return
     seconds = beyond(steps, sum(site.seconds for site in sites), 0.0)
     cost = seconds - _waiting_for_others(evidence)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.rank_compare import RankLoad, largest_difference, lead, loads, waiting_s
 from hotloop.findings import Finding
@@ -22,7 +23,7 @@ _CADENCE = ("evaluation", "checkpoint", "logging")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A rank whose own work is larger while the others wait in backward or collectives."""
     ranks = loads(evidence)
-    if not ranks or not measurable(evidence):
+    if not ranks or not enough(evidence):
         return
     slowest, ahead = lead(ranks)
     step_s = evidence.steps.step_s

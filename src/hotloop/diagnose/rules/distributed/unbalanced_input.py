@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hotloop.diagnose.causes import at, cause, measurable
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.rank_compare import RankLoad, largest_difference, lead, loads, waiting_s
 from hotloop.findings import Finding
@@ -20,7 +21,7 @@ _ROUNDING_BATCHES = 1.5
 def check(evidence: Evidence) -> Iterable[Finding]:
     """One rank that waits for its data while the others wait for it, or epochs of different length."""
     ranks = loads(evidence)
-    if not ranks or not measurable(evidence):
+    if not ranks or not enough(evidence):
         return
     yield from _slow_input(evidence, ranks)
     yield from _different_lengths(evidence, ranks)

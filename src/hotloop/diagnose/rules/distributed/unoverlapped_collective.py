@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import entries
 from hotloop.findings import Finding
@@ -19,7 +20,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     # The slowest rank waits for nobody: its time is communication, the others wait for it as well.
     cost = min(rank.collective_in_backward_s for rank in evidence.ranks)
     cost = min(cost, steps.per_step("backward"))
-    if not measurable(evidence) or cost < evidence.limits.worth_fixing_ratio * steps.step_s:
+    if not enough(evidence) or cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
     notes = entries(steps, "ddp")
     compute = notes[-1].get("avg_backward_compute_s") if notes else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.python_work import collecting_lines, collector_s
 from hotloop.findings import Finding
@@ -16,7 +17,7 @@ ID = "host/gc-pauses"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Collections, of their own accord or called for in the loop, that take a visible part of the span."""
     steps = evidence.steps
-    if not measurable(evidence):
+    if not enough(evidence):
         return
     seconds = collector_s(evidence)
     if seconds <= 0:

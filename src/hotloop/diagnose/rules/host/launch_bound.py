@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import is_compiled
 from hotloop.findings import Finding
@@ -18,7 +19,7 @@ _LAUNCHING = ("forward", "backward", "optimizer")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Idle device time while the host was inside forward, backward or the optimizer."""
     steps = evidence.steps
-    if not evidence.on_accelerator or steps.device is None or not measurable(evidence):
+    if not evidence.on_accelerator or steps.device is None or not enough(evidence):
         return
     idle = {phase: steps.device.idle_s_by_phase.get(phase, 0.0) for phase in _LAUNCHING}
     seconds = sum(idle.values())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable, spot
+from hotloop.diagnose.causes import at, cause, spot
+from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
 from hotloop.diagnose.python_work import (
@@ -26,7 +27,7 @@ _MOST_FINDINGS = 3
 
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The costliest pieces of the user's own code in the step, with the hottest line of each."""
-    if not measurable(evidence):
+    if not enough(evidence):
         return
     limits = evidence.limits
     exposed = exposed_ratio(evidence.steps, "other")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, exposed_ratio, measurable, spot
+from hotloop.diagnose.causes import at, cause, spot
+from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
 from hotloop.diagnose.source import function_text
@@ -19,7 +20,7 @@ _RANDOM = re.compile(r"\brand(om|n|int|perm|n_like|_like)?\b|\.uniform|\bshuffle
 
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Work in the step whose input is the batch and not the model: the loader could have done it."""
-    if not measurable(evidence):
+    if not enough(evidence):
         return
     steps, limits = evidence.steps, evidence.limits
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, measurable, spot
+from hotloop.diagnose.causes import at, cause, spot
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.device_state import busy_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import line_text
@@ -24,7 +25,7 @@ _NECESSARY = (".step(", ".update(", ".unscale_(")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Synchronizations in the step: without them the host runs ahead and the device's idle time fills."""
     steps = evidence.steps
-    if not evidence.on_accelerator or not measurable(evidence):
+    if not evidence.on_accelerator or not enough(evidence):
         return
     sites = [
         s for s in steps.sites.get("sync", ()) if s.in_step and s.seconds > 0 and not _needed(evidence, s)

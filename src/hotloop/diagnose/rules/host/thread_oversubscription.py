@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause, measurable
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag
@@ -28,7 +29,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Intra-op threads of all ranks against the usable cores, where the helper threads really compute."""
     steps, limits = evidence.steps, evidence.limits
     threads = flag(steps, "threads")
-    if not measurable(evidence) or not isinstance(threads, int) or "cores" not in evidence.machine:
+    if not enough(evidence) or not isinstance(threads, int) or "cores" not in evidence.machine:
         return
     ranks = max(1, sum(1 for rank in evidence.ranks if rank.num_steps > 0))
     total = threads * ranks

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, beyond, cause, measurable
+from hotloop.diagnose.causes import at, beyond, cause
+from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import sampled_interval
 from hotloop.diagnose.python_work import viewer_lines
@@ -18,7 +19,7 @@ ID = "host/viewer-in-loop"
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Socket polling in the step, together with the rendering that the same statement does."""
     steps = evidence.steps
-    if not measurable(evidence):
+    if not enough(evidence):
         return
     sockets = [site for site in steps.sites.get("socket", ()) if site.in_step]
     lines = viewer_lines(steps)
