@@ -46,6 +46,7 @@ class Sampler:
         self._last_cpu = 0
         self._last_queued = 0
         self._schedstat = -1
+        self._inside = False
         self._first = 0
         self._interval = 0
         self._slower = 0
@@ -104,6 +105,7 @@ class Sampler:
         self._timer = KernelTimer(SIGNAL, get_native_id())
         self._open_schedstat()
         self._pid, self._main = os.getpid(), get_ident()
+        self._inside = False
         self._slower = 0
         self._interrupts = False
         self._schedule(now_ns(), int(1e9 / self._hz))
@@ -133,10 +135,13 @@ class Sampler:
             self._timer.schedule(self._first, interval)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        now = now_ns()
-        evaluation = self._evaluate(None)
-        try:
-            self._sample(now, frame)
+        if self._inside:
+            return  # a signal during a sample: the next one stands for its time
+        evaluation: Any = self
+        try:  # at once: a handler of the user's may raise at any call below
+            self._inside = True
+            evaluation = self._evaluate(None)
+            self._sample(now_ns(), frame)
         except Exception as error:
             # Another handler (an alarm of the user's) may have raised through us: that one is not ours to
             # swallow.
@@ -145,28 +150,29 @@ class Sampler:
             self.stop()
             self._probe.note("disabled", observer="sampler", error=repr(error), place="")
         finally:
-            self._evaluate(evaluation)
+            if evaluation is not self:
+                self._evaluate(evaluation)
+            self._inside = False
 
     def _sample(self, now: int, frame: FrameType | None) -> None:
         last = self._last
         weight = now - last
         cpu, queued = time.thread_time_ns(), self._queued()
-        # Ready but without a core is no waiting: on a crowded machine half of all compute would look like it.
-        on_cpu = cpu - self._last_cpu + queued - self._last_queued
+        on_cpu, ready = cpu - self._last_cpu, queued - self._last_queued
         self._last, self._last_cpu, self._last_queued = now, cpu, queued
         if self.paused or self._pid != os.getpid():
             return
         probe = self._probe
+        first, interval = self._first, self._interval
+        due = first if last <= first else first - (first - last) // interval * interval
         share = U16_MAX
         owner = probe.owner
         if owner == self._main or probe.role == "worker":  # a worker records its batches only: no owner
-            share = 1000 if on_cpu >= weight else on_cpu * 1000 // weight if weight > 0 else 0
+            share = _share(on_cpu, ready, weight, now - due)
         else:
             frame = sys._current_frames().get(owner) if owner else None
         if frame is None:
             return
-        first, interval = self._first, self._interval
-        due = first if last <= first else first - (first - last) // interval * interval
         late = (now - due) // 1000
         probe.writer.row(
             SAMPLE,
@@ -181,6 +187,17 @@ class Sampler:
             divisor = SLOWER[self._slower][1]
             self._slower += 1
             self._schedule(now, int(1e9 / self._hz * divisor))
+
+
+def _share(on_cpu: int, ready: int, weight: int, late: int) -> int:
+    """Thousandths of the weight on a CPU or ready for one. All in ns.
+
+    Ready without a core is no waiting: on a crowded machine half of all compute would look like it. But what a
+    sleeper waits for a core after our own signal woke it is our doing: that part is left out on both sides.
+    """
+    own = max(0, min(late, ready))
+    busy, length = on_cpu + ready - own, weight - own
+    return 1000 if busy >= length else busy * 1000 // length if length > 0 else 0
 
 
 _running: Sampler | None = None
