@@ -637,3 +637,11 @@ def test_a_crowd_is_not_blamed_on_the_transport() -> None:
     run = input_run(make_s=0.015, busy_s=0.07, workers=1, wait_s=0.03, deliver_s=0.03, make_on_cpu_ratio=0.1)
     assert "input/worker-transport" in found(run)
     assert "input/worker-transport" not in found(run, process_system=crowded(100, 0.15))
+
+
+def test_a_line_without_its_text_is_named_by_its_place() -> None:
+    """A killed run may have left no source."""
+    nameless = line(55, 6.0, library="sklearn.preprocessing._data")
+    findings = found(input_run(make_s=0.08, busy_s=0.02, lines=[nameless]))
+    assert "The line at data.py:55 converts" in findings["input/per-sample-conversion"].message
+    assert "«»" not in " ".join(text for one in findings.values() for text in (one.message, *one.evidence))

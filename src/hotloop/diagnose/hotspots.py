@@ -94,6 +94,11 @@ def seconds_of(lines: Sequence[LineCost]) -> float:
     return sum(line.seconds for line in lines)
 
 
+def quoted(line: LineCost, width: int = 60) -> str:
+    """The text of a line in quotation marks with a space before; "" where the recording does not hold it."""
+    return f" «{shortened(line.source, width)}»" if line.source.strip() else ""
+
+
 def shortened(source: str, width: int = 60) -> str:
     """One line of source, its spaces collapsed, cut to a width."""
     text = " ".join(source.split())

@@ -10,7 +10,7 @@ from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot, hottest, shortened
+from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
@@ -48,7 +48,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
         statement=_statement(lines) or steps.source_loop,
         hot=dominant,
         top=tuple(
-            f"{line.place} «{shortened(line.source)}» takes {units.share(line.seconds / total)} of it"
+            f"{line.place}{quoted(line)} takes {units.share(line.seconds / total)} of it"
             for line in sorted(lines, key=lambda line: -line.seconds)[:2]
         ),
     )

@@ -10,7 +10,7 @@ from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import shortened
+from hotloop.diagnose.hotspots import quoted
 from hotloop.diagnose.reading import is_conversion, part_of
 from hotloop.findings import Finding
 
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         id=ID,
         message=(
-            f"«{shortened(part.source)}» at {says.at(part.place)} converts every sample by itself: "
+            f"The line{quoted(part.lines[0])} at {says.at(part.place)} converts every sample by itself: "
             f"{units.share(part.share)} of making a batch."
         ),
         advice=(
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             says.waits(feed),
             says.makes(feed),
             *(
-                f"{says.at(line.place)} «{shortened(line.source)}»: "
+                f"{says.at(line.place)}{quoted(line)}: "
                 f"{units.share(line.seconds / loader.lines_total_s)}"
                 f"{' in ' + line.library if line.library else ''}"
                 for line in part.lines[:3]

@@ -12,7 +12,7 @@ from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import shortened
+from hotloop.diagnose.hotspots import quoted
 from hotloop.diagnose.reading import Part, is_read, part_of
 from hotloop.findings import Finding
 
@@ -35,8 +35,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         id=ID,
         message=(
             f"Making a batch waits for storage {units.share(waiting)} of its time, most at "
-            f"{says.at(part.place)} "
-            f"«{shortened(part.source)}»."
+            f"{says.at(part.place)}{quoted(part.lines[0])}."
         ),
         advice=(
             "Copy the data to local fast storage or memory before training, pack small files into one large "

@@ -9,7 +9,7 @@ import numpy as np
 from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import shortened
+from hotloop.diagnose.hotspots import quoted
 from hotloop.diagnose.series import INSIDE, hottest_line, inside
 from hotloop.findings import Finding
 
@@ -57,11 +57,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 if steps.gc_s
                 else ()
             ),
-            *(
-                (f"hottest line of {phase}: {says.at(line.place)} «{shortened(line.source)}»",)
-                if line is not None
-                else ()
-            ),
+            *((f"hottest line of {phase}: {says.at(line.place)}{quoted(line)}",) if line is not None else ()),
         ),
         cost_s_per_step=cost,
         severity="info",

@@ -8,7 +8,7 @@ from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.crowding import slowed_by_others
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import shortened
+from hotloop.diagnose.hotspots import quoted
 from hotloop.diagnose.series import Drift, drift, grown_phase, hottest_line, inside
 from hotloop.findings import Finding
 
@@ -46,11 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             _slope(found),
             f"{phase} grew by {units.duration(grown.seconds)} per step from the first to the last quarter "
             "of the run",
-            *(
-                (f"hottest line of {phase}: {says.at(line.place)} «{shortened(line.source)}»",)
-                if line is not None
-                else ()
-            ),
+            *((f"hottest line of {phase}: {says.at(line.place)}{quoted(line)}",) if line is not None else ()),
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.interval(cost, steady),
