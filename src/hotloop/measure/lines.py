@@ -21,8 +21,9 @@ from hotloop.record import rows as row
 #: A quarter of the samples came this soon after the timer: the interpreter reaches bytecode boundaries at
 #: once (us). The quarter and not the mean: on a crowded machine many samples are late for want of a CPU.
 PYTHON_LATENESS_US = 100.0
-#: On a CPU for less than this share: waiting.
-WAITING_RATIO = 0.3
+#: On a CPU or ready for one for less than this share: waiting. Computing lines have 0.9 and more; a line
+#: shorter than the time between samples shares the neighbours' figure.
+WAITING_RATIO = 0.5
 #: A library module present in this share of a line's samples is what the line calls.
 LIBRARY_RATIO = 0.8
 #: Sampled time is a count: where the exact time of its phase differs by more, something else is wrong.

@@ -192,8 +192,8 @@ class Sampler:
 def _share(on_cpu: int, ready: int, weight: int, late: int) -> int:
     """Thousandths of the weight on a CPU or ready for one. All in ns.
 
-    Ready without a core is no waiting: on a crowded machine half of all compute would look like it. But what a
-    sleeper waits for a core after our own signal woke it is our doing: that part is left out on both sides.
+    Ready without a core is no waiting: on a crowded machine half of all compute would look like it. But what
+    a sleeper waits for a core after our own signal woke it is our doing: that is left out on both sides.
     """
     own = max(0, min(late, ready))
     busy, length = on_cpu + ready - own, weight - own
