@@ -6,7 +6,7 @@
     # healthy                                            no finding above info instead
     # bottleneck: input | device                         accepted bottleneck
     # line: scaler\\.transform                            where the first finding stands, or what it names
-    # has: input/unused-fields                           one of these must be among the findings
+    # has: input/unused-fields                           one of these must be among the findings, info or not
     # not: input/too-few-workers                         none of these may be among them (above info)
     # launch: torchrun --nproc-per-node 2                instead of python
     # args: --num-workers 2                              arguments of the script

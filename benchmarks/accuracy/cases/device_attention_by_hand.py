@@ -1,6 +1,6 @@
-# truth: device/attention-not-fused
+# healthy
+# has: device/attention-not-fused
 # bottleneck: device
-# line: softmax|@|matmul|att|masked_fill|tril
 """Attention written out: scores, mask, softmax, product, each a pass over T x T per head."""
 import math
 
