@@ -66,6 +66,8 @@ class Probe:
         self._on_exit: list[Callable[[], None]] = []
         self._on_fork: list[Callable[[], None]] = []
         self._sources: set[str] = set()
+        # Not only at exit: a run that is killed shows its lines too.
+        self.on_second("sources", self.write_sources)
         # A child of multiprocessing sleeps until it makes batches or trains: most of them do neither.
         self.asleep = process.is_multiprocessing_child()
         if self.asleep:
