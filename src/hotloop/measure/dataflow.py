@@ -6,32 +6,24 @@ Flow-sensitive where it costs little, otherwise conservative: what is not unders
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+from hotloop.measure.statements import (
+    FunctionNode,
+    Spot,
+    Statement,
+    base_name,
+    holders,
+    names_read,
+    names_set,
+    own_nodes,
+    statements_of,
+)
+
 #: ``model``, ``backward``, ``update``, ``fetch``: the statement reaches that call; others as ``steps.Role``.
 Purpose = Literal["model", "backward", "update", "fetch", "input", "forward", "metrics", "other"]
-
-
-#: A call's line and column (UTF-8 bytes); column -1 where it is not known.
-Spot = tuple[int, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Statement:
-    """A simple statement or the head of a compound one: its lines, the names it sets and reads."""
-
-    first: int
-    last: int
-    begins: Spot = (0, 0)  # where its text begins and ends: several statements can share a line
-    ends: Spot = (0, 0)
-    sets: frozenset[str]
-    reads: frozenset[str]
-    node: ast.AST
-    returns: bool = False
-    calls: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +34,8 @@ class Anchors:
     backward: frozenset[Spot] = frozenset()
     update: frozenset[Spot] = frozenset()
     fetch: frozenset[Spot] = frozenset()
-    frozen: frozenset[Spot] = (
-        frozenset()
-    )  # forwards without gradients: a teacher, a target network, an encoder
+    #: Forwards without gradients: a teacher, a target network, an encoder.
+    frozen: frozenset[Spot] = frozenset()
 
     @property
     def lines(self) -> frozenset[int]:
@@ -102,7 +93,7 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
 
 def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function:
     """Gives every statement of a function its purpose."""
-    statements = tuple(_statements(node))
+    statements = tuple(statements_of(node))
     purposes = _Flow(statements, anchors, source.trainable).purposes()
     loop = innermost_loop(node, anchors.lines)
     return Function(statements=statements, purposes=purposes, loop_line=loop.lineno if loop else None)
@@ -114,7 +105,7 @@ def innermost_loop(node: FunctionNode, lines: Iterable[int]) -> ast.For | ast.As
     if not wanted:
         return None
     best: ast.For | ast.AsyncFor | ast.While | None = None
-    for child in _own_nodes(node):
+    for child in own_nodes(node):
         if isinstance(child, ast.For | ast.AsyncFor | ast.While):
             end = child.end_lineno or child.lineno
             holds = all(child.lineno <= line <= end for line in wanted)
@@ -228,183 +219,29 @@ class _Flow:
         return found
 
 
-def holders(statements: Sequence[Statement], spot: Spot) -> list[int]:
-    """The smallest statement around a spot; all of those that share its line where the column cannot tell."""
-    line, column = spot
-    around = [i for i, s in enumerate(statements) if s.first <= line <= s.last]
-    if column >= 0:
-        exact = [i for i in around if statements[i].begins <= spot < statements[i].ends]
-        if exact:
-            return [max(exact, key=lambda i: statements[i].begins)]
-    smallest = min((statements[i].last - statements[i].first for i in around), default=0)
-    return [i for i in around if statements[i].last - statements[i].first == smallest]
-
-
-def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a function except those of functions and classes inside it."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _own_nodes(child)
-
-
-def _statements(node: FunctionNode) -> Iterator[Statement]:
-    for child in _blocks(node):
-        yield from _statement(child)
-
-
-def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
-    """Statements in source order, compound ones before their bodies."""
-    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-        for child in getattr(node, name, ()):
-            if isinstance(child, ast.stmt):
-                yield child
-                if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    continue
-            yield from _blocks(child)
-
-
-def _statement(node: ast.stmt) -> Iterator[Statement]:
-    last = node.end_lineno or node.lineno
-    sets: set[str] = set()
-    parts: list[ast.AST] = [node]
-    heads: list[ast.expr] = []
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return
-        case ast.For() | ast.AsyncFor():
-            sets, parts, last = _targets(node.target), [node.iter], _head_end(node.iter)
-        case ast.While() | ast.If():
-            parts, last = [node.test], _head_end(node.test)
-        case ast.With() | ast.AsyncWith():
-            heads = [item.context_expr for item in node.items]
-            parts, last = [*heads], max(_head_end(head) for head in heads)
-            for item in node.items:
-                sets |= _targets(item.optional_vars) if item.optional_vars else set()
-        case ast.Try() | ast.Match():
-            return
-        case ast.Assign():
-            parts = [node.value, *(t for t in node.targets if isinstance(t, ast.Subscript))]
-            for target in node.targets:
-                sets |= _targets(target)
-        case ast.AugAssign() | ast.AnnAssign():
-            sets = _targets(node.target)
-            parts = [node.value] if node.value else []
-            parts += [node.target] if isinstance(node, ast.AugAssign) else []
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=receiver))):
-            sets = _targets(receiver)  # a method called for its effect changes its object
-    reads: set[str] = set()
-    calls: set[str] = set()
-    for part in parts:
-        for child in [part, *_own_nodes(part)]:
-            sets |= _inner_sets(child)
-        reads |= _reads(part)
-        calls |= {
-            c.func.id for c in ast.walk(part) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)
-        }
-    returns = isinstance(node, ast.Return) or (
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield | ast.YieldFrom)
-    )
-    yield Statement(
-        first=node.lineno, last=max(last, node.lineno),
-        begins=(node.lineno, node.col_offset),
-        ends=(node.end_lineno or node.lineno, node.end_col_offset or 0),
-        sets=frozenset(sets), reads=frozenset(reads),
-        node=node, returns=returns, calls=frozenset(calls),
-    )  # fmt: skip
-
-
-def _head_end(node: ast.expr) -> int:
-    return node.end_lineno or node.lineno
-
-
-def _inner_sets(node: ast.AST) -> set[str]:
-    """Names set inside an expression: by ``:=`` and by ``out=``."""
-    if isinstance(node, ast.NamedExpr):
-        return _targets(node.target)
-    if isinstance(node, ast.keyword) and node.arg == "out":
-        return _targets(node.value)
-    return set()
-
-
-def _targets(node: ast.AST) -> set[str]:
-    """Names that assigning to an expression changes: ``a``, ``self.a``; of ``a.b`` and ``a[i]`` the ``a``."""
-    if isinstance(node, ast.Tuple | ast.List):
-        return set().union(*(_targets(element) for element in node.elts))
-    if isinstance(node, ast.Starred):
-        return _targets(node.value)
-    name = _name(node)
-    return {name} if name else set()
-
-
-def _name(node: ast.AST) -> str:
-    """``x`` for ``x``, ``x.y``, ``x[i]``, ``x.f(...)``; ``self.x`` below ``self``."""
-    attribute = ""
-    while True:
-        match node:
-            case ast.Name(id=name):
-                return f"{name}.{attribute}" if name in ("self", "cls") and attribute else name
-            case ast.Attribute(value=value, attr=attr):
-                attribute, node = attr, value
-            case ast.Subscript(value=value) | ast.Starred(value=value):
-                node = value
-            case ast.Call(func=func):
-                node = func
-            case _:
-                return ""
-
-
-def _reads(node: ast.AST) -> set[str]:
-    """Names whose values an expression uses; names that are only called are no data."""
-    found: set[str] = set()
-    match node:
-        case ast.Call(func=func, args=args, keywords=keywords):
-            for part in [*args, *(k.value for k in keywords)]:
-                found |= _reads(part)
-            if isinstance(func, ast.Attribute) and not _is_self(func.value):
-                found |= _reads(func.value)
-            elif not isinstance(func, ast.Name | ast.Attribute):
-                found |= _reads(func)
-        case ast.Name(id=name):
-            found.add(name)
-        case ast.Attribute(value=value):
-            name = _name(node)
-            found |= {name} if name else _reads(value)
-            if not name or not isinstance(value, ast.Name):
-                found |= _reads(value) if not _is_self(value) else set()
-        case _:
-            for child in ast.iter_child_nodes(node):
-                found |= _reads(child)
-    return found
-
-
-def _is_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("self", "cls")
-
-
 def _trainable(tree: ast.Module, optimizers: frozenset[str]) -> frozenset[str]:
     """Names of tensors that are trained without a module, and of functions that read them."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _makes_parameter(node.value):
             for target in node.targets:
-                names |= _targets(target)
+                names |= names_set(target)
         elif isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else base_name(node.func)
             if called in optimizers and node.args:
-                names |= {name for name in _reads(node.args[0]) if name not in ("self", "cls")}
+                names |= {name for name in names_read(node.args[0]) if name not in ("self", "cls")}
             if called == "requires_grad_" and isinstance(node.func, ast.Attribute):
-                names |= _targets(node.func.value)
+                names |= names_set(node.func.value)
     if not names:
         return frozenset()
     for _ in range(2):
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple | ast.Dict):
-                if names & set().union(*(_targets(target) for target in node.targets)):
-                    names |= _reads(node.value)
+                if names & set().union(*(names_set(target) for target in node.targets)):
+                    names |= names_read(node.value)
             elif isinstance(node, ast.FunctionDef):
                 own = {arg.arg for arg in node.args.args}
-                reads = set().union(*(_reads(child) for child in node.body), set()) - own
+                reads = set().union(*(names_read(child) for child in node.body), set()) - own
                 if reads & names and any(isinstance(c, ast.Return) and c.value for c in ast.walk(node)):
                     names.add(node.name)
     return frozenset(names)
@@ -415,7 +252,7 @@ def _makes_parameter(node: ast.AST) -> bool:
         if isinstance(child, ast.keyword) and child.arg == "requires_grad":
             return isinstance(child.value, ast.Constant) and child.value.value is True
         if isinstance(child, ast.Call):
-            name = child.func.attr if isinstance(child.func, ast.Attribute) else _name(child.func)
+            name = child.func.attr if isinstance(child.func, ast.Attribute) else base_name(child.func)
             if name in ("Parameter", "requires_grad_"):
                 return True
     return False

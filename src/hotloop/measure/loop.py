@@ -11,9 +11,10 @@ import numpy as np
 
 from hotloop.findings import Place
 from hotloop.measure.attribution import SAVE_WRITE
-from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, Spot, parse, understand
+from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, parse, understand
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans
+from hotloop.measure.statements import Spot
 from hotloop.measure.steps import Role
 from hotloop.record import rows as row
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hotloop.measure.dataflow import FunctionNode, innermost_loop, parse
+from hotloop.measure.dataflow import innermost_loop, parse
 from hotloop.measure.evaluation import Events
 from hotloop.measure.places import Frame, Places
 from hotloop.measure.spans import Spans
+from hotloop.measure.statements import FunctionNode
 from hotloop.record import rows as row
 
 

@@ -17,7 +17,9 @@ from hotloop.findings import Place
 from hotloop.phases import COLUMN
 
 Floats = npt.NDArray[np.float64]
-Role = Literal["input", "forward", "targets", "metrics", "logging", "checkpoint", "evaluation", "viewer", "other"]
+Role = Literal[
+    "input", "forward", "targets", "metrics", "logging", "checkpoint", "evaluation", "viewer", "other"
+]
 Nature = Literal["python", "native", "waiting", "unknown"]
 
 
@@ -25,9 +27,9 @@ Nature = Literal["python", "native", "waiting", "unknown"]
 class LineCost:
     """Sampled time of one user source line, within one phase.
 
-    ``seconds`` is the total over the training span (start-up lines: over start-up). ``function_place`` is the
-    line's function. ``library`` is the innermost non-user module the time was spent in (``sklearn.preprocessing._data``),
-    "" where it was spent in the line itself. ``statement`` is the line of the training loop it was reached from.
+    ``seconds`` is the total over the training span (start-up lines: over start-up). ``library`` is the
+    innermost non-user module that nearly all of it was spent in (``sklearn.preprocessing._data``), "" where it
+    was spent in the line itself. ``statement`` is the line of the training loop it was reached from.
     """
 
     place: Place
@@ -35,7 +37,8 @@ class LineCost:
     seconds: float
     num_samples: int
     role: Role = "other"
-    nature: Nature = "unknown"  # python: interpreter or many tiny calls; native: long calls on a CPU; waiting: off CPU
+    #: python: interpreter or many tiny calls; native: long calls on a CPU; waiting: off CPU
+    nature: Nature = "unknown"
     on_cpu_ratio: float = 1.0
     library: str = ""
     statement: Place | None = None
@@ -62,7 +65,9 @@ class LoaderUse:
     id: int
     role: Literal["train", "evaluation", "unused"]
     where: Place | None  # where it was constructed
-    settings: Mapping[str, Any]  # in effect: batch_size, num_workers, prefetch_factor, pin_memory, persistent_workers, shuffle, drop_last, in_order, multiprocessing_context, sampler, collate_fn, class, iterable
+    #: in effect: batch_size, num_workers, prefetch_factor, pin_memory, persistent_workers, shuffle,
+    #: drop_last, in_order, multiprocessing_context, sampler, collate_fn, class, iterable
+    settings: Mapping[str, Any]
     dataset: Mapping[str, Any]  # class, module, len, file, line of __getitem__ where known
     num_iterators: int = 0
     batches_per_epoch: float = 0.0
@@ -72,7 +77,8 @@ class LoaderUse:
     iter_s: Floats = field(default_factory=lambda: np.zeros(0))  # each iterator start
     first_batch_s: Floats = field(default_factory=lambda: np.zeros(0))  # first fetch of each iterator
     shutdown_s: Floats = field(default_factory=lambda: np.zeros(0))
-    make_s: Floats = field(default_factory=lambda: np.zeros(0))  # making one batch (in worker or main), seconds
+    #: making one batch (in worker or main), seconds
+    make_s: Floats = field(default_factory=lambda: np.zeros(0))
     sample_s: float = 0.0  # mean per sample, collate excluded
     slowest_sample_s: Floats = field(default_factory=lambda: np.zeros(0))  # slowest sample of each batch
     collate_s: float = 0.0  # mean per batch
@@ -80,11 +86,13 @@ class LoaderUse:
     batch_fields: tuple[Mapping[str, Any], ...] = ()  # {"path": "x", "dtype":, "shape":, "bytes":}
     unused_fields: tuple[str, ...] = ()
     make_on_cpu_ratio: float | None = None  # share of make time the maker was on a CPU; None unknown
-    busy_ratio: float | None = None  # share of the training span a worker spends making batches; None without workers
+    #: share of the training span a worker spends making batches; None without workers
+    busy_ratio: float | None = None
     deliver_s: float | None = None  # median fetch when a batch was ready: transport on the receiving side
     lines: tuple[LineCost, ...] = ()  # hottest user lines while making batches; seconds are over all makers
     lines_total_s: float = 0.0  # sampled seconds in making batches, over all makers
-    worker_stats: Mapping[str, float] = field(default_factory=dict)  # read_bytes, rchar_bytes, major_faults, minor_faults, io_wait_s, cpu_s, summed
+    #: read_bytes, rchar_bytes, major_faults, minor_faults, io_wait_s, cpu_s, summed
+    worker_stats: Mapping[str, float] = field(default_factory=dict)
     num_worker_processes: int = 0  # distinct worker pids seen
 
 
@@ -149,20 +157,24 @@ class Steps:
     samples: Floats  # [n] samples per step, nan unknown
     steady: npt.NDArray[np.bool_]  # [n] False for warm-up and for steps with a compile in them
     totals: Mapping[str, float]  # phase -> seconds over the whole process; sums to wall_s less unaccounted_s
-    span_totals: Mapping[str, float]  # phase -> seconds over the training span (first batch asked for -> last step done)
+    #: phase -> seconds over the training span (first batch asked for -> last step done)
+    span_totals: Mapping[str, float]
     wall_s: float
     span: tuple[float, float]  # training span
     unaccounted_s: float = 0.0
     num_updates: int = 0
     num_epochs: int = 0
     backwards_per_update: float = 1.0
-    startup: Mapping[str, float] = field(default_factory=dict)  # "interpreter", "import torch", "other imports", "setup", "first batch", "compile"
+    #: "interpreter", "import torch", "other imports", "setup", "first batch", "compile"
+    startup: Mapping[str, float] = field(default_factory=dict)
     lines: tuple[LineCost, ...] = ()  # sampled lines of the main thread, sorted by seconds
     loaders: tuple[LoaderUse, ...] = ()
     evaluations: tuple[Interval, ...] = ()
     checkpoints: tuple[Interval, ...] = ()
-    sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)  # "sync", "transfer", "collective", "logging", "checkpoint", "socket", each sorted by seconds
-    core_ratio: float = 1.0  # of a core, what the training thread got when it computed; every on_cpu_ratio is already divided by it
+    #: "sync", "transfer", "collective", "logging", "checkpoint", "socket", each sorted by seconds
+    sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)
+    #: of a core, what the training thread got when it computed; every on_cpu_ratio is already divided by it
+    core_ratio: float = 1.0
     gc_s: float = 0.0
     gc_count: int = 0
     gc_s_by_phase: Mapping[str, float] = field(default_factory=dict)  # gc_s by the phase it fell into
@@ -176,7 +188,8 @@ class Steps:
     scaler_steps: int = 0
     scaler_skips: int = 0
     settings: tuple[Setting, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)  # merged notes: torch, modules, optimizers, flags (see recording.md)
+    #: merged notes: torch, modules, optimizers, flags (see recording.md)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     collective_in_backward_s: float = 0.0  # per step, DDP's own: communication not hidden behind backward
     source_loop: Place | None = None  # the training loop: function and line where the steps are driven
 
