@@ -9,20 +9,23 @@ T = TypeVar("T")
 
 
 class Known(Generic[T]):
-    """What is remembered about objects: like a WeakKeyDictionary by identity, never asking for ``__eq__``."""
+    """What is remembered about objects: like a WeakKeyDictionary by identity, never asking for ``__eq__``.
+
+    ``entries`` maps ``id(obj)`` to a weak reference and what is remembered, for code in a hurry.
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[Any], T]] = {}
+        self.entries: dict[int, tuple[weakref.ref[Any], T]] = {}
 
     def get(self, obj: Any) -> T | None:
         """What is remembered about this very object."""
-        entry = self._entries.get(id(obj))
+        entry = self.entries.get(id(obj))
         return entry[1] if entry is not None and entry[0]() is obj else None
 
     def put(self, obj: Any, value: T) -> None:
         """Remember; an object that cannot be referred to weakly is not remembered."""
         key = id(obj)
-        entries = self._entries
+        entries = self.entries
 
         def forget(ref: weakref.ref[Any]) -> None:
             if (entry := entries.get(key)) is not None and entry[0] is ref:
@@ -35,7 +38,7 @@ class Known(Generic[T]):
 
     def values(self) -> list[tuple[Any, T]]:
         """The objects that still live, and what is remembered about them."""
-        return [(obj, value) for ref, value in list(self._entries.values()) if (obj := ref()) is not None]
+        return [(obj, value) for ref, value in list(self.entries.values()) if (obj := ref()) is not None]
 
 
 def name_of(obj: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from ctypes import c_uint32
 from time import perf_counter_ns
 from types import FrameType
@@ -44,44 +45,37 @@ def {name}(*args, **kwargs):
 """
 
 
-class Backward:
-    """Observes ``torch.autograd.backward`` and ``grad``; the outermost call of each."""
+def make_end(probe: Probe) -> Callable[..., None]:
+    """The function that writes the row of a backward, and the loss where it lies in host memory.
 
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._tensor = probe.torch.Tensor
-        self._float32 = probe.torch.float32
+    A closure: it runs in every step, on a cold cache.
+    """
+    emit, site_of, count, went_backward = probe.emit, probe.site, probe.count, probe.went_backward
+    tensor_type, float32 = probe.torch.Tensor, probe.torch.float32
 
-    def end(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, start: int, stop: int
-    ) -> None:
-        """Write the row, and the loss where it lies in host memory."""
-        probe = self._probe
-        site = probe.site(frame)
-        probe.emit(BACKWARD, start, stop - start, 0, site)
-        probe.went_backward(stop)
-        if probe.count.backwards > _EVERY_LOSS and probe.count.backwards % _LOSS_STRIDE:
+    def end(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, start: int, stop: int) -> None:
+        site = site_of(frame)
+        emit(BACKWARD, start, stop - start, 0, site)
+        went_backward(stop)
+        if count.backwards > _EVERY_LOSS and count.backwards % _LOSS_STRIDE:
             return
-        tensors = args[0] if args else kwargs.get("tensors")
-        if type(tensors) is not self._tensor:
-            if not isinstance(tensors, (list, tuple)) or len(tensors) != 1:
-                return
-            tensors = tensors[0]
-        if type(tensors) is self._tensor:
-            self._loss(tensors, stop, site)
-
-    def _loss(self, loss: Any, stop: int, site: int) -> None:
-        probe = self._probe
+        loss: Any = args[0] if args else kwargs.get("tensors")
+        if isinstance(loss, (list, tuple)) and len(loss) == 1:
+            loss = loss[0]
+        if type(loss) is not tensor_type:
+            return
         if not loss.is_cpu:
             probe.note_loss(loss)
-        elif loss.dtype is self._float32 and loss.numel() == 1 and not probe.is_scaled(loss):
+        elif loss.dtype is float32 and loss.numel() == 1 and not probe.is_scaled(loss):
             # Read where it lies: going through the dispatcher costs more than everything else here.
             try:
                 address = loss.data_ptr()
             except RuntimeError:  # a wrapped tensor of torch.func holds no data of its own
                 return
             if address:
-                probe.emit(LOSS, stop, 0, c_uint32.from_address(address).value, site)
+                emit(LOSS, stop, 0, c_uint32.from_address(address).value, site)
+
+    return end
 
 
 def float_bits(value: float) -> int:
@@ -95,7 +89,7 @@ def float_bits(value: float) -> int:
 def install(probe: Probe) -> None:
     """Observe this process's backward passes."""
     torch = probe.torch
-    backward = Backward(probe)
+    end = make_end(probe)
     hooks = probe.hooks
     for name in ("backward", "grad"):
         hooks.patch(
@@ -108,7 +102,7 @@ def install(probe: Probe) -> None:
                 owner=hooks.owner,
                 claim=probe.claim,
                 switch=hooks.switch(NAME),
-                end=backward.end,
+                end=end,
                 failed=hooks.failed,
                 now=perf_counter_ns,
             ),

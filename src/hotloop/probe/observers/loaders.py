@@ -143,9 +143,10 @@ class Loaders:
         if probe.count.limit:
             probe.count.stop_if_done()
         iterator = args[0]
-        state = self._iterators.get(iterator)
-        if state is None:
+        found = self._iterators.entries.get(id(iterator))
+        if found is None or found[0]() is None:  # alive, it is the one with this id
             return None
+        state = found[1]
         ready = U16_MAX
         if state.workers:
             arrived = len(iterator._task_info) - iterator._tasks_outstanding

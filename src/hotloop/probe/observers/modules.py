@@ -101,7 +101,7 @@ class Modules:
 
     def restart(self) -> None:
         """In a forked child: every module is new, its notes go to another file."""
-        self._known = Known()
+        self._known.entries.clear()
         self._alike.clear()
         self._count = 0
         self._in_train = False
@@ -114,27 +114,33 @@ class Modules:
         if not self._probe.count.fed:
             self._probe.count.stop_if_done()
 
-    def end(self, module: Any, frame: FrameType, start: int, stop: int) -> None:
-        """Write the row; after the first call (parameters may be lazy) also what the module is."""
-        probe = self._probe
-        entry = self._known.get(module) or self._new_entry(module)
-        flags = entry.flags
-        if self._grad_enabled():
-            flags |= FORWARD_GRAD
-        if module.training:
-            flags |= FORWARD_TRAINING
-        if self._autocast():
-            flags |= FORWARD_AUTOCAST
-            if flags & _TRAINS == _TRAINS:
-                self.num_autocast += 1
-                self.autocast = self.autocast or autocast_facts(probe.torch)
-        if module._compiled_call_impl is not None:
-            flags |= FORWARD_COMPILED
-        if (
-            not entry.noted and self._tracing() is None
-        ):  # our questions would join the graph that jit.trace records
-            self._note(module, entry)
-        probe.emit(FORWARD, start, stop - start, 0, probe.site(frame), entry.id, 0, flags)
+    def make_end(self) -> Callable[[Any, FrameType, int, int], None]:
+        """The function that writes a forward's row. A closure: it runs in every step, on a cold cache."""
+        probe, new_entry, note, tracing = self._probe, self._new_entry, self._note, self._tracing
+        known, emit, site = self._known.entries, probe.emit, probe.site
+        grad_enabled, autocast = self._grad_enabled, self._autocast
+
+        def end(module: Any, frame: FrameType, start: int, stop: int) -> None:
+            found = known.get(id(module))
+            entry = found[1] if found is not None and found[0]() is module else new_entry(module)
+            flags = entry.flags
+            if grad_enabled():
+                flags |= FORWARD_GRAD
+            if module.training:
+                flags |= FORWARD_TRAINING
+            if autocast():
+                flags |= FORWARD_AUTOCAST
+                if flags & _TRAINS == _TRAINS:
+                    self.num_autocast += 1
+                    self.autocast = self.autocast or autocast_facts(probe.torch)
+            if module._compiled_call_impl is not None:
+                flags |= FORWARD_COMPILED
+            # While jit.trace records a graph, our questions would join it.
+            if not entry.noted and tracing() is None:
+                note(module, entry)
+            emit(FORWARD, start, stop - start, 0, site(frame), entry.id, 0, flags)
+
+        return end
 
     def entry(self, module: Any) -> Entry:
         """What is known of a module; its wrappers (DDP, compile) share its entry's id."""
@@ -309,7 +315,7 @@ def install(probe: Probe) -> None:
             switch=hooks.switch(NAME),
             count=probe.count,
             stop_if_done=modules.stop_if_done,
-            end=modules.end,
+            end=modules.make_end(),
             failed=hooks.failed,
             now=perf_counter_ns,
         ),

@@ -36,6 +36,7 @@ class Optimizers:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
+        self._site, self._emit, self._updated = probe.site, probe.emit, probe.updated
         self._known: Known[int] = Known()
         self._count = 0
         self._open: tuple[int, int, int] | None = None  # id(optimizer), start, site
@@ -50,21 +51,21 @@ class Optimizers:
     def before(self, optimizer: Any, frame: FrameType) -> None:
         """An optimizer is about to step."""
         self._step_code = frame.f_code
-        if self._open is not None and self._nested(frame):
-            return
-        self._open = (id(optimizer), perf_counter_ns(), self._probe.site(frame))
+        if self._open is None or not self._nested(frame):
+            self._open = (id(optimizer), perf_counter_ns(), self._site(frame))
 
     def after(self, optimizer: Any, frame: FrameType) -> None:
         """An optimizer has stepped; a step inside a step belongs to the outer one."""
-        if self._open is None or self._open[0] != id(optimizer):
-            return
         stop = perf_counter_ns()
-        _, start, site = self._open
+        opened = self._open
+        if opened is None or opened[0] != id(optimizer):
+            return
         self._open = None
-        probe = self._probe
-        number = self._known.get(optimizer) or self._new(optimizer, site)
-        probe.emit(OPTIMIZER, start, stop - start, 0, site, number)
-        probe.updated(number, stop)
+        found = self._known.entries.get(id(optimizer))
+        known = found is not None and found[0]() is optimizer
+        number = found[1] if found is not None and known else self._new(optimizer, opened[2])
+        self._emit(OPTIMIZER, opened[1], stop - opened[1], 0, opened[2], number)
+        self._updated(number, stop)
 
     def number(self, optimizer: Any) -> int:
         """The id of an optimizer that has stepped, else 0."""
