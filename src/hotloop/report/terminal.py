@@ -234,9 +234,7 @@ def _where(report: Report, width: int) -> list[Line]:
     if not folder:
         return []
     file = _from_here(f"{folder}/report.html")
-    if words.cells(file) + 8 <= width:
-        return [[("report: ", "dim"), (file, "")]]
-    return [[("report:", "dim")], *([(line, "")] for line in words.wrap(file, width))]
+    return [[("report: ", "dim"), (file, "")]]  # in one piece, however long: it is there to be copied
 
 
 def _from_here(file: str) -> str:
