@@ -253,6 +253,8 @@ def main(argv=None):
     torch.manual_seed(args.seed)
     np.random.seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if args.scale != "full":
+        torch.set_num_threads(1)  # small: a second thread gains little, and loses much on shared cores
     train_loader, val_loader, scaler = make_loaders(args, device)
     scale = SCALES[args.scale]
     model = ImplicitStateTCN(

@@ -1,6 +1,6 @@
 # truth: input/too-few-workers | input/slow-sample | input/slow-storage
 # bottleneck: input
-# line: read_object|sleep
+# line: read_object|sleep|DataLoader\(
 # not: input/too-many-workers | host/thread-oversubscription
 """Samples come from an object store that answers in 12 ms; one worker."""
 import time
