@@ -170,6 +170,22 @@ def test_loader_flags_reach_the_loader(modules: dict[str, ModuleType], folder: P
     assert loader.dataset.cache_data is True
 
 
+def test_a_part_can_be_left_out(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cured = train(modules, folder, tmp_path / "cured", "--variant", "cured")
+    without = train(modules, folder, tmp_path / "without", "--variant", "cured", "--ablate", "gather")
+    np.testing.assert_allclose([row["loss"] for row in without], [row["loss"] for row in cured], rtol=1e-4)
+    args = modules["train"].parse_args(
+        ["--scale", "tiny", "--data", str(folder), "--variant", "cured", "--ablate", "gather"]
+    )
+    loader, _, _ = modules["train"].make_loaders(args, torch.device("cpu"))
+    assert isinstance(loader.dataset, modules["data"].PrenormalisedDataset)
+    with pytest.raises(SystemExit):
+        modules["train"].parse_args(["--variant", "as_found", "--ablate", "gather"])
+    assert "parts of as_found are none" in capsys.readouterr().err
+
+
 def test_as_found_keeps_the_misleading_throughput_line(
     modules: dict[str, ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

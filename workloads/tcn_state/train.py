@@ -39,6 +39,14 @@ SCALES = {
 }  # fmt: skip
 
 
+#: What a variant changes about the project as it was found. ``--ablate NAME`` leaves one of them out.
+PARTS = {
+    "as_found": (),
+    "guide": ("prenormalise", "loader_settings", "non_blocking", "epoch_throughput"),
+    "cured": ("prenormalise", "gather", "non_blocking", "branchless_loss", "device_sums", "epoch_throughput"),
+}
+
+
 def boolean(text):
     """``--flag``, ``--flag=True`` and ``--flag=False`` all mean what they say."""
     if text.lower() in ("1", "true", "yes", "on"):
@@ -67,6 +75,7 @@ def parse_args(argv=None):
     parser.add_argument("--cache_data", **flag)
     parser.add_argument("--use_amp", **flag)
     parser.add_argument("--use_torch_compile", **flag)
+    parser.add_argument("--ablate", action="append", default=[], help="leave out one part of the variant")
     parser.add_argument("--resume", help="a checkpoint to go on from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
@@ -75,6 +84,10 @@ def parse_args(argv=None):
     for name in ("epochs", "batch_size", "num_workers"):
         if getattr(args, name) is None:
             setattr(args, name, scale[name])
+    if unknown := set(args.ablate) - set(PARTS[args.variant]):
+        known = ", ".join(PARTS[args.variant]) or "none"
+        parser.error(f"--ablate {unknown.pop()}: the parts of {args.variant} are {known}")
+    args.parts = set(PARTS[args.variant]) - set(args.ablate)
     return args
 
 
@@ -131,23 +144,23 @@ def make_loaders(args, device):
     num_val = max(1, len(files) // 10)
     train_files, val_files = files[num_val:], files[:num_val]
     scaler = fit_scaler(train_files)
-    options = {"batch_size": args.batch_size}
-    if args.variant == "as_found":
-        train_set, val_set = PrinterDataset(train_files, scaler), PrinterDataset(val_files, scaler)
-        options.update(num_workers=args.num_workers)
-        if args.num_workers and args.prefetch_factor:
-            options.update(prefetch_factor=args.prefetch_factor)
-    elif args.variant == "guide":
+    options = {"batch_size": args.batch_size, "num_workers": args.num_workers}
+    if args.num_workers and args.prefetch_factor:
+        options.update(prefetch_factor=args.prefetch_factor)
+    if "gather" in args.parts:
+        train_set = GatheredDataset(train_files, scaler).to(device)
+        val_set = GatheredDataset(val_files, scaler).to(device)
+        options = {"batch_size": args.batch_size, "num_workers": 0, "collate_fn": first}
+    elif "prenormalise" in args.parts:
         train_set = PrenormalisedDataset(train_files, scaler, args.cache_data)
         val_set = PrenormalisedDataset(val_files, scaler, args.cache_data)
-        options.update(num_workers=args.num_workers, pin_memory=device.type == "cuda")
+    else:
+        train_set, val_set = PrinterDataset(train_files, scaler), PrinterDataset(val_files, scaler)
+    if "loader_settings" in args.parts:
+        options.update(pin_memory=device.type == "cuda")
         if args.num_workers:
             prefetch = args.prefetch_factor or max(2, args.num_workers)
             options.update(persistent_workers=True, prefetch_factor=prefetch)
-    else:
-        train_set = GatheredDataset(train_files, scaler).to(device)
-        val_set = GatheredDataset(val_files, scaler).to(device)
-        options.update(num_workers=0, collate_fn=first)
     order = torch.Generator().manual_seed(args.seed)
     train_loader = DataLoader(train_set, shuffle=True, drop_last=True, generator=order, **options)
     val_loader = DataLoader(val_set, shuffle=False, **options)
@@ -202,15 +215,15 @@ class StepLog:
 
 def train_epoch(args, model, loader, optimizer, scaler_amp, device, log, epoch):
     model.train()
-    as_found = args.variant == "as_found"
-    physics_loss = loss_on_device if args.variant == "cured" else loss_as_found
-    totals = np.zeros(3) if as_found else torch.zeros(3, device=device)
+    non_blocking, on_device = "non_blocking" in args.parts, "device_sums" in args.parts
+    physics_loss = loss_on_device if "branchless_loss" in args.parts else loss_as_found
+    totals = torch.zeros(3, device=device) if on_device else np.zeros(3)
     log.start()
     bar = tqdm(loader, desc=f"epoch {epoch + 1}", leave=False)
     for step, batch in enumerate(bar):
         log.mark("data_wait")
-        inputs = batch["input_features"].to(device, non_blocking=not as_found)
-        targets = batch["quality_targets"].to(device, non_blocking=not as_found)
+        inputs = batch["input_features"].to(device, non_blocking=non_blocking)
+        targets = batch["quality_targets"].to(device, non_blocking=non_blocking)
         log.mark("h2d")
         optimizer.zero_grad()
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=args.use_amp):
@@ -225,11 +238,11 @@ def train_epoch(args, model, loader, optimizer, scaler_amp, device, log, epoch):
         scaler_amp.step(optimizer)
         scaler_amp.update()
         log.mark("opt")
-        if as_found:
+        if on_device:
+            totals += torch.stack([loss.detach(), data_loss.detach(), physics.detach()])
+        else:
             totals += [loss.item(), data_loss.item(), physics.item()]
             bar.set_postfix(loss=f"{totals[0] / (step + 1):.4f}")
-        else:
-            totals += torch.stack([loss.detach(), data_loss.detach(), physics.detach()])
         log.mark("other")
         log.write(epoch * len(loader) + step, len(targets), loss.detach())
         log.start()
@@ -287,7 +300,7 @@ def main(argv=None):
         )
         val_loss = evaluate(model, val_loader, device)
         scheduler.step()
-        elapsed = time.time() - (training_start if args.variant == "as_found" else epoch_start)
+        elapsed = time.time() - (epoch_start if "epoch_throughput" in args.parts else training_start)
         throughput = len(train_loader.dataset) / elapsed
         print(
             f"Epoch {epoch + 1}/{args.epochs} loss {loss:.4f} (data {data_loss:.4f}, physics {physics:.4f}) "
