@@ -10,7 +10,7 @@ model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 x, y = torch.randn(4096, 512), torch.randn(4096, 1)
 outputs = []
-for step in range(170):
+for step in range(420):
     i = (step * 64) % 4096
     pred = model(x[i:i + 64])
     loss = nn.functional.mse_loss(pred, y[i:i + 64])

@@ -16,7 +16,7 @@ class Captions(Dataset):
         return 24_000
 
     def __getitem__(self, i):
-        picked = self.order[i * 62:(i + 1) * 62]
+        picked = self.order[i::24_000]
         size = sum(self.meta[j][0] + len(self.names[j]) for j in picked)
         g = torch.Generator().manual_seed(i)
         return torch.randn(64, generator=g), size % 5

@@ -9,7 +9,7 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-x = torch.randn(10_000, 32)
+x = torch.randn(16_000, 32)
 y = x[:, :1] * 2
 history = []
 
@@ -33,6 +33,6 @@ for epoch in range(3):
         step += 1
         if should_stop(history):
             break
-        if step > 3000:
+        if step > 4200:
             break
 print(len(history), history[-1])

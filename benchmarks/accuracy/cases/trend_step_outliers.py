@@ -1,5 +1,5 @@
 # truth: trend/step-outliers | host/python-in-step
-# bottleneck: host | device
+# bottleneck: host | device | input
 # line: rebuild|sort|for|neighbours|cdist
 """Every 50th step rebuilds the neighbour lists and takes as long as the 49 others together."""
 import random
@@ -20,8 +20,8 @@ def main():
     random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    points = [[random.random() for _ in range(3)] for _ in range(420)]
-    field = torch.randn(420, 64)
+    points = [[random.random() for _ in range(3)] for _ in range(560)]
+    field = torch.randn(560, 64)
     mlp = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 64))
     optimizer = torch.optim.Adam(mlp.parameters(), 1e-3)
     neighbours = None
