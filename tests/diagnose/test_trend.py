@@ -172,3 +172,35 @@ def test_an_average_since_the_start_is_not_the_rate_of_now() -> None:
         source_loop=driver,
     )
     assert "trend/misleading-metric" not in found(even, sources={TRAIN: CUMULATIVE})
+
+
+EPOCHS = """
+def main():
+    start = time.time()
+    for epoch in range(3):
+        EPOCH_START
+        for x, y in loader:
+            step(x, y)
+        elapsed = time.time() - start
+        print(f"{len(dataset) / elapsed:.0f} samples/s")
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs", "speaks"),
+    [
+        (EPOCHS.replace("EPOCH_START", "pass"), 3, True),
+        (EPOCHS.replace("EPOCH_START", "start = time.time()"), 3, False),
+        (EPOCHS.replace("EPOCH_START", "pass"), 1, False),
+        (EPOCHS.replace("EPOCH_START", "pass").replace("len(dataset)", "epoch * len(dataset)"), 3, False),
+    ],
+)
+def test_one_epoch_over_all_time_falls_whatever_the_speed(text: str, epochs: int, speaks: bool) -> None:
+    place = Place(file=TRAIN, line=6)
+    run = steps({"data_wait": 0.01, "forward": 0.01}, source_loop=place, num_epochs=epochs)
+    finding = found(run, sources={TRAIN: text}).get("trend/misleading-metric")
+    assert (finding is not None) == speaks
+    if finding is not None:
+        assert finding.where is not None
+        assert finding.where.line == 9
+        assert finding.severity == "info"

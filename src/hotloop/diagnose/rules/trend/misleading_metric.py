@@ -50,6 +50,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for loop in loops:
         yield from _late_data_time(evidence, place.file, loop)
         yield from _cumulative_rate(evidence, place.file, loop)
+    if steps.num_epochs > 1:
+        yield from _one_epoch_over_all(place.file, tree)
 
 
 def _drives(loop: ast.For, evidence: Evidence, place: Place) -> bool:
@@ -133,6 +135,38 @@ def _cumulative_rate(evidence: Evidence, file: str, loop: ast.For) -> Iterator[F
             data={"kind": "cumulative-average"},
         )
         return
+
+
+def _one_epoch_over_all(file: str, tree: ast.Module) -> Iterator[Finding]:
+    """``len(dataset) / elapsed`` in the epoch loop, ``elapsed`` counting from before it: it falls by construction."""
+    for loop in ast.walk(tree):
+        if not isinstance(loop, ast.For | ast.While):
+            continue
+        inner = {_assigned_now(node) for node in ast.walk(loop) if isinstance(node, ast.Assign)}
+        timers = [timer for node in ast.walk(loop) if isinstance(node, ast.stmt) and (timer := _elapsed(node))]
+        since_of = {timer.name: timer.since for timer in timers if timer.since.isidentifier()}
+        for node in ast.walk(loop):
+            if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _is_length(node.left)):
+                continue
+            since = since_of.get(ast.unparse(node.right)) or _since(node.right)
+            if since is None or not since.isidentifier() or since in inner:
+                continue
+            name, size = f"{PurePath(file).name}:{node.lineno}", ast.unparse(node.left)
+            yield Finding(
+                id=ID,
+                message=f"The rate at {name} divides {size}, one epoch, by all the time since {since}: it falls "
+                "every epoch, whatever the speed.",
+                advice=f"Set {since} at the start of every epoch.",
+                evidence=(f"{since} is set before the loop at line {loop.lineno} and never inside it",),
+                severity="info",
+                where=Place(file=file, line=node.lineno),
+                data={"kind": "one-epoch-over-all-time"},
+            )
+            return
+
+
+def _is_length(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len"
 
 
 def _is_now(node: ast.expr) -> bool:
