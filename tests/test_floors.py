@@ -1,4 +1,4 @@
-"""Imports run downhill; what runs in the user's process and what reads a recording stay behind their walls."""
+"""Imports run downhill; the user's process and the reading of recordings have their walls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,17 @@ FLOORS = {
 IN_PROCESS = ("bootstrap", "probe", "hooks", "record/rows.py", "record/writer.py")
 
 #: The only modules of our own that in-process code may import.
-IN_PROCESS_ROOMS = {"bootstrap", "probe", "hooks", "clock", "phases", "errors", "record.rows", "record.writer", "__version__"}
+IN_PROCESS_ROOMS = {
+    "bootstrap",
+    "probe",
+    "hooks",
+    "clock",
+    "phases",
+    "errors",
+    "record.rows",
+    "record.writer",
+    "__version__",
+}
 
 
 def modules() -> list[Path]:
@@ -64,7 +74,9 @@ def test_imports_run_downhill(path: Path) -> None:
         if other in (own, "__version__"):
             continue
         assert other in FLOORS, f"{path}:{line}: {other} has no floor"
-        assert FLOORS[other] < FLOORS[own], f"{path}:{line}: {own} (floor {FLOORS[own]}) imports {other} (floor {FLOORS[other]})"
+        assert FLOORS[other] < FLOORS[own], (
+            f"{path}:{line}: {own} (floor {FLOORS[own]}) imports {other} (floor {FLOORS[other]})"
+        )
 
 
 def in_process_modules() -> list[Path]:
@@ -81,10 +93,14 @@ def test_in_process_code_uses_the_standard_library_and_torch_only(path: Path) ->
         top = name.split(".")[0]
         if top == "hotloop":
             inner = name.removeprefix("hotloop.")
-            assert any(inner == ok or inner.startswith(ok + ".") for ok in IN_PROCESS_ROOMS), f"{path}:{line}: {name}"
+            assert any(inner == ok or inner.startswith(ok + ".") for ok in IN_PROCESS_ROOMS), (
+                f"{path}:{line}: {name}"
+            )
         else:
             assert top == "torch" or top in sys.stdlib_module_names, f"{path}:{line}: {name}"
-            assert top not in {"sqlite3", "threading", "asyncio"} or top == "threading", f"{path}:{line}: {name}"
+            assert top not in {"sqlite3", "threading", "asyncio"} or top == "threading", (
+                f"{path}:{line}: {name}"
+            )
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -94,14 +110,18 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_reading_measuring_diagnosing_and_reporting_never_import_torch() -> None:
-    loaded = loaded_by("import hotloop.flow, hotloop.report.terminal, hotloop.report.perfetto, hotloop.cli.main")
+    loaded = loaded_by(
+        "import hotloop.flow, hotloop.report.terminal, hotloop.report.perfetto, hotloop.cli.main"
+    )
     assert "torch" not in loaded
     assert "libcst" not in loaded
 
 
 def test_what_the_probe_loads_into_the_users_process_is_light() -> None:
     bare = loaded_by("import torch") if _has_torch() else loaded_by("pass")
-    probe = loaded_by(("import torch; " if _has_torch() else "") + "import hotloop.bootstrap.start, hotloop.probe.install")
+    probe = loaded_by(
+        ("import torch; " if _has_torch() else "") + "import hotloop.bootstrap.start, hotloop.probe.install"
+    )
     new = {name.split(".")[0] for name in probe - bare if not name.startswith("hotloop")}
     forbidden = {"numpy", "rich", "psutil", "sqlite3", "pynvml", "libcst", "asyncio", "multiprocessing"}
     assert not new & (forbidden - {name.split(".")[0] for name in bare}), sorted(new & forbidden)

@@ -34,7 +34,7 @@ class RecordingError(UsageError):
     """A folder or file cannot be read as a recording."""
 
 
-class CheckFailed(HotloopError):
+class CheckFailed(HotloopError):  # noqa: N818 - a check that says no is an answer
     """A check the user asked for said no."""
 
     exit_code = 1

@@ -69,7 +69,9 @@ class Finding:
             "advice": self.advice,
             "evidence": list(self.evidence),
             "remedies": list(self.remedies),
-            "gain": {"ratio": gain.ratio, "ci95": list(gain.ci95), "measured": gain.measured} if gain else None,
+            "gain": {"ratio": gain.ratio, "ci95": list(gain.ci95), "measured": gain.measured}
+            if gain
+            else None,
             "rank": self.rank,
             "data": dict(self.data),
         }

@@ -29,7 +29,8 @@ from hotloop.record.store import Store
 from hotloop.report import html, json, model
 from hotloop.report.ranks import lead
 
-#: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the interpreter.
+#: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the
+#: interpreter.
 _INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
 
 
@@ -117,8 +118,12 @@ def examine(recording: Recording, limits: Limits | None = None) -> Examination:
     """Measure every rank and run every rule."""
     ranks = tuple(measure(process, recording.machine) for process in recording.ranks)
     if not ranks:
-        return Examination(recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, ()))
-    evidence = Evidence(recording=recording, steps=lead(ranks) or ranks[0], ranks=ranks, limits=limits or Limits())
+        return Examination(
+            recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, ())
+        )
+    evidence = Evidence(
+        recording=recording, steps=lead(ranks) or ranks[0], ranks=ranks, limits=limits or Limits()
+    )
     findings = diagnose(evidence)
     return Examination(
         recording=recording,

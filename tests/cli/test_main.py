@@ -16,7 +16,12 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 def hotloop(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
     return subprocess.run(
-        [sys.executable, "-m", "hotloop", *arguments], capture_output=True, text=True, env=environment, cwd=cwd, check=False
+        [sys.executable, "-m", "hotloop", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=cwd,
+        check=False,
     )
 
 
@@ -69,7 +74,9 @@ def test_a_command_that_never_reaches_torch_still_gets_a_report(tmp_path: Path) 
 
 
 def test_json_owns_standard_output(tmp_path: Path) -> None:
-    done = hotloop("run", "--json", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", "print('hello')")
+    done = hotloop(
+        "run", "--json", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", "print('hello')"
+    )
     assert json.loads(done.stdout)["exit_code"] == 0
     assert "hello" in done.stderr
 

@@ -172,7 +172,9 @@ def test_an_accumulation_loop_of_a_tiny_model_is_compute() -> None:
         library="torch.nn.modules.linear", source="loss = net(part).sum()",
     )  # fmt: skip
     measured = steps(
-        {"forward": 0.05, "backward": 0.03}, lines=(inner,), source_loop=Place(file=TRAIN, line=1, function="<module>")
+        {"forward": 0.05, "backward": 0.03},
+        lines=(inner,),
+        source_loop=Place(file=TRAIN, line=1, function="<module>"),
     )
     assert {item.id for item in diagnose(evidence(measured, sources={TRAIN: source}))} == set()
 
@@ -346,7 +348,10 @@ def test_collections_are_not_charged_to_the_code_they_happen_in_as_well() -> Non
     lines = [hot("boxes.append(float(value))", 3.0, "decode")]
     measured = run(lines, {"other": 0.03}, gc_s=2.4, gc_count=40, gc_s_by_phase={"other": 2.4})
     items = diagnose(evidence(measured, sources=SOURCES))
-    assert [item.id for item in items if item.id.startswith("host/")] == ["host/gc-pauses", "host/python-in-step"]
+    assert [item.id for item in items if item.id.startswith("host/")] == [
+        "host/gc-pauses",
+        "host/python-in-step",
+    ]
     assert sum(item.cost_s_per_step for item in items if item.id.startswith("host/")) == pytest.approx(0.03)
 
 

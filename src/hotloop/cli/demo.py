@@ -14,10 +14,18 @@ WORKLOADS = ("tcn_state",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop demo``."""
-    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", default=WORKLOADS[0], help=f"one of: {', '.join(WORKLOADS)}")
+    parser.add_argument(
+        "workload",
+        metavar="WORKLOAD",
+        nargs="?",
+        default=WORKLOADS[0],
+        help=f"one of: {', '.join(WORKLOADS)}",
+    )
     parser.add_argument("--variant", choices=("as_found", "guide", "cured"), default="as_found")
     parser.add_argument("--scale", choices=("tiny", "cpu", "full"), default="cpu")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)"
+    )
     parser.add_argument("--json", action="store_true", help="report.json on standard output")
 
 
@@ -33,7 +41,15 @@ def main(options: argparse.Namespace) -> int:
         )
     from hotloop.cli import run
 
-    options.command = ["--", sys.executable, str(script), "--variant", options.variant, "--scale", options.scale]
+    options.command = [
+        "--",
+        sys.executable,
+        str(script),
+        "--variant",
+        options.variant,
+        "--scale",
+        options.scale,
+    ]
     options.steps, options.profile = None, False
     return run.main(options)
 

@@ -13,9 +13,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop report``."""
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the HTML report")
-    parser.add_argument("--perfetto", metavar="FILE", type=Path, help="write a trace for ui.perfetto.dev (.json or .json.gz)")
     parser.add_argument(
-        "--json", metavar="FILE", nargs="?", const="-", help="write report.json to FILE, or to standard output"
+        "--perfetto", metavar="FILE", type=Path, help="write a trace for ui.perfetto.dev (.json or .json.gz)"
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const="-",
+        help="write report.json to FILE, or to standard output",
     )
 
 

@@ -15,11 +15,23 @@ _USAGE = "hotloop run [--out DIR] [--steps N] [--profile] [--json] -- COMMAND...
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop run``."""
     parser.usage = _USAGE
-    parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)")
-    parser.add_argument("--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps")
-    parser.add_argument("--profile", action="store_true", help="add a short torch.profiler window for kernel truth")
-    parser.add_argument("--json", action="store_true", help="report.json on standard output; the command's output moves to standard error")
-    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the training command, after --")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)"
+    )
+    parser.add_argument(
+        "--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps"
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="add a short torch.profiler window for kernel truth"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="report.json on standard output; the command's output moves to standard error",
+    )
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the training command, after --"
+    )
 
 
 def main(options: argparse.Namespace) -> int:

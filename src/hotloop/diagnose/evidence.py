@@ -14,7 +14,7 @@ from hotloop.record.recording import Recording
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One run as the rules see it. ``steps`` is the rank to speak about (the one that did most of the work)."""
+    """One run as the rules see it. ``steps`` is the rank to speak about (``report.ranks.lead``)."""
 
     recording: Recording
     steps: Steps

@@ -28,7 +28,7 @@ class LineCost:
     """Sampled time of one user source line, within one phase.
 
     ``seconds`` is the total over the training span (start-up lines: over start-up). ``library`` is the
-    innermost non-user module that nearly all of it was spent in (``sklearn.preprocessing._data``), "" where it
+    innermost library module nearly all of it was spent in (``sklearn.preprocessing._data``), "" where it
     was spent in the line itself. ``statement`` is the line of the training loop it was reached from.
     """
 

@@ -19,9 +19,9 @@ Note = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One observed process. ``rows`` are sorted by start; ``duration`` (s) and ``start_s`` are in its methods.
+    """One observed process. ``rows`` are sorted by start.
 
-    ``notes`` maps a note's type to all notes of that type in the order written (see docs/reference/recording.md).
+    ``notes`` maps a note's type to all notes of that type, in the order written.
     """
 
     pid: int
@@ -47,7 +47,7 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What one run left: its command, its training processes (``ranks``), the machine, and the sampled system."""
+    """What one run left: its command, its training processes (``ranks``), the machine, the sampled system."""
 
     folder: Path | None
     command: tuple[str, ...]
@@ -58,6 +58,8 @@ class Recording:
     ranks: tuple[Process, ...]  # sorted by rank; processes that reached torch and are no workers
     machine: Mapping[str, Any]  # see launch.machine
     system: Mapping[str, npt.NDArray[Any]]  # column name -> samples at 1-2 Hz; "t_s" since start_ns
-    process_system: Mapping[int, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)  # pid -> columns
+    process_system: Mapping[int, Mapping[str, npt.NDArray[Any]]] = field(
+        default_factory=dict
+    )  # pid -> columns
     warnings: tuple[str, ...] = ()  # what hotloop could not see, in words
     complete: bool = True  # False: the run or its launcher was killed

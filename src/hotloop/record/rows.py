@@ -44,7 +44,8 @@ FETCH: Final = 1
 FETCH_END: Final = 0x01
 FETCH_WORKERS: Final = 0x02
 
-#: ``iter(loader)``: constructing or resetting an iterator, workers started here. obj = iterator id; value = loader id.
+#: ``iter(loader)``: constructing or resetting an iterator, workers started here. obj = iterator id; value
+#: = loader id.
 ITER: Final = 2
 
 #: Shutting an iterator's workers down. obj = iterator id.
@@ -67,13 +68,29 @@ OPTIMIZER: Final = 6
 ZERO_GRAD: Final = 7
 #: ``clip_grad_norm_`` / ``clip_grad_value_``.
 CLIP: Final = 8
-#: ``GradScaler.step`` / ``unscale_`` / ``update``. obj: 1 step, 2 unscale, 3 update. A step() without an OPTIMIZER row inside was skipped.
+#: ``GradScaler.step`` / ``unscale_`` / ``update``. obj: 1 step, 2 unscale, 3 update. A step() without an
+#: OPTIMIZER row inside was skipped.
 SCALER: Final = 9
 
-#: The host waited for the device: ``item``, ``tolist``, ``bool``, ``numpy``, ``cpu``, ``synchronize`` ... on an
+#: The host waited for the device: ``item``, ``tolist``, ``bool``, ``numpy``, ``cpu``, ``synchronize`` ...
+#: on an
 #: accelerator tensor. obj = operation (index into SYNC_OPS).
 SYNC: Final = 10
-SYNC_OPS: Final = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "numpy", "cpu", "synchronize", "to", "nonzero", "copy_", "other")
+SYNC_OPS: Final = (
+    "item",
+    "tolist",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "__index__",
+    "numpy",
+    "cpu",
+    "synchronize",
+    "to",
+    "nonzero",
+    "copy_",
+    "other",
+)
 
 #: Tensor moved between host and device. value = bytes (saturating); obj = 1 host-to-device, 2 device-to-host.
 TRANSFER: Final = 11
@@ -84,7 +101,18 @@ TRANSFER_FLOAT: Final = 0x08  # a float32/float64 tensor is shipped
 
 #: A collective called from Python. obj = index into COLLECTIVE_OPS; value = bytes.
 COLLECTIVE: Final = 12
-COLLECTIVE_OPS: Final = ("all_reduce", "barrier", "broadcast", "all_gather", "reduce_scatter", "reduce", "all_to_all", "send", "recv", "other")
+COLLECTIVE_OPS: Final = (
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "reduce",
+    "all_to_all",
+    "send",
+    "recv",
+    "other",
+)
 
 #: ``torch.save`` and other checkpoint writers, ``Module.state_dict``. obj: 1 write, 2 state_dict, 3 load.
 SAVE: Final = 13
@@ -93,7 +121,8 @@ SAVE: Final = 13
 LOG: Final = 14
 LOG_OPS: Final = ("scalar", "image", "figure", "text", "progress", "tracker", "histogram", "other")
 
-#: Zero-length mark: ``Module.train(mode)`` on a top-level module. obj = module id; flags: FORWARD_TRAINING when mode is True.
+#: Zero-length mark: ``Module.train(mode)`` on a top-level module. obj = module id; flags:
+#: FORWARD_TRAINING when mode is True.
 MODE: Final = 15
 
 #: A socket was polled, read or written by the training thread. obj: 1 accept/select, 2 recv, 3 send.
@@ -110,12 +139,14 @@ SAMPLE: Final = 18
 #: torch.compile compiled a frame.
 COMPILE: Final = 19
 
-#: Device clock at a phase boundary. start = host time of the boundary; dur = lag of the device behind the host;
+#: Device clock at a phase boundary. start = host time of the boundary; dur = lag of the device behind the
+#: host;
 #: obj = kind of the row that begins (or ended, flag DEVICE_END) at this boundary.
 DEVICE: Final = 20
 DEVICE_END: Final = 0x01
 
-#: A dataset fetcher made one batch (in a worker, or in the main process inside FETCH). value = bytes of the batch
+#: A dataset fetcher made one batch (in a worker, or in the main process inside FETCH). value = bytes of
+#: the batch
 #: (0: not measured for this one); extra = number of samples; obj = worker id + 1 (0: main process).
 MAKE: Final = 21
 #: Collate inside the MAKE that follows it.
@@ -123,7 +154,8 @@ COLLATE: Final = 22
 #: The slowest sample inside the MAKE that follows it. value = its dataset index (U32_MAX: unknown).
 SLOWEST: Final = 23
 
-#: A submodule's forward (flags 0) or backward (MODULE_BACKWARD) in the module window. obj = module-name id; value = window step.
+#: A submodule's forward (flags 0) or backward (MODULE_BACKWARD) in the module window. obj = module-name
+#: id; value = window step.
 MODULE: Final = 24
 MODULE_BACKWARD: Final = 0x01
 

@@ -80,7 +80,6 @@ def _run_users_own():
     spec.loader.exec_module(module)
 
 
-if environ.get("HOTLOOP_RAW"):
-    if "torch" not in sys.modules:
-        sys.meta_path.insert(0, _TorchFinder())
+if environ.get("HOTLOOP_RAW") and "torch" not in sys.modules:
+    sys.meta_path.insert(0, _TorchFinder())
 _run_users_own()

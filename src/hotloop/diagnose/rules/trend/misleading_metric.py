@@ -138,12 +138,14 @@ def _cumulative_rate(evidence: Evidence, file: str, loop: ast.For) -> Iterator[F
 
 
 def _one_epoch_over_all(file: str, tree: ast.Module) -> Iterator[Finding]:
-    """``len(dataset) / elapsed`` in the epoch loop, ``elapsed`` counting from before it: it falls by construction."""
+    """``len(dataset) / elapsed`` where ``elapsed`` counts from before the loop: it falls by nature."""
     for loop in ast.walk(tree):
         if not isinstance(loop, ast.For | ast.While):
             continue
         inner = {_assigned_now(node) for node in ast.walk(loop) if isinstance(node, ast.Assign)}
-        timers = [timer for node in ast.walk(loop) if isinstance(node, ast.stmt) and (timer := _elapsed(node))]
+        timers = [
+            timer for node in ast.walk(loop) if isinstance(node, ast.stmt) and (timer := _elapsed(node))
+        ]
         since_of = {timer.name: timer.since for timer in timers if timer.since.isidentifier()}
         for node in ast.walk(loop):
             if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _is_length(node.left)):
@@ -154,8 +156,8 @@ def _one_epoch_over_all(file: str, tree: ast.Module) -> Iterator[Finding]:
             name, size = f"{PurePath(file).name}:{node.lineno}", ast.unparse(node.left)
             yield Finding(
                 id=ID,
-                message=f"The rate at {name} divides {size}, one epoch, by all the time since {since}: it falls "
-                "every epoch, whatever the speed.",
+                message=f"The rate at {name} divides {size}, one epoch, by all the time since {since}: "
+                "it falls every epoch, whatever the speed.",
                 advice=f"Set {since} at the start of every epoch.",
                 evidence=(f"{since} is set before the loop at line {loop.lineno} and never inside it",),
                 severity="info",
