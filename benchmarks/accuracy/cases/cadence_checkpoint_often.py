@@ -2,7 +2,7 @@
 # bottleneck: checkpoint
 # line: torch\.save
 # not: input/single-process
-"""A wide embedding model, saved with its optimiser every 10 steps."""
+"""A wide embedding model, saved with its optimiser every 5 steps."""
 import os
 import tempfile
 
@@ -22,6 +22,7 @@ class Recommender(nn.Module):
 
 def main():
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     model = Recommender()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with tempfile.TemporaryDirectory() as folder:
@@ -32,7 +33,7 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if step % 10 == 0:
+            if step % 5 == 0:
                 torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()},
                            os.path.join(folder, "last.pt"))
                 print(f"saved at {step}, loss {loss.item():.3f}")

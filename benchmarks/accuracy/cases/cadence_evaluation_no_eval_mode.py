@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 torch.manual_seed(0)
+torch.set_num_threads(1)
 data = torch.randint(0, 96, (50_000,))
 splits = {"train": data[:45_000], "val": data[45_000:]}
 T, B = 64, 8

@@ -39,6 +39,7 @@ def main():
     with open(path) as f:
         cfg = yaml.safe_load(f)
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     loader = DataLoader(Curves(), batch_size=cfg["data"]["batch_size"], shuffle=True)
     hidden = cfg["model"]["hidden"]
     model = torch.nn.Sequential(torch.nn.Linear(200, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1))

@@ -22,7 +22,7 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     loader = DataLoader(Served(), batch_size=6, num_workers=2, prefetch_factor=4)
-    model = nn.Sequential(nn.Linear(256, 2200), nn.ReLU(), nn.Linear(2200, 2200), nn.ReLU(), nn.Linear(2200, 4))
+    model = nn.Sequential(nn.Linear(256, 4000), nn.ReLU(), nn.Linear(4000, 4000), nn.ReLU(), nn.Linear(4000, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)

@@ -28,6 +28,7 @@ class Unrolled(nn.Module):
 
 
 torch.manual_seed(0)
+torch.set_num_threads(1)
 net = Unrolled()
 opt = torch.optim.Adam(net.parameters(), 1e-3)
 series = torch.randn(640, 200, 4)

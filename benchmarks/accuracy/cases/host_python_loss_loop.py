@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
+torch.set_num_threads(1)
 x = torch.randn(1280, 16, 12)
 y = torch.randint(0, 9, (1280, 16))
 

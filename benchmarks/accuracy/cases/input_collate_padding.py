@@ -44,6 +44,7 @@ class Bag(nn.Module):
 
 
 torch.manual_seed(0)
+torch.set_num_threads(1)
 model = Bag()
 opt = torch.optim.Adam(model.parameters(), 1e-3)
 loader = DataLoader(Sentences(), batch_size=32, shuffle=True, collate_fn=pad_batch)

@@ -27,6 +27,7 @@ class Patches(Dataset):
 
 def train(path):
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     loader = DataLoader(Patches(path), 16, True)
     model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 30 * 30, 2))
     opt = torch.optim.RMSprop(model.parameters(), 1e-4)

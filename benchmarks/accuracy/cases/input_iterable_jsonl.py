@@ -27,6 +27,7 @@ class ClickLog(IterableDataset):
 def main():
     rnd = random.Random(0)
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     fd, path = tempfile.mkstemp(suffix=".jsonl")
     with os.fdopen(fd, "w") as f:
         for _ in range(8000):

@@ -1,6 +1,6 @@
 # truth: input/cache-thrash | input/slow-sample | input/single-process | input/repeated-work
 # bottleneck: input
-# line: load_scene|sin|cumsum|zlib
+# line: lru_cache|load_scene|sin|cumsum|zlib
 """A least-recently-used cache for 40 % of the scenes, a fresh shuffle every epoch."""
 import functools
 import zlib
@@ -28,6 +28,7 @@ class Scenes(Dataset):
 
 def main():
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(10_000, 2))
     opt = torch.optim.SGD(model.parameters(), 1e-4)
     loader = DataLoader(Scenes(), batch_size=10, shuffle=True)

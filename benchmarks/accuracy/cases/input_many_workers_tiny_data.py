@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
+torch.set_num_threads(1)
 X = torch.randn(40_000, 20)
 Y = X[:, :3].sum(1, keepdim=True)
 loader = DataLoader(TensorDataset(X, Y), batch_size=32, shuffle=True, num_workers=8, persistent_workers=True)

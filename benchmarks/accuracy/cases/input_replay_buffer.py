@@ -35,6 +35,7 @@ def main():
     random.seed(0)
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     memory = ReplayMemory(20_000)
     state = rng.standard_normal(24)
     for _ in range(20_000):

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 np.random.seed(1)
 torch.manual_seed(1)
+torch.set_num_threads(1)
 signals = np.random.randn(6000, 64, 9)
 labels = (signals[:, :, 0].mean(1) > 0).astype(np.int64)
 scaler = StandardScaler().fit(signals.reshape(-1, 9))

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 random.seed(0)
 torch.manual_seed(0)
+torch.set_num_threads(1)
 
 
 class Series(Dataset):

@@ -23,6 +23,7 @@ class Spectra(Dataset):
 
 def main():
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     loader = DataLoader(Spectra(), batch_size=16, shuffle=True)
     model = nn.Sequential(nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 3))
     optimizer = torch.optim.Adam(model.parameters())

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 torch.manual_seed(0)
+torch.set_num_threads(1)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 x = torch.randn(16_000, 32)
