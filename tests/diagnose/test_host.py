@@ -166,7 +166,8 @@ def test_a_models_own_structure_is_not_python_in_step(text: str, nature: str) ->
 
 def test_an_accumulation_loop_of_a_tiny_model_is_compute() -> None:
     """The line calls the model: its time is in torch's own modules, however small they are."""
-    source = "for step in range(99):\n    for part in range(4):\n        loss = net(part).sum()\n    optimizer.step()\n"
+    loop = "for step in range(99):\n    for part in range(4):\n        loss = net(part).sum()\n"
+    source = loop + "    optimizer.step()\n"
     inner = line(
         3, 3.0, file=TRAIN, function="<module>", phase="forward", nature="python",
         library="torch.nn.modules.linear", source="loss = net(part).sum()",
