@@ -18,6 +18,8 @@ _MAX_LIBRARY: Final = 6
 #: Stands for "no user code" where a code object's sites would be.
 _LIBRARY: Final[dict[int, int]] = {}
 
+_OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
 #: A frame as notes carry it: file, line, function, first line of the function.
 Frame = tuple[str, int, str, int]
 Note = Callable[..., None]
@@ -31,7 +33,7 @@ class UserCode:
         self._known: dict[int, tuple[CodeType, bool]] = {}
         self._files: dict[str, bool] = {}
         self._command_line = sys.argv[:1] == ["-c"]
-        library = {os.path.dirname(os.__file__), torch_folder, _own_folder()}
+        library = {os.path.dirname(os.__file__), torch_folder, _OWN.rstrip(os.sep)}
         for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix):
             library.update(os.path.join(prefix, name) for name in ("lib", "lib64"))
         library |= {os.path.realpath(folder) for folder in library}
@@ -93,6 +95,7 @@ class Places:
         self._num_sites = 0
         self._stacks: dict[tuple[Any, ...], int] = {}
         self._contents: dict[tuple[Any, ...], int] = {}
+        self._columns: dict[tuple[int, int], int] = {}
         self.files: set[str] = set()
 
     def site(self, frame: FrameType | None) -> int:
@@ -118,10 +121,18 @@ class Places:
         """The id of the whole stack at ``frame``: user frames, and the library frames below the last of
         them.
         """
+        by_code = self._by_code
         key: list[int] = []
         above = frame
         while above is not None:  # line numbers cost more than all of this, and are needed once per stack
-            key += (id(above.f_code), above.f_lasti)
+            code = above.f_code
+            number = id(code)
+            key.append(number)
+            lines = by_code.get(number)
+            if lines is None:
+                lines = self._new_code(code)
+            if lines is not _LIBRARY:  # where inside a library function does not matter
+                key.append(above.f_lasti)
             above = above.f_back
         interned = tuple(key)
         found = self._stacks.get(interned)
@@ -132,6 +143,7 @@ class Places:
             self._held.clear()
             self._by_code.clear()
             self._stacks.clear()
+            self._columns.clear()
         self._held[id(code)] = code
         lines: dict[int, int] = {} if self._user(code) else _LIBRARY
         self._by_code[id(code)] = lines
@@ -148,8 +160,8 @@ class Places:
         above: FrameType | None = frame
         while above is not None:
             if self._user(above.f_code):
-                column = _position(above.f_code, above.f_lasti)[2]
-                stack.append((*self._frame(above.f_code, above.f_lineno), -1 if column is None else column))
+                column = self._column(above.f_code, above.f_lasti)
+                stack.append((*self._frame(above.f_code, above.f_lineno), column))
             above = above.f_back
         self._note(
             "site",
@@ -166,19 +178,17 @@ class Places:
         return self._num_sites
 
     def _new_stack(self, key: tuple[int, ...], frame: FrameType | None) -> int:
-        codes = []
-        while frame is not None:
-            codes.append((frame.f_code, frame.f_lineno, frame.f_lasti))
-            frame = frame.f_back
         user: list[tuple[str, int, str, int, int]] = []
         library: list[str] = []
-        for code, line, lasti in codes:  # innermost first
+        while frame is not None:  # innermost first
+            code = frame.f_code
             if self._user(code):
                 # Where it was called from; in one function a column for every instruction would be too much.
-                column = _position(code, lasti)[2] if user or library else None
-                user.append((*self._frame(code, line), -1 if column is None else column))
-            elif not user:
+                column = self._column(code, frame.f_lasti) if user or library else -1
+                user.append((*self._frame(code, frame.f_lineno), column))
+            elif not user and not code.co_filename.startswith(_OWN):
                 library.append(_library_name(code))
+            frame = frame.f_back
         content = (tuple(user), tuple(library[-_MAX_LIBRARY:]))
         found = self._contents.get(content, 0)
         if not found:
@@ -188,10 +198,15 @@ class Places:
             self._note("stack", id=found, frames=user[::-1], library=library[-_MAX_LIBRARY:][::-1])
         if len(self._stacks) >= _MAX_STACKS:
             self._stacks.clear()
-        for code, _, _ in codes:
-            if id(code) not in self._held:
-                self._new_code(code)
         self._stacks[key] = found
+        return found
+
+    def _column(self, code: CodeType, lasti: int) -> int:
+        """The column an instruction's source begins at, -1 unknown. Finding it walks the code: kept."""
+        found = self._columns.get((id(code), lasti))
+        if found is None:
+            column = _position(code, lasti)[2]
+            found = self._columns[id(code), lasti] = -1 if column is None else column
         return found
 
     def _frame(self, code: CodeType, line: int) -> Frame:
@@ -229,10 +244,6 @@ def _cwd() -> str:
         return os.getcwd()
     except OSError:  # the directory was removed under the process
         return "/"
-
-
-def _own_folder() -> str:
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _running_package() -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 SIGNAL: Final = signal.SIGURG
-DEFAULT_HZ: Final = 100.0
+DEFAULT_HZ: Final = 50.0
 MAX_HZ: Final = 1000.0
 #: After this long (ns) the rate is divided by the number: many short samples early, a small file in the end.
 SLOWER: Final = ((60_000_000_000, 2), (600_000_000_000, 5))

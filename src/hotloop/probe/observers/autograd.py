@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 NAME: Final = "observers.autograd"
 
-#: Every loss is read for this many backwards, then every 5th: an odd stride meets each loss of an
+#: Every loss is read for this many backwards, then every 9th: an odd stride meets each loss of an
 #: alternating pair.
-_EVERY_LOSS: Final = 200
-_LOSS_STRIDE: Final = 5
+_EVERY_LOSS: Final = 100
+_LOSS_STRIDE: Final = 9
 
 # A backward inside a backward (checkpointing) belongs to the outer one. A thread that goes backward is the
 # training thread, if the recorded one never did.

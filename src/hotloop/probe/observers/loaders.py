@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
+from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.hooks.wrapping import RAISED
+from hotloop.hooks.imports import IMPORT_FILE
+from hotloop.hooks.wrapping import RAISED, compile_beside
 from hotloop.probe import batches
 from hotloop.probe.identity import Known
 from hotloop.probe.observers.loader_facts import loader_facts
@@ -21,12 +23,38 @@ NAME: Final = "observers.loaders"
 _NOTE_EVERY: Final = 100
 
 
+# The run ends here when its steps are done (--steps).
+_NEXT: Final = """
+def {name}(self):
+    if is_compiling() or get_ident() != owner[0] or switch.off:
+        return original(self)
+    if count.limit:
+        count.stop_if_done()
+    found = entries.get(id(self))
+    if found is None or found[0]() is None:  # alive, it is the one with this id
+        return original(self)
+    state = found[1]
+    waiting = ready(self) if state.workers else 65535
+    result = raised
+    start = now()
+    try:
+        result = original(self)
+        return result
+    finally:
+        stop = now()
+        try:
+            end(state, waiting, getframe(1), start, stop, result)
+        except Exception as error:
+            failed(switch, error)
+"""
+
+
 class Iterator:
     """What is known of a running iterator. ``id`` changes at every ``iter()``: persistent workers reuse the
     object.
     """
 
-    __slots__ = ("full", "id", "last", "loader", "num_batches", "workers", "yielded")
+    __slots__ = ("full", "id", "last", "loader", "num_batches", "seen", "workers", "yielded")
 
     def __init__(self, loader: int) -> None:
         self.loader = loader
@@ -35,6 +63,7 @@ class Iterator:
         self.full = 0  # samples in a full batch, 0 unknown
         self.last = 0  # samples in the last batch, 0 unknown
         self.num_batches = 0  # 0 unknown
+        self.seen = 0  # samples in a batch whose size only its shape tells, looked at now and then
         self.yielded = 0  # since iter()
 
 
@@ -44,15 +73,18 @@ class Loaders:
     def __init__(self, probe: Probe, module: Any) -> None:
         self._probe = probe
         self._module = module
+        self._loaders: Known[int] = Known()
+        self._iterators: Known[Iterator] = Known()
+        self._fetched: dict[int, int] = {}  # batches per loader
         self.restart()
 
     def restart(self) -> None:
         """In a forked child: ids begin at 1 again, and what it does not use it does not note."""
-        self._loaders: Known[int] = Known()
-        self._iterators: Known[Iterator] = Known()
+        self._loaders.entries.clear()
+        self._iterators.entries.clear()
+        self._fetched.clear()
         self._num_loaders = 0
         self._num_iterators = 0
-        self._fetched: dict[int, int] = {}  # batches per loader
 
     def loader_of(self, iterator: Any) -> int:
         """The id of the loader an iterator was made by, 0 unknown."""
@@ -137,45 +169,58 @@ class Loaders:
 
     # -- fetching --------------------------------------------------------------------------------------------
 
-    def begin_next(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """How many batches lie ready, before one is asked for. The run ends here when its steps are done."""
-        probe = self._probe
-        if probe.count.limit:
-            probe.count.stop_if_done()
-        iterator = args[0]
-        found = self._iterators.entries.get(id(iterator))
-        if found is None or found[0]() is None:  # alive, it is the one with this id
-            return None
-        state = found[1]
-        ready = U16_MAX
-        if state.workers:
-            arrived = len(iterator._task_info) - iterator._tasks_outstanding
-            ready = min(arrived + iterator._data_queue.qsize(), U16_MAX - 1)
-        return state, probe.site(frame), ready
+    def make_next(self, original: Any) -> Any:
+        """The wrapper of an iterator's ``__next__``. Written out: it runs in every step, on a cold cache."""
+        probe, entries, fetched = self._probe, self._iterators.entries, self._fetched
+        count, emit, site = probe.count, probe.emit, probe.site
+        hooks, switch = probe.hooks, probe.hooks.switch(NAME)
 
-    def end_next(self, token: Any, start: int, stop: int, result: Any) -> None:
-        """Write the row; now and then also what the batch holds."""
-        state, site, ready = token
-        probe = self._probe
-        flags = FETCH_WORKERS if state.workers else 0
-        if result is RAISED:
-            if isinstance(sys.exc_info()[1], StopIteration):
-                flags |= FETCH_END
-                probe.count.fetched = False
-            probe.emit(FETCH, start, stop - start, 0, site, state.id, ready, flags)
-            return
-        state.yielded += 1
-        num_samples = state.full
-        if not num_samples or state.yielded == state.num_batches:
-            num_samples = state.last or samples_seen(result, state.full)
-        probe.emit(FETCH, start, stop - start, num_samples, site, state.id, ready, flags)
-        probe.count.fetched = True
-        fetched = self._fetched.get(state.loader, 0)
-        self._fetched[state.loader] = fetched + 1
-        if fetched % _NOTE_EVERY == 0:
-            fields = batches.fields(result)
-            total = sum(field["bytes"] for field in fields)
-            probe.note("batch", iterator=state.id, loader=state.loader, fields=fields[:64], bytes=total)
+        def ready(iterator: Any) -> int:
+            """How many batches lie ready, before one is asked for."""
+            arrived = len(iterator._task_info) - iterator._tasks_outstanding
+            return int(min(arrived + iterator._data_queue.qsize(), U16_MAX - 1))
+
+        def end(state: Iterator, waiting: int, frame: FrameType, start: int, stop: int, result: Any) -> None:
+            """Write the row; now and then also what the batch holds."""
+            flags = FETCH_WORKERS if state.workers else 0
+            if result is RAISED:
+                if isinstance(sys.exc_info()[1], StopIteration):
+                    flags |= FETCH_END
+                    count.fetched = False
+                emit(FETCH, start, stop - start, 0, site(frame), state.id, waiting, flags)
+                return
+            state.yielded += 1
+            num_samples = state.full
+            if num_samples:
+                if state.yielded == state.num_batches:
+                    num_samples = state.last or samples_seen(result, num_samples)
+            elif state.yielded & 7 == 1:  # whatever hands out whole batches hands out alike ones
+                num_samples = state.seen = samples_seen(result, 0)
+            else:
+                num_samples = state.seen
+            emit(FETCH, start, stop - start, num_samples, site(frame), state.id, waiting, flags)
+            count.fetched = True
+            number = fetched.get(state.loader, 0)
+            fetched[state.loader] = number + 1
+            if number % _NOTE_EVERY == 0:
+                fields = batches.fields(result)
+                total = sum(field["bytes"] for field in fields)
+                probe.note("batch", iterator=state.id, loader=state.loader, fields=fields[:64], bytes=total)
+
+        return compile_beside(
+            original,
+            _NEXT,
+            filename=IMPORT_FILE,
+            owner=hooks.owner,
+            switch=switch,
+            count=count,
+            entries=entries,
+            ready=hooks.guard(NAME, ready),
+            end=end,
+            failed=hooks.failed,
+            raised=RAISED,
+            now=perf_counter_ns,
+        )
 
     # -- shutdown --------------------------------------------------------------------------------------------
 
@@ -236,6 +281,6 @@ def _install(probe: Probe, module: Any) -> None:
     hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True, unseen=True)
     hooks.around(loader, "_get_iterator", NAME, loaders.begin_made, loaders.end_made, any_thread=True)
     hooks.around(loader, "__iter__", NAME, loaders.begin_iter, loaders.end_iter, any_thread=True)
-    hooks.around(base, "__next__", NAME, loaders.begin_next, loaders.end_next, unseen=True)
+    hooks.patch(base, "__next__", loaders.make_next)
     hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
     probe.on_fork(NAME, loaders.restart)

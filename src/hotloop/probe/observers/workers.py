@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 BYTES_FIRST: Final = 8
 BYTES_EVERY: Final = 16
 STAT_EVERY_NS: Final = 1_000_000_000
+#: Samples cheaper than this are timed only now and then: the clock would cost more than 1 % of them.
+WORTH_A_CLOCK_NS: Final = 20_000
+#: Batches cheaper than this (ns), made in the main process, are observed one in ``BYTES_EVERY``.
+WORTH_A_ROW_NS: Final = 400_000
 
 #: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
 #: not count.
@@ -64,55 +68,66 @@ Fetch = Callable[[Any, Any], Any]
 
 
 class Maker:
-    """The batches this process makes: their rows, and the worker's own statistics."""
+    """The batches this process makes: their rows, and the worker's own statistics.
+
+    The code of every batch is kept short: it runs on a cold cache between two steps.
+    """
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._pid = 0
+        self._owner = probe.hooks.owner
+        self._row = probe.writer.row
+        self._fresh = True  # this process has made no batch yet
         self._thread = 0
         self._worker = 0  # worker id + 1; 0: this is no worker
         self._count = 0
         self._next_stat = 0
         self._busy = False
+        self._skip = 0  # batches that go by unobserved
+        #: Whether each sample of the next batch is timed: always, unless the clock would be what is measured.
+        self.watches = True
         guard = probe.hooks.guard
-        self.ready = guard("workers", self._ready)
-        self.done = guard("workers", self._done)
+        self._enter = guard("workers", self._enter_process)
+        self._left = guard("workers", self._worker_left)
         self.emit = guard("workers", self._emit)
+        self._switch = probe.hooks.switch("workers")
 
     def wrap(self, original: Fetch, timed: Callable[[Maker, Any, Any], Any] | None) -> Fetch:
         """The fetch method that is put in place of ``original``."""
         body = timed or (lambda maker, fetcher, index: maker.whole(original, fetcher, index))
+        owner, switch = self._owner, self._switch
 
         def fetch(self_: Any, possibly_batched_index: Any) -> Any:
-            if not self.ready():
+            if self._fresh:
+                self._enter()
+            if self._skip:  # cheap batches of the main process: the fetch around each says all but its parts
+                self._skip -= 1
                 return original(self_, possibly_batched_index)
+            if self._busy or switch.off or get_ident() != (self._thread or owner[0]):
+                return original(self_, possibly_batched_index)
+            self._busy = True
+            if self._worker:
+                sampler.pause(False)
             try:
                 return body(self, self_, possibly_batched_index)
             finally:
-                self.done()
+                self._busy = False
+                if self._worker:
+                    self._left()
 
         return fetch
 
-    def _ready(self) -> bool:
-        """Whether this call is to be recorded; gets a worker going at its first batch."""
-        if self._busy:
-            return False
-        if self._pid != os.getpid():
-            self._enter_process()
-        if get_ident() != (self._thread if self._worker else self._probe.owner):
-            return False
-        self._busy = True
-        if self._worker:
-            sampler.pause(False)
-        return True
-
-    def _done(self) -> None:
-        """The batch is out, or its making failed."""
+    def renew(self) -> None:
+        """In a forked child: what it is shows at its first batch."""
+        self._fresh = True
         self._busy = False
-        if self._worker:
-            sampler.pause(True)
-            if now_ns() >= self._next_stat:
-                self.stat()
+        self._skip = 0
+
+    def _worker_left(self) -> None:
+        """The worker's batch is out, or its making failed."""
+        sampler.pause(True)
+        if now_ns() >= self._next_stat:
+            self.stat()
 
     def whole(self, original: Fetch, fetcher: Any, index: Any) -> Any:
         """Time an unknown fetch body from outside."""
@@ -131,27 +146,32 @@ class Maker:
     ) -> None:
         """Write one batch's rows. ``collate``: its begin, 0 unknown; ``slowest``: start, duration, index."""
         end = now_ns()
-        probe, worker = self._probe, self._worker
-        self._count += 1
-        measured = self._count <= BYTES_FIRST or self._count % BYTES_EVERY == 0
+        row, worker = self._row, self._worker
+        count = self._count = self._count + 1
         if slowest is not None:
             index = slowest[2]
             known = isinstance(index, int) and 0 <= index < U32_MAX
-            probe.writer.row(SLOWEST, slowest[0], slowest[1], index if known else U32_MAX, 0, worker)
+            row(SLOWEST, slowest[0], slowest[1], index if known else U32_MAX, 0, worker)
         if collate:
-            probe.writer.row(COLLATE, collate, end - collate, 0, 0, worker)
-        probe.writer.row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
+            row(COLLATE, collate, end - collate, 0, 0, worker)
+        measured = count <= BYTES_FIRST or count % BYTES_EVERY == 0
+        row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
+        if not worker and count > BYTES_FIRST and end - start < WORTH_A_ROW_NS:
+            self._skip = BYTES_EVERY - 1
+            self._count = BYTES_EVERY - 1  # the next one is looked at closely
+        self.watches = measured or (collate or end) - start >= WORTH_A_CLOCK_NS * samples
 
     def stat(self) -> None:
         """Write what this worker has used so far."""
         self._next_stat = now_ns() + STAT_EVERY_NS
-        if self._worker and self._pid == os.getpid():
+        if self._worker and not self._fresh:
             self._probe.note("worker_stat", worker=self._worker - 1, loader=None, **usage())
 
     def _enter_process(self) -> None:
-        self._pid, self._thread, self._count = os.getpid(), get_ident(), 0
+        self._fresh, self._count, self.watches = False, 0, True
         info = sys.modules["torch"].utils.data.get_worker_info()
         self._worker = 0 if info is None else int(info.id) + 1
+        self._thread = 0 if info is None else get_ident()  # 0: whichever thread is recorded
         if info is None:
             return
         probe = self._probe
@@ -167,6 +187,7 @@ def install(probe: Probe) -> None:
         import torch.utils.data._utils.fetch as module  # type: ignore[no-redef]
     maker = Maker(probe)
     probe.on_exit("workers", maker.stat)
+    probe.on_fork("workers", maker.renew)
     known = _known_code()
     for name, timed in (("_MapDatasetFetcher", _timed_map), ("_IterableDatasetFetcher", _timed_iterable)):
         owner = getattr(module, name)
@@ -183,6 +204,9 @@ def _timed_map(maker: Maker, fetcher: Any, index: Any) -> Any:
     if fetcher.auto_collation:
         if hasattr(fetcher.dataset, "__getitems__") and fetcher.dataset.__getitems__:
             data = fetcher.dataset.__getitems__(index)
+        elif not maker.watches:
+            dataset = fetcher.dataset
+            data = [dataset[idx] for idx in index]
         else:
             data = []
             longest = longest_at = -1
