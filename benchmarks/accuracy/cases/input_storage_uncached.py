@@ -30,6 +30,7 @@ class Volumes(Dataset):
 
 def main():
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(dir=os.getcwd() if os.access(".", os.W_OK) else None) as root:
         for i in range(60):
