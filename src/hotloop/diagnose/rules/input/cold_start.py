@@ -26,7 +26,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     loader = feed.loader
     limits = evidence.limits
-    excess = np.maximum(0.0, loader.first_batch_s - (feed.make_s + feed.deliver_s))
+    firsts = loader.first_batch_s.copy()
+    if feed.workers and len(loader.iter_s) and (len(firsts) == 1 or loader.settings.get("persistent_workers")):
+        firsts[0] += loader.iter_s[0]  # starting the workers once; starting them anew has a rule of its own
+    excess = np.maximum(0.0, firsts - (feed.make_s + feed.deliver_s))
     slow = excess > np.maximum(limits.cold_start_factor * feed.step_s, limits.cold_start_s)
     if not slow.any():
         return
@@ -37,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if share < (limits.medium_ratio if once else limits.worth_fixing_ratio):
         return
     cost = total / evidence.steps.num_steps
-    typical = float(np.median(loader.first_batch_s[slow]))
+    typical = float(np.median(firsts[slow]))
     spawned = str(loader.settings.get("multiprocessing_context") or "")
     yield Finding(
         id=ID,
