@@ -19,12 +19,13 @@ class Volumes(Dataset):
 
 def main():
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     loader = DataLoader(Volumes(), batch_size=8, num_workers=2)
     model = torch.nn.Linear(3, 5)
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(2):
         for x, y in loader:
-            pooled = x[:, :, ::32, ::32].mean((2, 3))
+            pooled = x[:, :, 480:544, 224:288].mean((2, 3))
             loss = torch.nn.functional.cross_entropy(model(pooled), y)
             opt.zero_grad()
             loss.backward()

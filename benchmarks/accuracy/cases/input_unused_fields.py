@@ -30,6 +30,7 @@ class MultiTask(Dataset):
 
 def fit():
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     data = DataLoader(MultiTask(), batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
     model = nn.Sequential(nn.Conv2d(3, 12, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(192, 6))
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4)
