@@ -27,7 +27,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     loader = feed.loader
     limits = evidence.limits
     firsts = loader.first_batch_s.copy()
-    if feed.workers and len(loader.iter_s) and (len(firsts) == 1 or loader.settings.get("persistent_workers")):
+    started_once = len(firsts) == 1 or loader.settings.get("persistent_workers")
+    if feed.workers and len(loader.iter_s) and started_once:
         firsts[0] += loader.iter_s[0]  # starting the workers once; starting them anew has a rule of its own
     excess = np.maximum(0.0, firsts - (feed.make_s + feed.deliver_s))
     slow = excess > np.maximum(limits.cold_start_factor * feed.step_s, limits.cold_start_s)

@@ -62,7 +62,7 @@ def _shipping_s(feed: Feed, evidence: Evidence) -> float:
     if feed.loader.deliver_s is None or feed.deliver_s < evidence.limits.medium_ratio * feed.step_s:
         return 0.0
     if feed.loader.batch_bytes < _LARGE_BYTES:
-        return 0.0  # a small batch that is long under way waits for the worker's interpreter, busy with the next
+        return 0.0  # a small batch long under way waits for the worker's interpreter, busy with the next
     return min(feed.wait_s, feed.deliver_s)
 
 
