@@ -99,6 +99,8 @@ class Limits:
     shallow_prefetch: int = 2
     #: A sample this many times the usual slowest one of a batch is a straggler.
     straggler_factor: float = 4.0
+    #: A quicker sample is no straggler: the scheduler alone takes a thread away for as long (CFS slice).
+    straggler_s: float = 0.003
     #: Stragglers sit in at most this share of the batches.
     straggler_batches_ratio: float = 0.34
     #: A first batch is cold when it takes this many steps and this long beyond the making of one.

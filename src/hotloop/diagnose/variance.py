@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,9 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     feed = costs.feed(evidence)
     if feed is None or feed.workers == 0 or len(feed.loader.make_s) < 20 or feed.wait_s <= 0:
         return None
+    # Taking a batch over costs the same however even the making is: that part of the wait is the step's own.
+    taking = min(feed.wait_s, feed.deliver_s)
+    feed = replace(feed, wait_s=feed.wait_s - taking, busy_s=feed.busy_s + taking)
     if feed.wait_s < evidence.limits.mention_ratio * feed.step_s:
         return None
     # Full cores hold every batch up by turns: that is not variance either.
@@ -67,6 +70,6 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     count = max(len(make), len(busy))
     make, busy = stretched(make, count), stretched(busy, count)
     wait = mean_wait(make, busy, workers=feed.workers, prefetch=prefetch, in_order=in_order)
-    if not 0.5 * feed.wait_s <= wait + feed.deliver_s <= 2 * feed.wait_s:
+    if not 0.5 * feed.wait_s <= wait <= 2 * feed.wait_s:
         return None
     return Uneven(feed=feed, make_s=make, busy_s=busy, prefetch=prefetch, in_order=in_order, replayed_s=wait)

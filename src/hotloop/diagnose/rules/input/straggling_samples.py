@@ -41,6 +41,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if cost < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     typical = float(np.median(slowest[heavy]))
+    if typical < evidence.limits.straggler_s:
+        return
     yield Finding(
         id=ID,
         message=(
@@ -93,4 +95,4 @@ def _cost(evidence: Evidence, feed: Feed, without: Floats) -> float:
     if found is None:
         return 0.0
     replayed = np.resize(without, len(found.make_s))
-    return feed.wait_s - found.wait_with(make_s=replayed)
+    return found.feed.wait_s - found.wait_with(make_s=replayed)
