@@ -14,11 +14,15 @@ _UNFED: Final = 20
 class StepCount:
     """A step is one batch of a loader that training follows; without a loader, one round of the optimizers;
     without an optimizer, one backward.
+
+    The wrappers of ``next``, backward and the optimizers count up themselves: they run in every step.
     """
 
     def __init__(self) -> None:
         limit = os.environ.get("HOTLOOP_STEPS", "")
         self.limit = int(limit) + WARM_UP if limit.isdigit() and int(limit) > 0 else 0
+        #: Optimizers that stepped in this round.
+        self.stepped: set[int] = set()
         self.restart()
 
     def restart(self) -> None:
@@ -29,16 +33,7 @@ class StepCount:
         self.unfed_rounds = 0  # since the last batch
         self.backwards = 0
         self.fetched = False  # a batch was handed out since the last backward
-        self._stepped: set[int] = set()
-
-    def updated(self, optimizer: int) -> None:
-        """An outermost optimizer step ended."""
-        if optimizer in self._stepped:
-            self._stepped.clear()
-        if not self._stepped:
-            self.rounds += 1
-            self.unfed_rounds += 1
-        self._stepped.add(optimizer)
+        self.stepped.clear()
 
     @property
     def steps(self) -> int:

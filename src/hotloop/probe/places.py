@@ -18,11 +18,31 @@ _MAX_LIBRARY: Final = 6
 #: Stands for "no user code" where a code object's sites would be.
 _LIBRARY: Final[dict[int, int]] = {}
 
+#: ``Places.site`` written out, for the source of wrappers that run in every step: sets ``site``. Its names
+#: come from ``Places.names``.
+_SITE: Final = """
+frame = getframe(1)
+while (lines := by_code.get(id(frame.f_code))) is library and frame.f_back is not None:
+    frame = frame.f_back
+site = lines.get(frame.f_lasti) if lines else None
+if site is None:
+    site = site_of(frame)
+frame = None
+"""
+
 _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 #: A frame as notes carry it: file, line, function, first line of the function.
 Frame = tuple[str, int, str, int]
 Note = Callable[..., None]
+
+
+def with_site(source: str) -> str:
+    """The source of a wrapper with the lookup of its caller's site where it says ``{site}``."""
+    before, asked, after = source.partition("{site}")
+    if not asked:
+        return source
+    return before + _SITE.strip().replace("\n", "\n" + " " * (len(before) - before.rfind("\n") - 1)) + after
 
 
 class UserCode:
@@ -85,12 +105,15 @@ class Places:
     def __init__(self, user: UserCode, note: Note) -> None:
         self._user = user
         self._note = note
+        # id of a code object -> its sites by instruction; code objects are held, so that an id stays theirs.
+        self._by_code: dict[int, dict[int, int]] = {}
+        #: What ``with_site`` needs.
+        self.names: dict[str, Any] = {"by_code": self._by_code, "library": _LIBRARY, "site_of": self.site}
         self.restart()
 
     def restart(self) -> None:
         """Forget every id: another process writes its own notes."""
-        # id of a code object -> its sites by instruction; code objects are held, so that an id stays theirs.
-        self._by_code: dict[int, dict[int, int]] = {}
+        self._by_code.clear()
         self._held: dict[int, CodeType] = {}
         self._num_sites = 0
         self._stacks: dict[tuple[Any, ...], int] = {}

@@ -60,8 +60,8 @@ class Probe:
         self.facts: dict[str, Any] = {}  # small observations that notes at exit carry
         self.modules: Any = None  # the observer of modules, for the ids of modules
         self.loaders: Any = None  # the observer of loaders, for the ids of loaders
-        self._next_tick = 0
-        self._on_update: list[tuple[Switch, Callable[[], None]]] = []
+        self.next_tick = 0  # when slow housekeeping is due
+        self.callbacks: list[tuple[Switch, Callable[[], None]]] = []  # of updates
         self._on_second: list[Callable[[], None]] = []
         self._on_exit: list[Callable[[], None]] = []
         self._on_fork: list[Callable[[], None]] = []
@@ -103,11 +103,11 @@ class Probe:
 
     def on_update(self, observer: str, function: Callable[[], None]) -> None:
         """Call at the end of every outermost ``Optimizer.step`` of the recorded thread, after its row."""
-        self._on_update = [*self._on_update, (self.hooks.switch(observer), function)]
+        self.callbacks = [*self.callbacks, (self.hooks.switch(observer), function)]
 
     def off_update(self, function: Callable[[], None]) -> None:
         """Call it no more."""
-        self._on_update = [entry for entry in self._on_update if entry[1] != function]
+        self.callbacks = [entry for entry in self.callbacks if entry[1] != function]
 
     def on_second(self, observer: str, function: Callable[[], None]) -> None:
         """Call at the end of an update (or of a backward, where nothing updates), at most once a second."""
@@ -123,21 +123,18 @@ class Probe:
         """
         self._on_fork.append(self.hooks.guard(observer, function))
 
-    def updated(self, optimizer: int, stop: int) -> None:
-        """An outermost optimizer step ended (called by the observer of optimizers)."""
-        self.updates += 1
-        self.count.updated(optimizer)
-        for switch, function in self._on_update:
+    def updated(self) -> None:
+        """Call what waits for the end of an update (called by the observer of optimizers)."""
+        for switch, function in self.callbacks:
             try:
                 function()
             except Exception as error:  # a guard without its call: this runs in every step
                 self.hooks.failed(switch, error)
                 self.off_update(function)
-        if stop >= self._next_tick:
-            self._tick(stop)
 
-    def _tick(self, now: int) -> None:
-        self._next_tick = now + _TICK_NS
+    def tick(self, now: int) -> None:
+        """Slow housekeeping; due at ``next_tick``."""
+        self.next_tick = now + _TICK_NS
         for function in self._on_second:
             function()
 
@@ -156,18 +153,6 @@ class Probe:
         self.asleep = False
         self.owner = get_ident()
         return True
-
-    def went_backward(self, stop: int) -> None:
-        """An outermost backward ended (called by the observer of autograd)."""
-        self.training_started = True
-        count = self.count
-        count.backwards += 1
-        if count.fetched:
-            count.fetched = False
-            count.batches += 1
-            count.unfed_rounds = 0
-        if stop >= self._next_tick and not self.updates:
-            self._tick(stop)
 
     def note_scaled(self, scaled: Any) -> None:
         """A gradient scaler made this loss: its value is not the loss."""

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.places import with_site
 from hotloop.record.rows import BACKWARD, LOSS
 
 if TYPE_CHECKING:
@@ -39,26 +40,29 @@ def {name}(*args, **kwargs):
         stop = now()
         inside[0] = before
         try:
-            end(args, kwargs, getframe(1), start, stop)
+            {site}
+            emit(kind, start, stop - start, 0, site)
+            probe.training_started = True
+            count.backwards = number = count.backwards + 1
+            if count.fetched:
+                count.fetched = False
+                count.batches += 1
+                count.unfed_rounds = 0
+            if stop >= probe.next_tick and not probe.updates:
+                probe.tick(stop)
+            if number <= every_loss or not number % loss_stride:
+                read_loss(args, kwargs, stop, site)
         except Exception as error:
             failed(switch, error)
 """
 
 
-def make_end(probe: Probe) -> Callable[..., None]:
-    """The function that writes the row of a backward, and the loss where it lies in host memory.
-
-    A closure: it runs in every step, on a cold cache.
-    """
-    emit, site_of, count, went_backward = probe.emit, probe.site, probe.count, probe.went_backward
+def loss_reader(probe: Probe) -> Callable[[tuple[Any, ...], dict[str, Any], int, int], None]:
+    """The function that writes the loss a backward began with, where it lies in host memory."""
+    emit = probe.emit
     tensor_type, float32 = probe.torch.Tensor, probe.torch.float32
 
-    def end(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType, start: int, stop: int) -> None:
-        site = site_of(frame)
-        emit(BACKWARD, start, stop - start, 0, site)
-        went_backward(stop)
-        if count.backwards > _EVERY_LOSS and count.backwards % _LOSS_STRIDE:
-            return
+    def read_loss(args: tuple[Any, ...], kwargs: dict[str, Any], stop: int, site: int) -> None:
         loss: Any = args[0] if args else kwargs.get("tensors")
         if isinstance(loss, (list, tuple)) and len(loss) == 1:
             loss = loss[0]
@@ -75,7 +79,7 @@ def make_end(probe: Probe) -> Callable[..., None]:
             if address:
                 emit(LOSS, stop, 0, c_uint32.from_address(address).value, site)
 
-    return end
+    return read_loss
 
 
 def float_bits(value: float) -> int:
@@ -89,7 +93,6 @@ def float_bits(value: float) -> int:
 def install(probe: Probe) -> None:
     """Observe this process's backward passes."""
     torch = probe.torch
-    end = make_end(probe)
     hooks = probe.hooks
     for name in ("backward", "grad"):
         hooks.patch(
@@ -97,14 +100,21 @@ def install(probe: Probe) -> None:
             name,
             lambda original: compile_beside(
                 original,
-                _BACKWARD,
+                with_site(_BACKWARD),
+                probe=probe,
+                count=probe.count,
+                emit=probe.emit,
+                kind=BACKWARD,
+                every_loss=_EVERY_LOSS,
+                loss_stride=_LOSS_STRIDE,
+                read_loss=loss_reader(probe),
                 inside=probe.inside,
                 owner=hooks.owner,
                 claim=probe.claim,
                 switch=hooks.switch(NAME),
-                end=end,
                 failed=hooks.failed,
                 now=perf_counter_ns,
+                **probe.places.names,
             ),
         )
 

@@ -13,6 +13,7 @@ from hotloop.hooks.wrapping import RAISED, compile_beside
 from hotloop.probe import batches
 from hotloop.probe.identity import Known
 from hotloop.probe.observers.loader_facts import loader_facts
+from hotloop.probe.places import with_site
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def {name}(self):
     if found is None or found[0]() is None:  # alive, it is the one with this id
         return original(self)
     state = found[1]
-    waiting = ready(self) if state.workers else 65535
+    waiting = ready(self) if state.flags else 65535
     result = raised
     start = now()
     try:
@@ -43,7 +44,20 @@ def {name}(self):
     finally:
         stop = now()
         try:
-            end(state, waiting, getframe(1), start, stop, result)
+            {site}
+            if result is raised:
+                ended(state, waiting, site, start, stop)
+            else:
+                state.yielded = number = state.yielded + 1
+                samples = state.full
+                if not samples or number == state.num_batches:
+                    samples = samples_in(state, result)
+                emit(kind, start, stop - start, samples, site, state.id, waiting, state.flags)
+                count.fetched = True
+                number = fetched.get(state.loader, 0)
+                fetched[state.loader] = number + 1
+                if not number % note_every:
+                    note_batch(state, result)
         except Exception as error:
             failed(switch, error)
 """
@@ -54,12 +68,12 @@ class Iterator:
     object.
     """
 
-    __slots__ = ("full", "id", "last", "loader", "num_batches", "seen", "workers", "yielded")
+    __slots__ = ("flags", "full", "id", "last", "loader", "num_batches", "seen", "yielded")
 
     def __init__(self, loader: int) -> None:
         self.loader = loader
         self.id = 0
-        self.workers = False
+        self.flags = 0  # FETCH_WORKERS where worker processes feed it
         self.full = 0  # samples in a full batch, 0 unknown
         self.last = 0  # samples in the last batch, 0 unknown
         self.num_batches = 0  # 0 unknown
@@ -150,7 +164,7 @@ class Loaders:
         again = bool(state.id)
         state.id = self._num_iterators
         state.yielded = 0
-        state.workers = bool(getattr(result, "_workers", None))
+        state.flags = FETCH_WORKERS if getattr(result, "_workers", None) else 0
         state.full, state.last, state.num_batches = batch_sizes(loader, result)
         probe = self._probe
         pinning = getattr(result, "_pin_memory_thread", None)
@@ -171,55 +185,52 @@ class Loaders:
 
     def make_next(self, original: Any) -> Any:
         """The wrapper of an iterator's ``__next__``. Written out: it runs in every step, on a cold cache."""
-        probe, entries, fetched = self._probe, self._iterators.entries, self._fetched
-        count, emit, site = probe.count, probe.emit, probe.site
-        hooks, switch = probe.hooks, probe.hooks.switch(NAME)
+        probe, hooks, emit = self._probe, self._probe.hooks, self._probe.emit
 
         def ready(iterator: Any) -> int:
             """How many batches lie ready, before one is asked for."""
             arrived = len(iterator._task_info) - iterator._tasks_outstanding
             return int(min(arrived + iterator._data_queue.qsize(), U16_MAX - 1))
 
-        def end(state: Iterator, waiting: int, frame: FrameType, start: int, stop: int, result: Any) -> None:
-            """Write the row; now and then also what the batch holds."""
-            flags = FETCH_WORKERS if state.workers else 0
-            if result is RAISED:
-                if isinstance(sys.exc_info()[1], StopIteration):
-                    flags |= FETCH_END
-                    count.fetched = False
-                emit(FETCH, start, stop - start, 0, site(frame), state.id, waiting, flags)
-                return
-            state.yielded += 1
-            num_samples = state.full
-            if num_samples:
-                if state.yielded == state.num_batches:
-                    num_samples = state.last or samples_seen(result, num_samples)
-            elif state.yielded & 7 == 1:  # whatever hands out whole batches hands out alike ones
-                num_samples = state.seen = samples_seen(result, 0)
-            else:
-                num_samples = state.seen
-            emit(FETCH, start, stop - start, num_samples, site(frame), state.id, waiting, flags)
-            count.fetched = True
-            number = fetched.get(state.loader, 0)
-            fetched[state.loader] = number + 1
-            if number % _NOTE_EVERY == 0:
-                fields = batches.fields(result)
-                total = sum(field["bytes"] for field in fields)
-                probe.note("batch", iterator=state.id, loader=state.loader, fields=fields[:64], bytes=total)
+        def ended(state: Iterator, waiting: int, site: int, start: int, stop: int) -> None:
+            flags = state.flags
+            if isinstance(sys.exc_info()[1], StopIteration):
+                flags |= FETCH_END
+                probe.count.fetched = False
+            emit(FETCH, start, stop - start, 0, site, state.id, waiting, flags)
+
+        def samples_in(state: Iterator, batch: Any) -> int:
+            if state.full:
+                return state.last or samples_seen(batch, state.full)
+            if state.yielded & 7 == 1:  # whatever hands out whole batches hands out alike ones
+                state.seen = samples_seen(batch, 0)
+            return state.seen
+
+        def note_batch(state: Iterator, batch: Any) -> None:
+            fields = batches.fields(batch)
+            total = sum(field["bytes"] for field in fields)
+            probe.note("batch", iterator=state.id, loader=state.loader, fields=fields[:64], bytes=total)
 
         return compile_beside(
             original,
-            _NEXT,
+            with_site(_NEXT),
             filename=IMPORT_FILE,
             owner=hooks.owner,
-            switch=switch,
-            count=count,
-            entries=entries,
+            switch=hooks.switch(NAME),
+            count=probe.count,
+            entries=self._iterators.entries,
+            fetched=self._fetched,
             ready=hooks.guard(NAME, ready),
-            end=end,
+            ended=ended,
+            samples_in=samples_in,
+            note_batch=note_batch,
+            note_every=_NOTE_EVERY,
+            emit=emit,
+            kind=FETCH,
             failed=hooks.failed,
             raised=RAISED,
             now=perf_counter_ns,
+            **probe.places.names,
         )
 
     # -- shutdown --------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.identity import Known, code_place
+from hotloop.probe.places import with_site
 from hotloop.record.rows import (
     FORWARD,
     FORWARD_AUTOCAST,
@@ -62,7 +63,22 @@ def {name}(self, *args, **kwargs):
         stop = now()
         inside[0] = 0
         try:
-            end(self, getframe(1), start, stop)
+            found = known.get(id(self))
+            entry = found[1] if found is not None and found[0]() is self else new_entry(self)
+            flags = entry.flags
+            if grad_enabled():
+                flags |= grad
+            if self.training:
+                flags |= training
+            if autocast():
+                flags = autocasted(flags)
+            if self._compiled_call_impl is not None:
+                flags |= compiled
+            # While jit.trace records a graph, our questions would join it.
+            if not entry.noted and tracing() is None:
+                note(self, entry)
+            {site}
+            emit(kind, start, stop - start, 0, site, entry.id, 0, flags)
         except Exception as error:
             failed(switch, error)
 """
@@ -114,33 +130,41 @@ class Modules:
         if not self._probe.count.fed:
             self._probe.count.stop_if_done()
 
-    def make_end(self) -> Callable[[Any, FrameType, int, int], None]:
-        """The function that writes a forward's row. A closure: it runs in every step, on a cold cache."""
-        probe, new_entry, note, tracing = self._probe, self._new_entry, self._note, self._tracing
-        known, emit, site = self._known.entries, probe.emit, probe.site
-        grad_enabled, autocast = self._grad_enabled, self._autocast
+    def make_call(self, original: Any) -> Any:
+        """The wrapper of ``Module.__call__``. Written out: it runs in every step, on a cold cache."""
+        probe, hooks = self._probe, self._probe.hooks
 
-        def end(module: Any, frame: FrameType, start: int, stop: int) -> None:
-            found = known.get(id(module))
-            entry = found[1] if found is not None and found[0]() is module else new_entry(module)
-            flags = entry.flags
-            if grad_enabled():
-                flags |= FORWARD_GRAD
-            if module.training:
-                flags |= FORWARD_TRAINING
-            if autocast():
-                flags |= FORWARD_AUTOCAST
-                if flags & _TRAINS == _TRAINS:
-                    self.num_autocast += 1
-                    self.autocast = self.autocast or autocast_facts(probe.torch)
-            if module._compiled_call_impl is not None:
-                flags |= FORWARD_COMPILED
-            # While jit.trace records a graph, our questions would join it.
-            if not entry.noted and tracing() is None:
-                note(module, entry)
-            emit(FORWARD, start, stop - start, 0, site(frame), entry.id, 0, flags)
+        def autocasted(flags: int) -> int:
+            if flags & _TRAINS == _TRAINS:
+                self.num_autocast += 1
+                self.autocast = self.autocast or autocast_facts(probe.torch)
+            return flags | FORWARD_AUTOCAST
 
-        return end
+        return compile_beside(
+            original,
+            with_site(_CALL),
+            inside=probe.inside,
+            probe=probe,
+            owner=hooks.owner,
+            switch=hooks.switch(NAME),
+            count=probe.count,
+            stop_if_done=self.stop_if_done,
+            known=self._known.entries,
+            new_entry=self._new_entry,
+            note=self._note,
+            tracing=self._tracing,
+            grad_enabled=self._grad_enabled,
+            autocast=self._autocast,
+            autocasted=autocasted,
+            emit=probe.emit,
+            kind=FORWARD,
+            grad=FORWARD_GRAD,
+            training=FORWARD_TRAINING,
+            compiled=FORWARD_COMPILED,
+            failed=hooks.failed,
+            now=perf_counter_ns,
+            **probe.places.names,
+        )
 
     def entry(self, module: Any) -> Entry:
         """What is known of a module; its wrappers (DDP, compile) share its entry's id."""
@@ -303,23 +327,7 @@ def install(probe: Probe) -> None:
     cls = probe.torch.nn.Module
     modules = Modules(probe)
     probe.modules = modules
-    hooks.patch(
-        cls,
-        "__call__",
-        lambda original: compile_beside(
-            original,
-            _CALL,
-            inside=probe.inside,
-            probe=probe,
-            owner=hooks.owner,
-            switch=hooks.switch(NAME),
-            count=probe.count,
-            stop_if_done=modules.stop_if_done,
-            end=modules.make_end(),
-            failed=hooks.failed,
-            now=perf_counter_ns,
-        ),
-    )
+    hooks.patch(cls, "__call__", modules.make_call)
     hooks.around(cls, "train", NAME, modules.begin_train, modules.end_train)
     probe.on_fork(NAME, modules.restart)
     probe.on_exit(NAME, modules.at_exit)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.identity import Known
+from hotloop.probe.places import with_site
 from hotloop.record.rows import CLIP, OPTIMIZER, SCALER, ZERO_GRAD
 
 if TYPE_CHECKING:
@@ -18,16 +18,66 @@ if TYPE_CHECKING:
 NAME: Final = "observers.optimizers"
 _SCALER_OPS: Final = {"step": 1, "unscale_": 2, "update": 3}
 
-_HOOK: Final = """
+# ``opened``: id of the optimizer that steps (0: none), start, site.
+_BEFORE: Final = """
 def {name}(optimizer, args, kwargs):
     if is_compiling() or get_ident() != owner[0] or switch.off:
         return None
     if count.limit:
         stop_if_done()
     try:
-        act(optimizer, getframe(1))
+        if opened[0] and nested(getframe(1)):
+            return None
+        {site}
+        opened[:] = id(optimizer), now(), site
     except Exception as error:
         failed(switch, error)
+"""
+
+# A step inside a step belongs to the outer one.
+_AFTER: Final = """
+def {name}(optimizer, args, kwargs):
+    if is_compiling() or get_ident() != owner[0] or switch.off:
+        return None
+    stop = now()
+    number, start, site = opened
+    if number != id(optimizer):
+        return None
+    try:
+        opened[0] = 0
+        found = known.get(number)
+        number = found[1] if found is not None and found[0]() is optimizer else new(optimizer, site)
+        emit(kind, start, stop - start, 0, site, number)
+        probe.updates += 1
+        if number in stepped:
+            stepped.clear()
+        if not stepped:
+            count.rounds += 1
+            count.unfed_rounds += 1
+        stepped.add(number)
+        if probe.callbacks:
+            probe.updated()
+        if stop >= probe.next_tick:
+            probe.tick(stop)
+    except Exception as error:
+        failed(switch, error)
+"""
+
+_ZERO: Final = """
+def {name}(self, *args, **kwargs):
+    if is_compiling() or get_ident() != owner[0] or switch.off:
+        return original(self, *args, **kwargs)
+    start = now()
+    result = original(self, *args, **kwargs)
+    stop = now()
+    try:
+        {site}
+        found = known.get(id(self))
+        number = found[1] if found is not None and found[0]() is self else 0
+        emit(kind, start, stop - start, 0, site, number)
+    except Exception as error:
+        failed(switch, error)
+    return result
 """
 
 
@@ -36,51 +86,49 @@ class Optimizers:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._site, self._emit, self._updated = probe.site, probe.emit, probe.updated
         self._known: Known[int] = Known()
         self._count = 0
-        self._open: tuple[int, int, int] | None = None  # id(optimizer), start, site
-        self._step_code: Any = None
+        self._opened = [0, 0, 0]
 
     def restart(self) -> None:
         """In a forked child."""
-        self._known = Known()
+        self._known.entries.clear()
         self._count = 0
-        self._open = None
+        self._opened[0] = 0
 
-    def before(self, optimizer: Any, frame: FrameType) -> None:
-        """An optimizer is about to step."""
-        self._step_code = frame.f_code
-        if self._open is None or not self._nested(frame):
-            self._open = (id(optimizer), perf_counter_ns(), self._site(frame))
-
-    def after(self, optimizer: Any, frame: FrameType) -> None:
-        """An optimizer has stepped; a step inside a step belongs to the outer one."""
-        stop = perf_counter_ns()
-        opened = self._open
-        if opened is None or opened[0] != id(optimizer):
-            return
-        self._open = None
-        found = self._known.entries.get(id(optimizer))
-        known = found is not None and found[0]() is optimizer
-        number = found[1] if found is not None and known else self._new(optimizer, opened[2])
-        self._emit(OPTIMIZER, opened[1], stop - opened[1], 0, opened[2], number)
-        self._updated(number, stop)
-
-    def number(self, optimizer: Any) -> int:
-        """The id of an optimizer that has stepped, else 0."""
-        return self._known.get(optimizer) or 0
+    def wrapper(self, original: Any, source: str, kind: int) -> Any:
+        """One of the functions above. Written out: they run in every step, on a cold cache."""
+        probe, hooks = self._probe, self._probe.hooks
+        return compile_beside(
+            original,
+            with_site(source),
+            probe=probe,
+            owner=hooks.owner,
+            switch=hooks.switch(NAME),
+            count=probe.count,
+            stepped=probe.count.stepped,
+            stop_if_done=self.stop_if_done,
+            opened=self._opened,
+            nested=self._nested,
+            known=self._known.entries,
+            new=self._new,
+            emit=probe.emit,
+            kind=kind,
+            failed=hooks.failed,
+            now=perf_counter_ns,
+            **probe.places.names,
+        )
 
     def stop_if_done(self) -> None:
         """Where there is no loader, ``--steps`` ends the run between two steps here."""
-        if self._open is None and not self._probe.count.fed:
+        if not self._opened[0] and not self._probe.count.fed:
             self._probe.count.stop_if_done()
 
     def _nested(self, frame: FrameType) -> bool:
         """Whether another step is running above this one; if not, the open one was left by an exception."""
         above = frame.f_back
         while above is not None:
-            if above.f_code is self._step_code:
+            if above.f_code is frame.f_code:
                 return True
             above = above.f_back
         return False
@@ -107,38 +155,24 @@ class Optimizers:
         return self._count
 
 
-def _hook(optimizers: Optimizers, function: Callable[..., None], beside: Any, probe: Probe) -> Any:
-    return compile_beside(
-        beside,
-        _HOOK,
-        owner=probe.hooks.owner,
-        switch=probe.hooks.switch(NAME),
-        count=probe.count,
-        stop_if_done=optimizers.stop_if_done,
-        act=function,
-        failed=probe.hooks.failed,
-    )
-
-
 def install(probe: Probe) -> None:
     """Observe this process's optimizers."""
     torch, hooks = probe.torch, probe.hooks
     optimizers = Optimizers(probe)
     probe.on_fork(NAME, optimizers.restart)
     module = sys.modules["torch.optim.optimizer"]
-    for register, function in (
-        (module.register_optimizer_step_pre_hook, optimizers.before),
-        (module.register_optimizer_step_post_hook, optimizers.after),
+    for register, source in (
+        (module.register_optimizer_step_pre_hook, _BEFORE),
+        (module.register_optimizer_step_post_hook, _AFTER),
     ):
-        hooks.at_undo(register(_hook(optimizers, function, register, probe)).remove)
-
-    def zeroed(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        probe.emit(ZERO_GRAD, start, stop - start, 0, probe.site(frame), optimizers.number(args[0]))
+        hooks.at_undo(register(optimizers.wrapper(register, source, OPTIMIZER)).remove)
+    hooks.patch(
+        torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, _ZERO, ZERO_GRAD)
+    )
 
     def clipped(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
         probe.emit(CLIP, start, stop - start, 0, probe.site(frame))
 
-    hooks.after(torch.optim.Optimizer, "zero_grad", NAME, zeroed)
     utils = torch.nn.utils
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         hooks.after(utils, name, NAME, clipped, also=(utils.clip_grad,))
