@@ -55,6 +55,7 @@ class Trainer:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     data = Clips(600, 0)
     loader = DataLoader(data, batch_size=20, shuffle=True, num_workers=1, persistent_workers=True)
     Trainer(nn.Sequential(nn.Linear(80, 64), nn.ReLU(), nn.Linear(64, 3)), loader).fit(15)
