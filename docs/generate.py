@@ -93,12 +93,10 @@ def findings() -> str:
 
 
 def _first_sentence(page: Path) -> str:
-    body = [
-        line for line in page.read_text().splitlines() if line and not line.startswith(("#", "`", "|", "-"))
-    ]
-    text = " ".join(body[:4])
-    match = re.match(r"(.+?[.:])(\s|$)", text)
-    return (match[1] if match else text[:160]).replace("|", "\\|")
+    """The first paragraph's first sentence, in one line."""
+    paragraph = page.read_text().split("\n\n")[1]
+    match = re.match(r"(.+?\.)(\s|$)", " ".join(paragraph.split()))
+    return (match[1] if match else " ".join(paragraph.split())).replace("|", "\\|")
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ def model(run: Steps, **world: Any) -> Any:
 
 
 def test_sleeping_work_is_hidden_by_workers_and_computing_work_is_not() -> None:
-    """FIELDNOTES 3: what only sleeps on a busy machine is not CPU saturation."""
+    """What only sleeps on a busy machine is not CPU saturation."""
     sleeping = model(input_run(make_s=0.064, busy_s=0.010, make_on_cpu_ratio=0.02), cores=2)
     computing = model(input_run(make_s=0.064, busy_s=0.010, make_on_cpu_ratio=1.0), cores=2)
     assert sleeping.at(8) == pytest.approx(0.0102, rel=0.05)

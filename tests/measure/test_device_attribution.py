@@ -1,4 +1,4 @@
-"""Idle time of a device is charged to the host phase that let it run dry (FIELDNOTES 2.6)."""
+"""Idle time of a device is charged to the host phase that let it run dry."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.probe.simulated_device import Simulation
 from hotloop.probe.deviceclock import POOL, TIGHT_NS, DeviceClock
 from hotloop.record.rows import BACKWARD, FETCH, FORWARD, LOG, OPTIMIZER, SYNC
 
-#: FIELDNOTES 2.6: a device less than this behind the host has drained.
+#: A device less than this behind the host has drained.
 DRAINED_NS = 300_000
 
 Boundary = tuple[int, int, int, bool]

@@ -171,7 +171,7 @@ def first_excess(loader: LoaderUse, make_s: float) -> float:
 def deliver_s(loader: LoaderUse) -> float:
     """Seconds to take over a finished batch from a worker: measured, else from its size.
 
-    0.2 ms and 1.5 GB/s are what a fresh shared-memory segment per batch gave (FIELDNOTES 1.4, 4.2).
+    0.2 ms and 1.5 GB/s are what a fresh shared-memory segment per batch gave on 2 shared cores.
     """
     if loader.deliver_s is not None:
         return loader.deliver_s

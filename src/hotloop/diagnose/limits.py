@@ -41,7 +41,7 @@ class Limits:
     launch_bound_ratio: float = 0.10
     #: A device busier than this is the bottleneck: precision and kernel advice is worth reading.
     device_bound_ratio: float = 0.70
-    #: What precision and kernel settings are assumed to save of device time until ``what-if`` measured them:
+    #: What precision and kernel settings are assumed to save of device time (assumed, not measured):
     #: the low end of published gains (bf16 1.3x, TF32 1.15x, others 1.05x).
     amp_saves_ratio: float = 0.23
     tf32_saves_ratio: float = 0.13
@@ -76,7 +76,7 @@ class Limits:
     #: A costed finding below this share of the span is not mentioned at all (timer noise of a shared
     #: machine).
     mention_ratio: float = 0.02
-    #: Costs this close are not told apart (lag-1 noise of a shared machine is about a tenth, FIELDNOTES 3.1).
+    #: Costs this close are not told apart (neighbouring steps of a shared machine differ by about a tenth).
     tie_ratio: float = 0.10
 
     # -- input (helper C1's families: input, transfer, memory, trend) ----------------------------------------

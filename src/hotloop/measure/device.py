@@ -16,7 +16,7 @@ from hotloop.measure.steps import DeviceUse
 from hotloop.phases import PHASES
 from hotloop.record import rows as row
 
-#: A device less than this behind the host has drained (ns): FIELDNOTES 2.6.
+#: A device less than this behind the host has drained (ns): exact on a simulated device.
 DRAINED_NS = 300_000
 #: Fewer boundaries say nothing.
 LEAST_BOUNDARIES = 20

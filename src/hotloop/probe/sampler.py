@@ -1,7 +1,7 @@
 """Stack samples of the training thread, driven by a kernel timer.
 
 Each sample weighs the time since the last one, so a sample that native code held up counts for all of it. A
-helper thread would see no Python code at all (FIELDNOTES 2.4). SIGURG, because its default action is to do
+helper thread would see no Python code at all. SIGURG, because its default action is to do
 nothing: a signal that arrives after Python has shut its handlers down, or after an exec, harms nobody.
 """
 

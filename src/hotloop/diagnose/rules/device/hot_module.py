@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     model = steps.share("forward") + steps.share("backward")
     if not enough(evidence) or len(inner) < _FEWEST_MODULES or model < 0.5:
         return
-    hot = [module for module in inner if _share(steps, module) >= limits.hot_module_ratio]
+    hot = [m for m in inner if _share(steps, m) >= limits.hot_module_ratio and _is_consistent(m)]
     if not hot:
         return
     top = max(hot, key=lambda module: (module.depth, _share(steps, module)))
@@ -42,6 +42,14 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         severity="info",
         data={"module": top.name, "share": _share(steps, top)},
     )
+
+
+def _is_consistent(module: ModuleCost) -> bool:
+    """Whether backward goes with forward.
+
+    Where a module is called twice, or hands on packed sequences, the order of gradients tells nothing.
+    """
+    return 0.4 * module.forward_share <= module.backward_share <= 2.5 * module.forward_share
 
 
 def _share(steps: Steps, module: ModuleCost) -> float:

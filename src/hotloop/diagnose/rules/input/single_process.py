@@ -45,7 +45,8 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
             "process makes each batch itself."
         ),
         advice=(
-            f"Set num_workers={workers} and persistent_workers=True on the DataLoader; with them a step is "
+            f"Set num_workers={workers} and persistent_workers=True on the DataLoader; with them a step "
+            "without its pauses is "
             f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
             f"{units.duration(feed.step_s)}.{_sharding(feed)}"
         ),

@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{units.share(busy)} of the time and the step still waits {units.duration(feed.wait_s)}."
         ),
         advice=(
-            f"Set num_workers={workers}; a step is predicted to take "
+            f"Set num_workers={workers}; a step without its pauses is predicted to take "
             f"{units.duration(max(feed.busy_s, feed.step_s - feed.saved_by_workers(workers)))} instead of "
             f"{units.duration(feed.step_s)}."
         ),

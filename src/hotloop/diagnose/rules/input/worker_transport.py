@@ -19,7 +19,7 @@ COSTED = True
 
 #: Smaller batches cost their call, not their bytes.
 _LARGE_BYTES = 1e6
-#: A copy into recycled memory (FIELDNOTES 1.4, 4.2: 25 GB/s alone, less beside others).
+#: A copy into recycled memory (25 GB/s alone on the machine it was measured on, less beside others).
 _COPY_BYTES_PER_S = 10e9
 #: From this share of making on, shipping is what making is about.
 _MOSTLY = 0.5
