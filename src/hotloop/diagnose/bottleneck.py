@@ -108,6 +108,6 @@ def _exposed(steps: Steps, phase: str) -> float:
 def _lowercase(sentence: str) -> str:
     """The sentence as a clause: without a capital, unless its first word is a name or a path."""
     head = sentence.split(" ", 1)[0]
-    rest = head[1:].replace("-", "")
+    rest = head[1:].rstrip(":,").replace("-", "")
     plain = head[:1].isupper() and rest.isalpha() and rest.islower()
     return sentence[:1].lower() + sentence[1:] if plain else sentence
