@@ -10,6 +10,7 @@ from hotloop.diagnose.discovery import OPPORTUNITY
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest
 from hotloop.diagnose.reading import is_random
+from hotloop.diagnose.rules.input import slow_storage
 from hotloop.diagnose.sources import dataset_text
 from hotloop.findings import Finding
 
@@ -40,6 +41,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     text = dataset_text(evidence, loader)
     if not text or is_random(text):
         return
+    if any(slow_storage.check(evidence)):
+        return  # what is repeated is reading; whether memory holds it is the question that finding asks
     cost = feed.saved_by_make(spot.share) * costs.exposed_ratio(evidence.steps, "data_wait")
     yield Finding(
         id=ID,

@@ -53,7 +53,10 @@ def _rising(medians: Floats, best: int) -> bool:
 
 
 def _interleaved(losses: Floats, best: int) -> bool:
-    """Whether several losses are mixed (a generator's and a critic's): then levels say nothing."""
-    tenth = np.array_split(losses, 10)[best]
+    """Whether several losses are mixed (a generator's and a critic's): then levels say nothing.
+
+    Mixed ones jump from one to the next as far as they differ at all; one that rises goes there step by step.
+    """
+    tenth = np.log(np.maximum(np.array_split(losses, 10)[best], 1e-12))
     low, high = np.quantile(tenth, [0.1, 0.9])
-    return bool(high > 10 * max(low, 1e-12))
+    return bool(high - low > np.log(10) and np.median(np.abs(np.diff(tenth))) > 0.3 * (high - low))
