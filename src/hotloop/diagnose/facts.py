@@ -71,12 +71,6 @@ def setting(steps: Steps, name: str) -> Setting | None:
     return next((s for s in steps.settings if s.name == name), None)
 
 
-def configured_true(steps: Steps, name: str) -> Setting | None:
-    """The setting of that name if it was configured on."""
-    found = setting(steps, name)
-    return found if found is not None and is_on(found.configured) else None
-
-
 def is_on(value: Any) -> bool:
     """Whether a configured value means «on», in the spellings people use."""
     if isinstance(value, str):
@@ -94,13 +88,6 @@ def is_on(value: Any) -> bool:
             "bf16-mixed",
         }
     return bool(value)
-
-
-def is_off(value: Any) -> bool:
-    """Whether a configured value plainly means «off»; None (not configured) does not."""
-    if isinstance(value, str):
-        return value.strip().lower() in {"0", "false", "no", "off", "none", "fp32", "float32", "32"}
-    return value is not None and not bool(value)
 
 
 def _of_mappings(found: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import text_of
-from hotloop.measure.steps import LineCost, LoaderUse
+from hotloop.measure.steps import LoaderUse
 
 
 def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
@@ -24,11 +24,6 @@ def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
         names = {name for other, name in wanted if other == file}
         parts += _definitions(text, names | ({cls} if cls else set()))
     return "\n".join(parts)
-
-
-def lines_in_dataset(loader: LoaderUse) -> tuple[LineCost, ...]:
-    """Lines of making that lie in user code."""
-    return tuple(line for line in loader.lines if line.place.file)
 
 
 def tree_of(text: str) -> ast.Module | None:
