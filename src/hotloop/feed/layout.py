@@ -1,0 +1,144 @@
+"""Trees of tensors, arrays, bytes, text and numbers as one stretch of bytes, and back.
+
+A :class:`Layout` says where every leaf lies and what it is; it is plain, hashable, picklable data, so that
+samples of one shape share one. Payloads are aligned to 64 bytes. What has no plain form (sparse tensors, objects
+of the user's own) is pickled into its field.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hotloop.feed.memory import round_up
+from hotloop.feed.tree import Structure, flatten, unflatten
+
+ALIGNMENT = 64
+
+TENSOR, ARRAY, BYTES, TEXT = "tensor", "array", "bytes", "text"
+INTEGER, REAL, BOOLEAN, PICKLED = "int", "float", "bool", "pickle"
+)
+
+#: Tensor dtypes by name, so that a layout can be read without naming torch objects.
+DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+
+
+class Field(NamedTuple):
+    """One leaf: its kind, dtype (torch's or numpy's spelling, or empty), shape, and place in bytes."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+
+class Layout(NamedTuple):
+    """Where the leaves of a tree lie in ``num_bytes`` of memory."""
+
+    structure: Structure
+    fields: tuple[Field, ...]
+    num_bytes: int
+
+
+class Encoded(NamedTuple):
+    """A tree ready to be written: its layout and, for every field, its bytes (flat uint8, not yet copied)."""
+
+    layout: Layout
+    payloads: list[NDArray[np.uint8]]
+
+
+def encode(tree: Any) -> Encoded:
+    """The layout of a tree and the bytes of its leaves; big leaves are not copied."""
+    leaves, structure = flatten(tree)
+    fields, payloads, offset = [], [], 0
+    for leaf in leaves:
+        kind, dtype, shape, payload = _payload(leaf)
+        fields.append(Field(kind, dtype, shape, offset, payload.nbytes))
+        payloads.append(payload)
+        offset = round_up(offset + payload.nbytes, ALIGNMENT)
+    return Encoded(Layout(structure, tuple(fields), offset), payloads)
+
+
+def write(encoded: Encoded, into: NDArray[np.uint8]) -> None:
+    """Copy an encoded tree into the beginning of a flat uint8 array of at least ``layout.num_bytes``."""
+    for field, payload in zip(encoded.layout.fields, encoded.payloads, strict=True):
+        into[field.offset : field.offset + field.num_bytes] = payload
+
+
+def read(layout: Layout, memory: NDArray[np.uint8], *, copy: bool) -> Any:
+    """The tree that was written into ``memory``.
+
+    With ``copy=False`` tensors and arrays are views that keep ``memory``'s base alive (writable if it is).
+    """
+    return unflatten(layout.structure, [_leaf(field, memory, copy) for field in layout.fields])
+
+
+def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
+    kind = type(leaf)
+    if kind is torch.Tensor and _is_plain(leaf):
+        return TENSOR, str(leaf.dtype), tuple(leaf.shape), tensor_bytes(leaf)
+    if kind is np.ndarray and not leaf.dtype.hasobject and leaf.dtype.names is None:
+        flat = np.ascontiguousarray(leaf).reshape(-1)
+        return ARRAY, leaf.dtype.str, leaf.shape, flat.view(np.uint8)
+    if kind is bytes:
+        return BYTES, "", (), np.frombuffer(leaf, np.uint8)
+    if kind is str:
+        return TEXT, "", (), np.frombuffer(leaf.encode("utf-8", "surrogatepass"), np.uint8)
+    if kind is bool:
+        return BOOLEAN, "", (), np.frombuffer(b"\1" if leaf else b"\0", np.uint8)
+    if kind is int and -(1 << 63) <= leaf < 1 << 63:
+        return INTEGER, "", (), np.frombuffer(leaf.to_bytes(8, "little", signed=True), np.uint8)
+    if kind is float:
+        return REAL, "", (), np.array([leaf], np.float64).view(np.uint8)
+    return PICKLED, "", (), np.frombuffer(pickle.dumps(leaf, pickle.HIGHEST_PROTOCOL), np.uint8)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Dense, on the host, outside any graph: bytes are all there is to it."""
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+    )
+
+
+def tensor_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    """The bytes of a dense host tensor, flat, in row-major order; copied only where it is not contiguous."""
+    flat: NDArray[np.uint8] = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+    return flat
+
+
+def tensor_view(memory: NDArray[np.uint8], dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor on exactly these bytes; it keeps their base alive."""
+    return torch.from_numpy(memory).view(dtype).view(tuple(shape))
+
+
+def _leaf(field: Field, memory: NDArray[np.uint8], copy: bool) -> Any:
+    stretch = memory[field.offset : field.offset + field.num_bytes]
+    if field.kind == TENSOR:
+        if not field.num_bytes:
+            return torch.empty(field.shape, dtype=DTYPES[field.dtype])
+        return tensor_view(stretch.copy() if copy else stretch, DTYPES[field.dtype], field.shape)
+    if field.kind == ARRAY:
+        array = stretch.view(field.dtype).reshape(field.shape)
+        return array.copy() if copy else array
+    if field.kind == BYTES:
+        return stretch.tobytes()
+    if field.kind == TEXT:
+        return stretch.tobytes().decode("utf-8", "surrogatepass")
+    if field.kind == INTEGER:
+        return int.from_bytes(stretch.tobytes(), "little", signed=True)
+    if field.kind == REAL:
+        return float(stretch.view(np.float64)[0])
+    if field.kind == BOOLEAN:
+        return bool(stretch[0])
+    return pickle.loads(stretch.tobytes())

@@ -1,0 +1,145 @@
+"""Shared memory that dies with its last user: anonymous files, reserved before use.
+
+A memfd is not limited by the size of ``/dev/shm`` and leaves nothing behind, however its users die. Pages are
+reserved with ``posix_fallocate`` before anything is written: a full machine is an ``OSError``, never a SIGBUS.
+``mmap.mmap`` keeps a descriptor per mapping; these mappings keep none: a ring of many slots costs one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import mmap
+import os
+import tempfile
+import threading
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE_BYTES = mmap.PAGESIZE
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+]  # fmt: skip
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def round_up(num_bytes: int, to: int = PAGE_BYTES) -> int:
+    """``num_bytes`` rounded up to a multiple of ``to``."""
+    return -(-num_bytes // to) * to
+
+
+class Mapping:
+    """A shared, writable window on a file: ``num_bytes`` from ``offset``, unmapped with its last reference.
+
+    Arrays made by :meth:`array` hold the mapping, so they stay valid after :meth:`__del__` of the owner.
+
+    Raises:
+        OSError: the kernel refused the mapping (``RLIMIT_AS``, no memory).
+    """
+
+    def __init__(self, descriptor: int, num_bytes: int, *, offset: int = 0, writable: bool = True) -> None:
+        self.num_bytes = num_bytes
+        self.offset = offset
+        self._address = 0
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        address = _libc.mmap(None, num_bytes, protection, mmap.MAP_SHARED, descriptor, offset)
+        if address == _FAILED or address is None:
+            number = ctypes.get_errno()
+            raise OSError(number, f"mapping {num_bytes} bytes of shared memory: {os.strerror(number)}")
+        self._address = address
+        self.writable = writable
+
+    @property
+    def address(self) -> int:
+        """Where the window begins in this process."""
+        return self._address
+
+    def array(self, owner: object | None = None) -> NDArray[np.uint8]:
+        """All bytes of the window as a flat uint8 array whose base keeps this mapping and ``owner`` alive."""
+        return np.asarray(_Bytes(self, owner))
+
+    def __del__(self) -> None:
+        if self._address:
+            _libc.munmap(self._address, self.num_bytes)
+            self._address = 0
+
+
+class _Bytes:
+    """What numpy keeps as the base of an array: the mapping, and whoever must live as long as its arrays."""
+
+    __slots__ = ("__array_interface__", "mapping", "owner")
+
+    def __init__(self, mapping: Mapping, owner: object | None) -> None:
+        self.mapping = mapping
+        self.owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (mapping.num_bytes,),
+            "data": (mapping.address, not mapping.writable),
+        }
+
+
+class SharedFile:
+    """An anonymous file in memory, inherited by forked children and sent along with spawned ones.
+
+    Sparse: only what :meth:`reserve` asked for takes memory. Where ``memfd_create`` is missing (macOS), an
+    unlinked temporary file stands in. Pickling works only while a child process is being started.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create(f"hotloop-{name}", os.MFD_CLOEXEC)
+        else:
+            self.descriptor, path = tempfile.mkstemp(prefix=f"hotloop-{name}-")
+            Path(path).unlink()
+
+    @classmethod
+    def adopt(cls, descriptor: int, name: str) -> SharedFile:
+        """The file behind a descriptor that this process owns from now on."""
+        file = cls.__new__(cls)
+        file.name, file.descriptor, file._lock = name, descriptor, threading.Lock()
+        return file
+
+    def reserve(self, num_bytes: int, *, offset: int = 0) -> None:
+        """Take memory for a range, growing the file where it is too short.
+
+        Raises:
+            OSError: there is not that much (``ENOSPC``, ``ENOMEM``); nothing was damaged.
+        """
+        with self._lock:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.descriptor, offset, num_bytes)
+            elif os.fstat(self.descriptor).st_size < offset + num_bytes:
+                os.ftruncate(self.descriptor, offset + num_bytes)
+
+    def map(self, num_bytes: int, *, offset: int = 0, writable: bool = True) -> Mapping:
+        """A window on the file; reserve its range first."""
+        return Mapping(self.descriptor, num_bytes, offset=offset, writable=writable)
+
+    def close(self) -> None:
+        """Let go of the descriptor; mappings stay valid."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (reduction.DupFd(self.descriptor), self.name)
+
+    def __del__(self) -> None:
+        if getattr(self, "descriptor", -1) >= 0:
+            self.close()
+
+
+def _rebuilt(descriptor: Any, name: str) -> SharedFile:
+    return SharedFile.adopt(descriptor.detach(), name)
