@@ -1,8 +1,8 @@
 """Trees of tensors, arrays, bytes, text and numbers as one stretch of bytes, and back.
 
 A :class:`Layout` says where every leaf lies and what it is; it is plain, hashable, picklable data, so that
-samples of one shape share one. Payloads are aligned to 64 bytes. What has no plain form (sparse tensors, objects
-of the user's own) is pickled into its field.
+samples of one shape share one. Payloads are aligned to 64 bytes. What has no plain form (sparse tensors,
+objects of the user's own) is pickled into its field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ ALIGNMENT = 64
 
 TENSOR, ARRAY, BYTES, TEXT = "tensor", "array", "bytes", "text"
 INTEGER, REAL, BOOLEAN, PICKLED = "int", "float", "bool", "pickle"
-)
 
 #: Tensor dtypes by name, so that a layout can be read without naming torch objects.
 DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}

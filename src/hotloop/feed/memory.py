@@ -1,7 +1,7 @@
 """Shared memory that dies with its last user: anonymous files, reserved before use.
 
 A memfd is not limited by the size of ``/dev/shm`` and leaves nothing behind, however its users die. Pages are
-reserved with ``posix_fallocate`` before anything is written: a full machine is an ``OSError``, never a SIGBUS.
+reserved with ``posix_fallocate`` before anything is written: a full machine is an ``OSError``, not a SIGBUS.
 ``mmap.mmap`` keeps a descriptor per mapping; these mappings keep none: a ring of many slots costs one.
 """
 
