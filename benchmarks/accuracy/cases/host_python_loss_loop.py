@@ -1,5 +1,5 @@
 # truth: host/python-in-step
-# bottleneck: host
+# bottleneck: host | device
 # line: for |cost|abs|prev|delta|min\(|total|table
 # not: input/single-process | input/slow-sample
 """Edit-distance style alignment loss written with Python loops over the batch."""

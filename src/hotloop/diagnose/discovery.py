@@ -15,7 +15,7 @@ from hotloop.diagnose.evidence import Evidence, Rule
 from hotloop.findings import Finding
 
 #: How large a change the advice asks for; decides between findings of equal cost.
-ARGUMENT, EDIT, REWRITE, OPPORTUNITY = 0, 1, 2, 3
+ARGUMENT, EDIT, OPPORTUNITY = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)

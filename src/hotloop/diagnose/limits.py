@@ -91,8 +91,6 @@ class Limits:
     max_workers_per_core: int = 4
     #: Workers count as busy all the time above this share (the rest is taking indices and shipping).
     busy_workers_ratio: float = 0.8
-    #: Workers count as idle below this share.
-    idle_workers_ratio: float = 0.3
     #: Reads below this per batch are metadata, not data.
     min_read_bytes_per_batch: float = 4096.0
     #: torch's own default is 2; deeper was chosen on purpose.

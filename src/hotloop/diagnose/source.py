@@ -1,14 +1,15 @@
-"""The user's source as the run carried it: text and syntax of the lines a rule speaks about."""
+"""The user's source as the run carried it: text and syntax of what a rule speaks about."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
+from hotloop.measure.steps import LoaderUse
 from hotloop.record.recording import Process
 
 
@@ -53,24 +54,41 @@ def function_text(evidence: Evidence, place: Place) -> str:
     return _function_at(text_of(evidence, place.file), place.line)
 
 
-def _processes(evidence: Evidence) -> Iterator[Process]:
-    for process in evidence.recording.ranks:
-        yield process
-        yield from process.workers
+def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
+    """The class of the dataset and every function its making was seen in, "" where the source is not
+    known.
+    """
+    wanted = {(line.place.file, line.place.function.rsplit(".", 1)[-1]) for line in loader.lines}
+    dataset_file = str(loader.dataset.get("file") or "")
+    cls = str(loader.dataset.get("class") or "")
+    files = {file for file, _ in wanted} | ({dataset_file} if dataset_file else set())
+    parts: list[str] = []
+    for file in sorted(files):
+        text = text_of(evidence, file)
+        names = {name for other, name in wanted if other == file}
+        parts += _definitions(text, names | ({cls} if cls else set()))
+    return "\n".join(parts)
 
 
 @lru_cache(maxsize=64)
-def _tree(text: str) -> ast.Module | None:
+def tree_of(text: str) -> ast.Module | None:
+    """The syntax tree of a text, None where it does not parse."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError):
         return None
 
 
+def _processes(evidence: Evidence) -> Iterator[Process]:
+    for process in evidence.recording.ranks:
+        yield process
+        yield from process.workers
+
+
 def _around(text: str, line: int) -> list[ast.stmt]:
     """Statements that contain a line, outermost first."""
     found: list[ast.stmt] = []
-    tree = _tree(text)
+    tree = tree_of(text)
     if tree is None:
         return found
     for node in ast.walk(tree):
@@ -120,3 +138,16 @@ def _function_at(text: str, line: int) -> str:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
     return inner
+
+
+def _definitions(text: str, names: Iterable[str]) -> list[str]:
+    """The source of classes and functions of these names; of a class the whole of it."""
+    tree = tree_of(text)
+    if tree is None:
+        return []
+    wanted = set(names)
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in wanted:
+            found.append(ast.get_source_segment(text, node) or "")
+    return found

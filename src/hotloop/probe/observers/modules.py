@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.modules"
-IN_FORWARD: Final = 1
 #: Modules made over and over (a criterion built in the loop) share one id after this many of a kind.
 _MAX_ALIKE: Final = 32
 

@@ -15,8 +15,7 @@ from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.source import text_of
-from hotloop.diagnose.sources import tree_of
+from hotloop.diagnose.source import text_of, tree_of
 from hotloop.findings import Finding, Place
 
 ID = "input/cache-thrash"

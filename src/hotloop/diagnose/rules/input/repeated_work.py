@@ -11,7 +11,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest
 from hotloop.diagnose.reading import is_random
 from hotloop.diagnose.rules.input import slow_storage
-from hotloop.diagnose.sources import dataset_text
+from hotloop.diagnose.source import dataset_text
 from hotloop.findings import Finding
 
 ID = "input/repeated-work"

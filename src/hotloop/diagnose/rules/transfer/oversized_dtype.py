@@ -9,7 +9,7 @@ from typing import Any
 from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.sources import dataset_text
+from hotloop.diagnose.source import dataset_text
 from hotloop.diagnose.transfers import copies, costliest
 from hotloop.findings import Finding
 

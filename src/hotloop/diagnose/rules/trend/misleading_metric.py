@@ -13,8 +13,7 @@ from pathlib import PurePath
 from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.source import text_of
-from hotloop.diagnose.sources import tree_of
+from hotloop.diagnose.source import text_of, tree_of
 from hotloop.findings import Finding, Place
 
 ID = "trend/misleading-metric"
