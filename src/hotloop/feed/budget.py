@@ -1,0 +1,290 @@
+"""How many cores and how much memory this process may use: affinity, cgroups v1 and v2, limits, what is free.
+
+Every figure is read again at each call. ``root`` is where ``proc`` and ``sys`` are mounted; tests point it at
+folders of files in the kernel's own format.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hotloop import units
+
+ROOT: Final = Path("/")
+
+#: cgroup v1 says «no limit» with a number near 2^63.
+_NO_LIMIT: Final = 1 << 60
+
+_UNITS: Final = {
+    "": 1, "B": 1,
+    "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9, "T": 10**12, "TB": 10**12,
+    "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+}  # fmt: skip
+_SIZE: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
+_PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
+
+#: Tasks stalled on memory for this share of ten seconds (PSI, ``some avg10``, in percent): memory is short.
+_STALLED_PERCENT: Final = 10.0
+
+
+def local_world_size() -> int:
+    """Processes of this job on this machine, as torchrun tells (``LOCAL_WORLD_SIZE``); 1 without it."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdigit() else 1
+
+
+def usable_cores(*, world: int | None = None, root: Path = ROOT) -> float:
+    """Cores' worth of time for this process and its workers: affinity and cgroup quota, shared by ``world``.
+
+    ``world`` is the number of processes that share the machine (default: ``LOCAL_WORLD_SIZE``). May be a
+    fraction, and below 1. A rank that its launcher pinned to cores of its own is not divided twice.
+    """
+    ranks = world or local_world_size()
+    own, whole = _affinity()
+    quota = min((q for folder in _cgroups("cpu", root) if (q := _quota(folder))), default=math.inf)
+    return min(own, max(own, whole) / ranks, quota / ranks)
+
+
+def total_memory_bytes(*, root: Path = ROOT) -> int:
+    """Memory there is at all: the machine's, or the tightest cgroup limit."""
+    limits = [limit for folder in _cgroups("memory", root) if (limit := _memory_limit(folder)) is not None]
+    return min([_machine_memory("MemTotal", root), *limits])
+
+
+def usable_memory_bytes(*, root: Path = ROOT) -> int:
+    """Memory that could still be taken: what is available, within cgroup limits, RLIMIT_AS and RLIMIT_DATA.
+
+    A cgroup's inactive file pages count as free: the kernel drops them first.
+    """
+    room = [_machine_memory("MemAvailable", root), *_rlimit_room(root)]
+    for folder in _cgroups("memory", root):
+        limit = _memory_limit(folder)
+        if limit is not None:
+            room.append(limit - _working_set(folder))
+    return max(0, min(room))
+
+
+def headroom_bytes(*, root: Path = ROOT) -> int:
+    """What must stay free for everything else: a tenth of the memory, at least 512 MiB or a quarter of it."""
+    total = total_memory_bytes(root=root)
+    return max(total // 10, min(512 << 20, total // 4))
+
+
+def memory_budget(spec: str | float | int | None, *, world: int | None = None, root: Path = ROOT) -> int:
+    """Bytes that ``spec`` asks for on this machine, one of ``world`` equal parts (default: not divided).
+
+    ``"50GB"`` is 50 x 10^9, ``"50GiB"`` 50 x 2^30, an int is bytes, a float up to 1 or ``"40%"`` is a share
+    of :func:`usable_memory_bytes`. ``"auto"`` and None take half of what is usable, and never the last
+    :func:`headroom_bytes`: the other half is for the model, the loader and the page cache. A size is a
+    ceiling: more than the machine or its cgroup holds comes down to that less the headroom.
+
+    Raises:
+        ValueError: not a size, or not positive.
+    """
+    asked = _asked(spec, root)
+    most = total_memory_bytes(root=root) - headroom_bytes(root=root)
+    return int(min(asked, most)) // (world or 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pressure:
+    """How short of memory we are: bytes to give back (0: none), and why in words."""
+
+    shortage_bytes: int
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.shortage_bytes > 0
+
+
+class MemoryWatch:
+    """Tells when memory has become short since it last looked: for those who can give some back."""
+
+    def __init__(self, *, root: Path = ROOT) -> None:
+        self._root = root
+        self._events = self._count_events()
+
+    def pressure(self) -> Pressure:
+        """The shortage now: room below the headroom, or the cgroup or kernel reclaiming under stall.
+
+        Costs about twenty small reads of ``/proc`` and ``/sys``: once a second is plenty.
+        """
+        root = self._root
+        room, headroom = usable_memory_bytes(root=root), headroom_bytes(root=root)
+        events, before = self._count_events(), self._events
+        self._events = events
+        if room < headroom:
+            short = headroom - room
+            return Pressure(
+                shortage_bytes=short,
+                reason=f"{units.size(room)} of memory left, {units.size(headroom)} are to stay free",
+            )
+        if events > before:
+            return Pressure(
+                shortage_bytes=headroom // 2,
+                reason=f"the cgroup ran into its memory limit {events - before} times since the last look",
+            )
+        stalled = max((_stalled(path) for path in self._pressure_files()), default=0.0)
+        if stalled > _STALLED_PERCENT:
+            return Pressure(
+                shortage_bytes=headroom // 2,
+                reason=f"tasks stood still for memory {stalled:.0f} % of the last ten seconds",
+            )
+        return Pressure(shortage_bytes=0, reason=f"{units.size(room)} of memory can be taken")
+
+    def _count_events(self) -> int:
+        """How often the cgroups were throttled at ``memory.high`` or stopped at ``memory.max``, ever."""
+        total = 0
+        for folder in _cgroups("memory", self._root):
+            for line in _read(folder / "memory.events").splitlines():
+                name, _, value = line.partition(" ")
+                if name in ("high", "max", "oom", "oom_kill"):
+                    total += int(value)
+        return total
+
+    def _pressure_files(self) -> list[Path]:
+        own = [folder / "memory.pressure" for folder in _cgroups("memory", self._root)]
+        return [path for path in own if path.is_file()] or [self._root / "proc/pressure/memory"]
+
+
+_watches: dict[Path, MemoryWatch] = {}
+
+
+def pressure(*, root: Path = ROOT) -> Pressure:
+    """The shortage of memory now, with this process's own :class:`MemoryWatch`."""
+    return _watches.setdefault(root, MemoryWatch(root=root)).pressure()
+
+
+def _asked(spec: str | float | int | None, root: Path) -> float:
+    if spec is None or spec == "auto":
+        usable = usable_memory_bytes(root=root)
+        return max(0, min(usable // 2, usable - headroom_bytes(root=root)))
+    if isinstance(spec, str):
+        if percent := _PERCENT.fullmatch(spec.strip()):
+            return _share(float(percent[1]) / 100, spec, root)
+        size = _SIZE.fullmatch(spec.strip())
+        if size is None or size[2].upper() not in _UNITS:
+            raise ValueError(
+                f'memory budget {spec!r} is not a size: write "50GB", "50GiB", "40%", "auto", or bytes'
+            )
+        return _positive(float(size[1]) * _UNITS[size[2].upper()], spec)
+    if isinstance(spec, bool):
+        raise ValueError(f"memory budget {spec!r} is not a size")
+    if isinstance(spec, float) and spec <= 1:
+        return _share(spec, spec, root)
+    return _positive(float(spec), spec)
+
+
+def _share(fraction: float, spec: object, root: Path) -> float:
+    if not 0 < fraction <= 1:
+        raise ValueError(f"memory budget {spec!r}: a share lies above 0 and is at most 1")
+    return fraction * usable_memory_bytes(root=root)
+
+
+def _positive(num_bytes: float, spec: object) -> float:
+    if not 1 <= num_bytes < math.inf:
+        raise ValueError(f"memory budget {spec!r} must be at least one byte, and finite")
+    return num_bytes
+
+
+def _affinity() -> tuple[float, float]:
+    """Cores this process may run on, and those that the process that started it may run on."""
+    try:
+        own = len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        own = os.cpu_count() or 1
+        return float(own), float(own)
+    try:
+        return float(own), float(len(os.sched_getaffinity(os.getppid())))
+    except OSError:
+        return float(own), float(own)
+
+
+def _quota(folder: Path) -> float | None:
+    both = _read(folder / "cpu.max").split()
+    if len(both) == 2 and both[0] != "max":
+        return int(both[0]) / int(both[1])
+    quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    if quota and period and int(quota) > 0:
+        return int(quota) / int(period)
+    return None
+
+
+def _memory_limit(folder: Path) -> int | None:
+    limits = []
+    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+        text = _read(folder / name)
+        if text and text != "max" and int(text) < _NO_LIMIT:
+            limits.append(int(text))
+    return min(limits, default=None)
+
+
+def _working_set(folder: Path) -> int:
+    """What a cgroup uses and cannot drop: all but inactive file pages (v1 sums children in ``total_*``)."""
+    used = _read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes") or "0"
+    stat = dict(line.split(" ", 1) for line in _read(folder / "memory.stat").splitlines())
+    return max(0, int(used) - int(stat.get("total_inactive_file", stat.get("inactive_file", 0))))
+
+
+def _machine_memory(name: str, root: Path) -> int:
+    for line in _read(root / "proc/meminfo").splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0]) * 1024
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return pages if name == "MemTotal" else pages // 2
+
+
+def _rlimit_room(root: Path) -> list[int]:
+    """What the address space and data limits of this process leave."""
+    used = dict.fromkeys(("VmSize", "VmData"), 0)
+    for line in _read(root / "proc/self/status").splitlines():
+        key, _, value = line.partition(":")
+        if key in used:
+            used[key] = int(value.split()[0]) * 1024
+    room = []
+    for kind, key in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            room.append(limit - used[key])
+    return room
+
+
+def _stalled(path: Path) -> float:
+    """``some avg10`` of a pressure file, in percent."""
+    for line in _read(path).splitlines():
+        if line.startswith("some "):
+            return float(line.split("avg10=")[1].split()[0])
+    return 0.0
+
+
+def _cgroups(controller: str, root: Path) -> list[Path]:
+    """The folders of this process's cgroup and of all above it, of v2 and of v1's controller."""
+    mount = root / "sys/fs/cgroup"
+    folders: list[Path] = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            roots = [mount, mount / "unified"]
+        elif controller in controllers.split(","):
+            roots = [mount / controllers, mount / controller]
+        else:
+            continue
+        inside = Path(path.lstrip("/"))
+        # Inside a container the path may name the host's tree; its own limits are then at the root.
+        folders += [top / part for top in roots for part in (inside, *inside.parents)]
+    return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
+
+
+def _read(path: Path) -> str:
+    """The text of a file of the kernel, empty where it is missing or refuses."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,229 @@
+"""Cores and memory, read from folders laid out as the kernel lays out its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotloop.feed import budget
+
+GIB = 1 << 30
+
+MEMINFO = """MemTotal:       {total} kB
+MemFree:         1024 kB
+MemAvailable:   {available} kB
+Buffers:          230944 kB
+"""
+STAT_V2 = "anon 1048576\nfile 536870912\nshmem 0\ninactive_file {inactive}\nactive_file 4096\n"
+STAT_V1 = "cache 36864\nrss 1773568\ninactive_file 1\ntotal_cache 36864\ntotal_inactive_file {inactive}\n"
+PRESSURE = "some avg10={stalled:.2f} avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 total=0\n"
+    "some avg10={stalled:.2f} avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00\n"
+)
+EVENTS = "low 0\nhigh {high}\nmax {max}\noom 0\noom_kill 0\noom_group_kill 0\n"
+
+
+class Machine:
+    """A ``proc`` and a ``sys`` to write into."""
+
+    def __init__(self, root: Path, *, total: int = 64 * GIB, available: int = 48 * GIB) -> None:
+        self.root = root
+        self.write("proc/meminfo", MEMINFO.format(total=total // 1024, available=available // 1024))
+        self.write("proc/self/status", "Name:\tpython\nVmSize:\t  200000 kB\nVmData:\t  100000 kB\n")
+        self.write("proc/self/cgroup", "0::/\n")
+        self.write("proc/pressure/memory", PRESSURE.format(stalled=0))
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def cgroup_v2(self, path: str, *, limit: str = "max", used: int = 0, inactive: int = 0) -> str:
+        folder = f"sys/fs/cgroup/{path}"
+        self.write(f"{folder}/memory.max", f"{limit}\n")
+        self.write(f"{folder}/memory.high", "max\n")
+        self.write(f"{folder}/memory.current", f"{used}\n")
+        self.write(f"{folder}/memory.stat", STAT_V2.format(inactive=inactive))
+        self.write(f"{folder}/memory.events", EVENTS.format(high=0, max=0))
+        self.write(f"{folder}/memory.pressure", PRESSURE.format(stalled=0))
+        return folder
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_without_cgroup_limits_what_is_available_counts(machine: Machine) -> None:
+    assert budget.usable_memory_bytes(root=machine.root) == 48 * GIB
+    assert budget.total_memory_bytes(root=machine.root) == 64 * GIB
+
+
+def test_the_tightest_ancestor_bounds_memory(machine: Machine) -> None:
+    machine.write("proc/self/cgroup", "0::/job/rank0\n")
+    machine.cgroup_v2("job/rank0", limit=str(40 * GIB), used=10 * GIB)
+    machine.cgroup_v2("job", limit=str(32 * GIB), used=24 * GIB, inactive=4 * GIB)
+    assert budget.total_memory_bytes(root=machine.root) == 32 * GIB
+    # 32 limit - (24 used - 4 of them files that the kernel may drop)
+    assert budget.usable_memory_bytes(root=machine.root) == 12 * GIB
+
+
+def test_memory_high_bounds_as_memory_max_does(machine: Machine) -> None:
+    folder = machine.cgroup_v2("", used=GIB)
+    machine.write(f"{folder}/memory.high", f"{8 * GIB}\n")
+    assert budget.usable_memory_bytes(root=machine.root) == 7 * GIB
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["own tree", "container: path of the host's tree"])
+def test_cgroup_v1(machine: Machine, inside: bool) -> None:
+    machine.write("proc/self/cgroup", "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/\n")
+    within = "/docker/abc" if inside else ""
+    memory, cpu = f"sys/fs/cgroup/memory{within}", f"sys/fs/cgroup/cpu,cpuacct{within}"
+    machine.write(f"{memory}/memory.limit_in_bytes", f"{16 * GIB}\n")
+    machine.write(f"{memory}/memory.usage_in_bytes", f"{6 * GIB}\n")
+    machine.write(f"{memory}/memory.stat", STAT_V1.format(inactive=2 * GIB))
+    machine.write(f"{cpu}/cpu.cfs_quota_us", "50000\n")
+    machine.write(f"{cpu}/cpu.cfs_period_us", "100000\n")
+    assert budget.usable_memory_bytes(root=machine.root) == 12 * GIB
+    assert budget.usable_cores(root=machine.root, world=1) == 0.5
+
+
+def test_v1_says_no_limit_with_a_huge_number(machine: Machine) -> None:
+    machine.write("proc/self/cgroup", "4:memory:/\n1:cpu:/\n")
+    machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    machine.write("sys/fs/cgroup/memory/memory.usage_in_bytes", f"{60 * GIB}\n")
+    machine.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n")
+    machine.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
+    assert budget.usable_memory_bytes(root=machine.root) == 48 * GIB
+    assert budget.usable_cores(root=machine.root, world=1) == len(os.sched_getaffinity(0))
+
+
+def test_cores_are_bounded_by_the_quota_of_any_ancestor(machine: Machine) -> None:
+    machine.write("proc/self/cgroup", "0::/job/rank0\n")
+    machine.write("sys/fs/cgroup/job/rank0/cpu.max", "max 100000\n")
+    machine.write("sys/fs/cgroup/job/cpu.max", "80000 100000\n")
+    assert budget.usable_cores(root=machine.root, world=1) == 0.8
+
+
+def test_ranks_share_the_cores(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = budget.usable_cores(root=machine.root)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert budget.usable_cores(root=machine.root) == alone / 4
+    assert budget.usable_cores(root=machine.root, world=2) == alone / 2
+
+
+def _in_a_child(code: str, prepare: str = "") -> str:
+    """What a fresh interpreter prints after ``prepare`` ran in it."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import os, resource, subprocess, sys\n{prepare}\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_rank_pinned_to_cores_of_its_own_is_not_divided_again(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core cannot be divided")
+    code = "from hotloop.feed import budget\nprint(budget.usable_cores(world=2))"
+    # This process has all cores, its child one of them: that is the rank's fair share of two, or more.
+    pinned = _in_a_child(code, f"os.sched_setaffinity(0, {{{cores[0]}}})")
+    assert float(pinned) == min(1.0, len(cores) / 2)
+    shared = _in_a_child(f"print(subprocess.check_output([sys.executable, '-c', {code!r}], text=True))")
+    assert float(shared) == len(cores) / 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS is not enforced elsewhere")
+def test_address_space_limit_bounds_memory() -> None:
+    code = "from hotloop.feed import budget\nprint(budget.usable_memory_bytes())"
+    room = int(_in_a_child(code, f"resource.setrlimit(resource.RLIMIT_AS, ({2 * GIB}, {2 * GIB}))"))
+    assert 0 < room < 2 * GIB
+
+
+@pytest.mark.parametrize(
+    ("spec", "num_bytes"),
+    [
+        ("10GB", 10 * 10**9),
+        ("10GiB", 10 * GIB),
+        (" 1.5 gib ", 3 * GIB // 2),
+        ("512MiB", 512 << 20),
+        ("4096", 4096),
+        (4096, 4096),
+        (4096.0, 4096),
+        (0.25, 12 * GIB),
+        ("25%", 12 * GIB),
+        ("auto", 24 * GIB),
+        (None, 24 * GIB),
+        ("50TB", 64 * GIB - 64 * GIB // 10),  # a ceiling: what there is, less the headroom
+    ],
+)
+def test_budget_spec(machine: Machine, spec: str | float | None, num_bytes: int) -> None:
+    assert budget.memory_budget(spec, root=machine.root) == num_bytes
+    assert budget.memory_budget(spec, world=4, root=machine.root) == num_bytes // 4
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "many", "50XB", "-1GB", "0", 0, -5, 0.0, -0.5, float("nan"), True, "9e9%"]
+)
+def test_a_budget_that_is_no_size_is_refused(machine: Machine, spec: str | float) -> None:
+    with pytest.raises(ValueError, match="memory budget"):
+        budget.memory_budget(spec, root=machine.root)
+
+
+def test_auto_leaves_the_headroom(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, total=64 * GIB, available=7 * GIB)
+    headroom = budget.headroom_bytes(root=machine.root)
+    assert budget.memory_budget("auto", root=machine.root) == 7 * GIB - headroom
+    short = Machine(tmp_path / "short", total=64 * GIB, available=5 * GIB)
+    assert budget.memory_budget("auto", root=short.root) == 0
+
+
+def test_no_pressure_while_there_is_room(machine: Machine) -> None:
+    machine.cgroup_v2("", limit=str(32 * GIB), used=8 * GIB)
+    watch = budget.MemoryWatch(root=machine.root)
+    assert not watch.pressure()
+    assert "24" in watch.pressure().reason
+
+
+def test_shortage_is_what_is_missing_from_the_headroom(machine: Machine) -> None:
+    machine.cgroup_v2("", limit=str(32 * GIB), used=31 * GIB)
+    found = budget.MemoryWatch(root=machine.root).pressure()
+    assert found
+    assert found.shortage_bytes == budget.headroom_bytes(root=machine.root) - GIB
+
+
+def test_hitting_the_limit_is_told_once(machine: Machine) -> None:
+    folder = machine.cgroup_v2("", limit=str(32 * GIB), used=8 * GIB)
+    watch = budget.MemoryWatch(root=machine.root)
+    machine.write(f"{folder}/memory.events", EVENTS.format(high=3, max=2))
+    found = watch.pressure()
+    assert found.shortage_bytes > 0
+    assert "5 times" in found.reason
+    assert not watch.pressure()
+
+
+def test_events_from_before_are_not_pressure(machine: Machine) -> None:
+    folder = machine.cgroup_v2("", limit=str(32 * GIB), used=8 * GIB)
+    machine.write(f"{folder}/memory.events", EVENTS.format(high=0, max=900))
+    assert not budget.MemoryWatch(root=machine.root).pressure()
+
+
+@pytest.mark.parametrize("where", ["sys/fs/cgroup/memory.pressure", "proc/pressure/memory"])
+def test_stalled_tasks_are_pressure(machine: Machine, where: str) -> None:
+    machine.write(where, PRESSURE.format(stalled=42.5))
+    found = budget.MemoryWatch(root=machine.root).pressure()
+    assert found.shortage_bytes > 0
+    assert "42 %" in found.reason
+
+
+def test_on_this_machine() -> None:
+    assert 0 < budget.usable_cores() <= (os.cpu_count() or 1)
+    assert 0 <= budget.usable_memory_bytes() <= budget.total_memory_bytes()
+    assert budget.memory_budget("auto") <= budget.total_memory_bytes() // 2
+    assert budget.pressure().reason
