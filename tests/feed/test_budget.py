@@ -21,8 +21,6 @@ Buffers:          230944 kB
 STAT_V2 = "anon 1048576\nfile 536870912\nshmem 0\ninactive_file {inactive}\nactive_file 4096\n"
 STAT_V1 = "cache 36864\nrss 1773568\ninactive_file 1\ntotal_cache 36864\ntotal_inactive_file {inactive}\n"
 PRESSURE = "some avg10={stalled:.2f} avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 total=0\n"
-    "some avg10={stalled:.2f} avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00\n"
-)
 EVENTS = "low 0\nhigh {high}\nmax {max}\noom 0\noom_kill 0\noom_group_kill 0\n"
 
 
