@@ -36,6 +36,7 @@ docs: $(READY)
 # Benchmarks report, tests check: nothing here fails on a slow machine. Run them on a quiet one.
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/in_process.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/recording_size.py
 
