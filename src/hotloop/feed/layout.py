@@ -22,6 +22,7 @@ ALIGNMENT = 64
 
 TENSOR, ARRAY, BYTES, TEXT = "tensor", "array", "bytes", "text"
 INTEGER, REAL, BOOLEAN, PICKLED = "int", "float", "bool", "pickle"
+SCALAR = "scalar"  # one of numpy's own numbers
 
 #: Tensor dtypes by name, so that a layout can be read without naming torch objects.
 DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -82,7 +83,8 @@ def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
     kind = type(leaf)
     if kind is torch.Tensor and _is_plain(leaf):
         return TENSOR, str(leaf.dtype), tuple(leaf.shape), tensor_bytes(leaf)
-    if kind is np.ndarray and not leaf.dtype.hasobject and leaf.dtype.names is None:
+    # A memmap is an array whose memory happens to lie in a file: what comes back is a plain array.
+    if kind in (np.ndarray, np.memmap) and not leaf.dtype.hasobject and leaf.dtype.names is None:
         flat = np.ascontiguousarray(leaf).reshape(-1)
         return ARRAY, leaf.dtype.str, leaf.shape, flat.view(np.uint8)
     if kind is bytes:
@@ -95,6 +97,8 @@ def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
         return INTEGER, "", (), np.frombuffer(leaf.to_bytes(8, "little", signed=True), np.uint8)
     if kind is float:
         return REAL, "", (), np.array([leaf], np.float64).view(np.uint8)
+    if isinstance(leaf, np.generic) and leaf.dtype.kind in "biufcmM":
+        return SCALAR, leaf.dtype.str, (), np.array([leaf]).view(np.uint8)
     return PICKLED, "", (), np.frombuffer(pickle.dumps(leaf, pickle.HIGHEST_PROTOCOL), np.uint8)
 
 
@@ -130,6 +134,8 @@ def _leaf(field: Field, memory: NDArray[np.uint8], copy: bool) -> Any:
     if field.kind == ARRAY:
         array = stretch.view(field.dtype).reshape(field.shape)
         return array.copy() if copy else array
+    if field.kind == SCALAR:
+        return stretch.view(field.dtype)[0]
     if field.kind == BYTES:
         return stretch.tobytes()
     if field.kind == TEXT:
