@@ -1,0 +1,69 @@
+"""hotloop.feed: the Loader on the same datasets, on a cache, and on a bake; and torch's loader on the latter two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sources import Blocks, Images, Jpegs, Tiny, images_file
+from torch.utils.data import DataLoader, Dataset
+
+from hotloop.feed import Baked, Loader, bake, cached
+from ways import torch_loader
+
+Epoch = Callable[[], DataLoader[Any]]
+
+
+def images(settings: dict[str, Any]) -> Epoch:
+    return loader(Images(settings["data"]), settings)
+
+
+def images_cached(settings: dict[str, Any]) -> Epoch:
+    return loader(cached(Images(settings["data"]), max_bytes="2GB"), settings)
+
+
+def images_baked(settings: dict[str, Any]) -> Epoch:
+    return loader(baked(settings), settings)
+
+
+def images_cached_torch(settings: dict[str, Any]) -> Epoch:
+    return torch_loader.loader(cached(Images(settings["data"]), max_bytes="2GB"), settings)
+
+
+def images_baked_torch(settings: dict[str, Any]) -> Epoch:
+    return torch_loader.loader(baked(settings), settings)
+
+
+def jpegs(settings: dict[str, Any]) -> Epoch:
+    return loader(Jpegs(settings["data"]), settings)
+
+
+def tiny(settings: dict[str, Any]) -> Epoch:
+    return loader(Tiny(), settings)
+
+
+def blocks(settings: dict[str, Any]) -> Epoch:
+    dataset = Blocks(settings["num_bytes"], settings["count"])
+    return loader(dataset, {**settings, "batch_size": None}, shuffle=False)
+
+
+def baked(settings: dict[str, Any]) -> Baked:
+    """The images baked once per machine."""
+    folder = Path(settings["data"]) / f"{images_file(settings['data']).stem}.baked"
+    if not folder.exists():
+        bake(Images(settings["data"]), folder, num_workers=settings["workers"])
+    return Baked(folder)
+
+
+def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True) -> Epoch:
+    workers = settings["workers"]
+    made: Loader[Any] = Loader(
+        dataset,
+        batch_size=settings["batch_size"],
+        shuffle=shuffle,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        multiprocessing_context=settings.get("start", "fork") if workers else None,
+    )
+    return lambda: made
