@@ -1,1 +1,34 @@
-"""The feeding library: the fast parts between a dataset and a training step. Torch and numpy only."""
+"""The feeding library: the fast parts between a dataset and a training step. Torch and numpy only.
+
+Names are loaded when they are first used, so that importing one part does not import the others.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotloop.feed.errors import FeedError as FeedError
+    from hotloop.feed.errors import WorkerError as WorkerError
+    from hotloop.feed.loader import Loader as Loader
+
+#: Where every public name lives.
+_EXPORTS = {
+    "FeedError": "hotloop.feed.errors",
+    "Loader": "hotloop.feed.loader",
+    "WorkerError": "hotloop.feed.errors",
+}
+
+__all__ = sorted(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_EXPORTS[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,45 @@
+"""Samples become a batch: torch's own collation, with tensors stacked straight into memory at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data._utils import collate as torch_collate
+
+#: Gives an uninitialised host tensor of this shape and dtype to fill.
+Out = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+
+_torch_stack = torch_collate.collate_tensor_fn
+
+
+def stacking(out: Callable[[int], Out | None]) -> Callable[..., Any]:
+    """A ``collate_tensor_fn`` that stacks into the memory of ``out(num_bytes)``.
+
+    Where that is None, or the tensors are unusual, it is torch's own. As in torch's workers, a batch has the
+    dtype of its first sample.
+    """
+
+    def collate_tensor_fn(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
+        first = batch[0]
+        if not _is_usual(first):
+            return _torch_stack(batch, collate_fn_map=collate_fn_map)
+        memory = out(len(batch) * first.numel() * first.element_size())
+        if memory is None:
+            return torch.stack(tuple(batch), 0)
+        return torch.stack(tuple(batch), 0, out=memory((len(batch), *first.shape), first.dtype))
+
+    return collate_tensor_fn
+
+
+def _is_usual(tensor: torch.Tensor) -> bool:
+    """Dense, on the host, outside any graph."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and tensor.device.type == "cpu"
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+    )

@@ -1,0 +1,23 @@
+"""The errors of the feeding library.
+
+::
+
+    HotloopError
+    └── FeedError        hotloop.feed refuses, or could not do it
+        └── WorkerError  a worker died, hung or could not be started (also a RuntimeError)
+"""
+
+from __future__ import annotations
+
+from hotloop.errors import HotloopError
+
+
+class FeedError(HotloopError):
+    """The feeding library refuses, or could not do what it was asked."""
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class WorkerError(FeedError, RuntimeError):
+    """A worker process died, hung or could not be started; the message names the sample and the cause."""
