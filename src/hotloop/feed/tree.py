@@ -28,10 +28,13 @@ Structure = Leaf | Branch
 LEAF = Leaf()
 
 
-def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """Leaves in order, depth first, and the structure that :func:`unflatten` needs."""
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Structure]:
+    """Leaves in order, depth first, and the structure that :func:`unflatten` needs.
+
+    What ``is_leaf`` says yes to is not taken apart, whatever it is.
+    """
     leaves: list[Any] = []
-    return leaves, _flatten(tree, leaves)
+    return leaves, _flatten(tree, leaves, is_leaf)
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
@@ -59,20 +62,25 @@ def paths(structure: Structure, prefix: str = "") -> list[str]:
     return found
 
 
-def _flatten(tree: Any, leaves: list[Any]) -> Structure:
+def _flatten(tree: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> Structure:
+    if is_leaf is not None and is_leaf(tree):
+        leaves.append(tree)
+        return LEAF
     kind = type(tree)
     if kind is tuple or kind is list:
         name = "tuple" if kind is tuple else "list"
-        return Branch(name, kind, (), tuple([_flatten(child, leaves) for child in tree]))
+        return Branch(name, kind, (), tuple([_flatten(child, leaves, is_leaf) for child in tree]))
     if kind is dict or isinstance(tree, Mapping):
         return Branch(
-            "mapping", kind, tuple(tree), tuple([_flatten(child, leaves) for child in tree.values()])
+            "mapping", kind, tuple(tree), tuple([_flatten(child, leaves, is_leaf) for child in tree.values()])
         )
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return Branch("namedtuple", kind, tree._fields, tuple([_flatten(child, leaves) for child in tree]))
+        return Branch(
+            "namedtuple", kind, tree._fields, tuple([_flatten(child, leaves, is_leaf) for child in tree])
+        )
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         names = tuple(field.name for field in dataclasses.fields(tree) if field.init)
-        children = tuple([_flatten(getattr(tree, name), leaves) for name in names])
+        children = tuple([_flatten(getattr(tree, name), leaves, is_leaf) for name in names])
         return Branch("dataclass", kind, names, children)
     leaves.append(tree)
     return LEAF
@@ -91,4 +99,9 @@ def _unflatten(structure: Structure, take: Callable[[], Any]) -> Any:
     if structure.kind == "dataclass":
         return structure.type(**dict(zip(map(str, structure.names), children, strict=True)))
     named = dict(zip(structure.names, children, strict=True))
-    return named if structure.type is dict else structure.type(named)
+    if structure.type is dict:
+        return named
+    try:
+        return structure.type(named)
+    except TypeError:  # a mapping that is built in another way (defaultdict): as torch's collate does
+        return named
