@@ -9,15 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hotloop.feed.determinism import check_deterministic as check_deterministic
     from hotloop.feed.errors import FeedError as FeedError
     from hotloop.feed.errors import WorkerError as WorkerError
     from hotloop.feed.loader import Loader as Loader
+    from hotloop.feed.stages import split_after as split_after
+    from hotloop.feed.stages import stage as stage
 
 #: Where every public name lives.
 _EXPORTS = {
     "FeedError": "hotloop.feed.errors",
     "Loader": "hotloop.feed.loader",
     "WorkerError": "hotloop.feed.errors",
+    "stage": "hotloop.feed.stages",
+    "split_after": "hotloop.feed.stages",
+    "check_deterministic": "hotloop.feed.determinism",
 }
 
 __all__ = sorted(_EXPORTS)

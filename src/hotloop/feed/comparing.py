@@ -1,0 +1,81 @@
+"""Whether two samples are the same, leaf by leaf, and what differs in words."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hotloop.feed.layout import ARRAY, PICKLED, TENSOR, Encoded, Field, encode
+from hotloop.feed.tree import flatten, paths
+
+
+class Snapshot(NamedTuple):
+    """A sample as it was when it was read: its encoded form with bytes of its own, and its leaves."""
+
+    encoded: Encoded
+    leaves: list[Any]
+
+
+def snapshot(sample: Any) -> Snapshot:
+    """Keep a sample's bytes, so that a later change in place does not reach them.
+
+    Raises:
+        Exception: whatever pickling a leaf of an unknown type raises.
+    """
+    encoded = encode(sample)
+    copied = [payload.copy() for payload in encoded.payloads]
+    return Snapshot(Encoded(encoded.layout, copied), flatten(sample)[0])
+
+
+def differences(first: Snapshot, second: Snapshot) -> list[str]:
+    """One line per leaf that is not the same bit for bit; empty when the samples are equal."""
+    before, after = first.encoded.layout, second.encoded.layout
+    if before.structure != after.structure:
+        return ["has another structure"]
+    found = []
+    for position, name in enumerate(paths(before.structure)):
+        word = _difference(first, second, position)
+        if word:
+            found.append(f"{name}: {word}" if name else word)
+    return found
+
+
+def _difference(first: Snapshot, second: Snapshot, position: int) -> str:
+    before, after = first.encoded.layout.fields[position], second.encoded.layout.fields[position]
+    if before.kind != after.kind:
+        return f"a {before.kind} first, then a {after.kind}"
+    if before.dtype != after.dtype:
+        return f"{before.dtype} first, then {after.dtype}"
+    if before.shape != after.shape:
+        return f"shape {before.shape} first, then {after.shape}"
+    old, new = first.encoded.payloads[position], second.encoded.payloads[position]
+    if np.array_equal(old, new):
+        return ""
+    if before.kind == PICKLED and _equal(first.leaves[position], second.leaves[position]):
+        return ""
+    return _amount(before, old, new)
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Equality by the objects' own word, as pickles of equal objects may differ."""
+    # One object that was read twice proves nothing: it may have been changed in place.
+    if first is second:
+        return False
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return bool(torch.equal(first, second))
+    try:
+        return bool(first == second)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+def _amount(field: Field, old: NDArray[np.uint8], new: NDArray[np.uint8]) -> str:
+    if field.kind not in (TENSOR, ARRAY) or old.nbytes != new.nbytes:
+        return "another value"
+    num_elements = int(np.prod(field.shape)) if field.shape else 1
+    width = old.nbytes // num_elements
+    changed = int((old.reshape(num_elements, width) != new.reshape(num_elements, width)).any(axis=1).sum())
+    return f"{changed:,} of {num_elements:,} elements differ"

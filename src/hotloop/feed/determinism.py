@@ -1,0 +1,205 @@
+"""The guard before a cache: is a sample the same when it is read again?
+
+Every index is read twice, in opposite orders and under different random states. Equal outputs are not enough:
+a flip with a chance of one in ten is often equal. So the random generators are watched as well, the global
+ones and those the dataset holds: a read that moves one on to a place that depends on where it was, draws.
+``torch.manual_seed(index)`` inside a read does not: it arrives at the same place from anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from hotloop.feed import randomness
+from hotloop.feed.comparing import Snapshot, differences, snapshot
+from hotloop.feed.holdings import generators_kept, holdings
+from hotloop.feed.pipelines.pipeline import WHOLE, Pipeline, WholePipeline
+from hotloop.feed.stages import find_pipeline
+
+#: Leaves named in one reason; the rest is counted.
+NAMED_LEAVES = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What reading the same samples twice showed; true in a condition when they were the same.
+
+    ``stage`` is the first stage that differed or drew random numbers, ``random_stages`` all of them.
+    ``reasons`` say why not, one sentence each; ``state_changes`` name numbers the dataset keeps and a read
+    changed (a counter, a list that grows): no reason to refuse, but a cached sample no longer changes them.
+    """
+
+    deterministic: bool
+    indices: tuple[int, ...]
+    stage: str = ""
+    random_stages: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    state_changes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.deterministic
+
+    def __str__(self) -> str:
+        times = "1 sample" if len(self.indices) == 1 else f"{len(self.indices)} samples"
+        if self.deterministic:
+            return f"the same on a second read ({times})"
+        return f"{self.stage} is not the same on a second read ({times}): " + "; ".join(self.reasons)
+
+
+@dataclasses.dataclass
+class _Reading:
+    """One read of one index: what came out of every stage and what it did to the random generators."""
+
+    names: list[str] = dataclasses.field(default_factory=list)
+    outputs: list[Snapshot] = dataclasses.field(default_factory=list)
+    generators: list[tuple[tuple[bytes, ...], tuple[bytes, ...]]] = dataclasses.field(default_factory=list)
+
+
+def check_deterministic(
+    dataset: Any, indices: Sequence[int] | None = None, *, num_samples: int = 3
+) -> Verdict:
+    """Read the same samples twice and say whether, and from which stage on, they differ.
+
+    Args:
+        dataset: a map-style dataset.
+        indices: which samples to read; by default ``num_samples`` spread over the dataset.
+        num_samples: how many, if ``indices`` are not given.
+
+    The random states of torch, numpy and Python (and of CUDA, if running) come out as they went in. Safe in a
+    worker process; not while another thread of the process draws random numbers.
+
+    Raises:
+        ValueError: there is nothing to read, or the dataset has no length and no indices were given.
+    """
+    chosen = spread(dataset, num_samples) if indices is None else tuple(int(index) for index in indices)
+    if not chosen:
+        raise ValueError("check_deterministic needs at least one index to read")
+    with randomness.preserved(), generators_kept(dataset):
+        return _check(dataset, chosen)
+
+
+def spread(dataset: Any, num_samples: int) -> tuple[int, ...]:
+    """At most ``num_samples`` indices from the first to the last, evenly."""
+    try:
+        length = len(dataset)
+    except TypeError as error:
+        raise ValueError(f"{type(dataset).__name__} has no length: give the indices to read") from error
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, not {num_samples}")
+    num_samples = min(num_samples, length)
+    if num_samples <= 1:
+        return tuple(range(num_samples))
+    return tuple(sorted({round(k * (length - 1) / (num_samples - 1)) for k in range(num_samples)}))
+
+
+def _check(dataset: Any, indices: tuple[int, ...]) -> Verdict:
+    found, changed = _compare(WholePipeline(dataset), dataset, indices)
+    if not found:
+        return Verdict(deterministic=True, indices=indices, state_changes=tuple(changed))
+    whole = found[WHOLE]
+    pipeline = find_pipeline(dataset, index=indices[0])
+    # Only to name the stage: the verdict stands on reads of the dataset itself, not of parts of it.
+    staged = {} if isinstance(pipeline, WholePipeline) else _compare(pipeline, dataset, indices)[0]
+    stages = tuple(name for name in pipeline.names if name in staged) or (WHOLE,)
+    return Verdict(
+        deterministic=False,
+        indices=indices,
+        stage=stages[0],
+        random_stages=stages,
+        reasons=tuple(staged.get(stages[0], whole)),
+        state_changes=tuple(changed),
+    )
+
+
+def _compare(
+    pipeline: Pipeline, dataset: Any, indices: tuple[int, ...]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Reasons by stage, and the numbers the dataset keeps that changed."""
+    first = {index: _read(pipeline, index, seed=1 + index) for index in indices}
+    held = holdings(dataset)
+    second = {}
+    changed: list[str] = []
+    drawn: list[str] = []
+    for index in reversed(indices):
+        second[index] = _read(pipeline, index, seed=1_000_003 + index)
+        if index == indices[-1]:
+            # The same index as the read before: a generator seeded by the index is back where it was.
+            changed, drawn = _changes(held, holdings(dataset))
+    places: dict[tuple[str, str], list[int]] = {}
+    for index in indices:
+        for name, reason in _reasons(first[index], second[index]):
+            places.setdefault((name, reason), []).append(index)
+    found: dict[str, list[str]] = {}
+    for (name, reason), where in places.items():
+        numbers = ", ".join(map(str, where))
+        found.setdefault(name, []).append(f"{reason} (index {numbers})")
+    if drawn and not found:
+        found[pipeline.names[-1]] = [f"it draws from {name}" for name in drawn]
+    return found, changed
+
+
+def _read(pipeline: Pipeline, index: int, *, seed: int) -> _Reading:
+    randomness.seed_all(seed)
+    reading = _Reading()
+    before = randomness.tokens()
+
+    def after(name: str, value: Any) -> None:
+        nonlocal before
+        now = randomness.tokens()
+        reading.names.append(name)
+        reading.outputs.append(snapshot(value))
+        reading.generators.append((before, now))
+        before = randomness.tokens()
+
+    pipeline.run(index, after)
+    return reading
+
+
+def _reasons(first: _Reading, second: _Reading) -> Iterable[tuple[str, str]]:
+    """Stage and reason, for every stage that drew, and for the first whose output differs."""
+    if first.names != second.names:
+        yield second.names[0], "other stages ran the second time"
+        return
+    differs = False
+    for k, name in enumerate(second.names):
+        drawn = _drawn(first.generators[k], second.generators[k])
+        if drawn:
+            yield name, f"it draws from {' and '.join(drawn)}"
+        lines = differences(first.outputs[k], second.outputs[k])
+        # What follows a stage that differs differs because of it.
+        if lines and not differs and not drawn:
+            yield name, _summary(lines)
+        differs = differs or bool(lines)
+
+
+def _drawn(first: tuple[Sequence[bytes], ...], second: tuple[Sequence[bytes], ...]) -> list[str]:
+    """The generators that a stage moved to a place which depends on where they were.
+
+    Asked of the second read: what is set up once on first use is not a draw of every sample.
+    """
+    (_, first_after), (before, after) = first, second
+    return [
+        name
+        for k, name in enumerate(randomness.NAMES)
+        if after[k] != before[k] and after[k] != first_after[k]
+    ]
+
+
+def _summary(lines: Sequence[str]) -> str:
+    shown = ", ".join(lines[:NAMED_LEAVES])
+    return shown + (f" and {len(lines) - NAMED_LEAVES} more" if len(lines) > NAMED_LEAVES else "")
+
+
+def _changes(before: dict[str, Hashable], after: dict[str, Hashable]) -> tuple[list[str], list[str]]:
+    """Numbers that changed, as ``dataset.calls: 3, then 6``, and the paths of generators that moved on."""
+    numbers, generators = [], []
+    for path, value in after.items():
+        if path not in before or before[path] == value:
+            continue
+        if isinstance(value, bytes):
+            generators.append(path)
+        else:
+            numbers.append(f"{path}: {before[path]}, then {value}")
+    return numbers, generators

@@ -1,0 +1,106 @@
+"""What a dataset holds that a read could change: numbers, sizes of containers, random generators."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import types
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from hotloop.feed.randomness import generator_state, is_generator, set_generator_state
+
+#: The walk is bounded: a guard must not cost more than the reads it guards.
+MAX_DEPTH = 8
+MAX_OBJECTS = 5_000
+MAX_CHILDREN = 64
+
+_NUMBERS = (bool, int, float)
+_CONTAINERS = (list, dict, set, tuple)
+_ENDS = (str, bytes, bytearray, complex, type, types.ModuleType, np.ndarray, torch.Tensor, type(None))
+
+
+def holdings(dataset: Any) -> dict[str, Hashable]:
+    """By path (``dataset.transform.calls``): numbers, lengths, and generators' states as bytes."""
+    found: dict[str, Hashable] = {}
+    for path, value in _walk(dataset):
+        if isinstance(value, _NUMBERS):
+            found[path] = value
+        elif isinstance(value, _CONTAINERS):
+            found[f"len({path})"] = len(value)
+        elif is_generator(value):
+            found[path] = pickle.dumps(generator_state(value))
+    return found
+
+
+def _walk(dataset: Any) -> Iterator[tuple[str, Any]]:
+    """Every object reached from the dataset with its path, each once (numbers: at every path)."""
+    seen: dict[int, Any] = {}
+    waiting: list[tuple[str, Any, int]] = [("dataset", dataset, 0)]
+    while waiting and len(seen) < MAX_OBJECTS:
+        path, value, depth = waiting.pop()
+        if isinstance(value, _NUMBERS):
+            yield path, value
+            continue
+        if isinstance(value, _ENDS) or id(value) in seen:
+            continue
+        # Kept, so that no other object gets its id meanwhile.
+        seen[id(value)] = value
+        yield path, value
+        if depth < MAX_DEPTH and not is_generator(value):
+            waiting += [(name, child, depth + 1) for name, child in _children(path, value)]
+
+
+@contextmanager
+def generators_kept(dataset: Any) -> Iterator[None]:
+    """The random generators that the dataset holds come out as they went in."""
+    states = [(generator, generator_state(generator)) for generator in _generators(dataset)]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            set_generator_state(generator, state)
+
+
+def _generators(dataset: Any) -> list[Any]:
+    return [value for _, value in _walk(dataset) if is_generator(value)]
+
+
+def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (list, tuple)):
+        if len(value) <= MAX_CHILDREN:
+            yield from ((f"{path}[{k}]", child) for k, child in enumerate(value))
+    elif isinstance(value, dict):
+        if len(value) <= MAX_CHILDREN:
+            yield from ((f"{path}[{key!r}]", child) for key, child in list(value.items()))
+    elif isinstance(value, functools.partial):
+        yield f"{path}.func", value.func
+        yield f"{path}.args", value.args
+        yield f"{path}.keywords", value.keywords
+    elif isinstance(value, types.MethodType):
+        yield f"{path}.__self__", value.__self__
+    elif isinstance(value, types.FunctionType):
+        yield from _of_function(path, value)
+    else:
+        yield from ((f"{path}.{name}", child) for name, child in list(getattr(value, "__dict__", {}).items()))
+        for name in ("__getitem__", "__call__", "forward"):
+            method = getattr(type(value), name, None)
+            if isinstance(method, types.FunctionType):
+                yield f"{path}.{name}", method
+
+
+def _of_function(path: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function closes over, and the random generators among the globals it names."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield f"{path}:{name}", cell.cell_contents
+        except ValueError:
+            continue
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if is_generator(value):
+            yield f"{path}:{name}", value

@@ -1,0 +1,1 @@
+"""The forms in which a dataset shows its stages."""

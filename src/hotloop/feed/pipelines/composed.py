@@ -1,0 +1,267 @@
+"""Datasets that apply a transform they hold: the transform is taken apart, its place in the sample found.
+
+Nothing is assumed. Every candidate attribute is replaced, on a shallow copy of the dataset, by one that
+listens; a sample is read; the transform counts if it was called once and what it gave stands in the sample
+untouched. A ``Compose`` counts as a sequence if, with its parts replaced by markers, it calls each once, in
+order, hands each the result before, and draws no random numbers (so ``RandomApply`` is one stage).
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hotloop.feed import randomness
+from hotloop.feed.pipelines.pipeline import Observer, Pipeline, Remaining, WholePipeline, numbered
+from hotloop.feed.pipelines.places import Place, at, find, put
+
+SOURCE = "source"
+
+#: Attributes that hold a transform by convention; others count if they hold a list of ``transforms``.
+CONVENTIONAL = ("transform", "transforms")
+#: Looked at last: what works on labels is rarely what costs.
+TARGET = "target_transform"
+#: Reads of markers before a composition is believed to be a plain sequence.
+NUM_PROBES = 4
+
+#: The attributes that lead from the dataset to the transform.
+Slot = tuple[str, ...]
+_PLAIN = (int, float, str, bytes, type(None))
+
+
+class Chain:
+    """Transforms one after the other; joint transforms take several values and give as many."""
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, *values: Any) -> Any:
+        """What the last transform gives."""
+        for transform in self.transforms:
+            values = _values(transform(*values), len(values))
+        return values[0] if len(values) == 1 else values
+
+
+def _values(result: Any, num_values: int) -> tuple[Any, ...]:
+    return (result,) if num_values == 1 else tuple(result)
+
+
+class ComposedPipeline(Pipeline):
+    """``source``, then the parts of the transform in ``slot``; what it gives stands at ``place``."""
+
+    def __init__(
+        self, dataset: Any, slot: Slot, parts: Sequence[Callable[..., Any]], place: Place, num_values: int
+    ) -> None:
+        self.dataset = dataset
+        self.slot = slot
+        self.parts = list(parts)
+        self.place = place
+        self.num_values = num_values
+        self.names = numbered([SOURCE, *(_name(part) for part in parts)])
+        # One copy for all reads, so that files it opens on first use are opened once.
+        self._watched = _Watched(self.names, self.parts)
+        self._twin = _with_slot(dataset, slot, self._watched)
+
+    def run(self, index: int, after: Observer) -> Any:
+        """Read the sample with the parts applied one by one."""
+
+        self._watched.after = after
+        sample = self._twin[index]
+        after(self.names[-1], sample)
+        return sample
+
+    def prefix(self, cut: int) -> Any:
+        """The dataset with the first parts of its transform only."""
+        return _with_slot(self.dataset, self.slot, Chain(self.parts[:cut]))
+
+    def remaining(self, cut: int) -> Remaining:
+        """The other parts, applied at the transform's place in the sample."""
+        return _Rest(Chain(self.parts[cut:]), self.place, self.num_values)
+
+    def beside(self, sample: Any) -> Any:
+        """The sample without what the transform gave."""
+        return put(sample, self.place, None)
+
+
+class _Watched:
+    """The parts one by one, with a word after each but the last."""
+
+    after: Observer
+
+    def __init__(self, names: Sequence[str], parts: Sequence[Callable[..., Any]]) -> None:
+        self.names = names
+        self.parts = parts
+
+    def __call__(self, *values: Any) -> Any:
+        for name, part in zip(self.names, self.parts, strict=False):
+            self.after(name, values[0] if len(values) == 1 else values)
+            values = _values(part(*values), len(values))
+        return values[0] if len(values) == 1 else values
+
+
+class _Rest:
+    def __init__(self, chain: Chain, place: Place, num_values: int) -> None:
+        self.chain = chain
+        self.place = place
+        self.num_values = num_values
+
+    def __call__(self, index: int, sample: Any) -> Any:
+        result = self.chain(*_values(at(sample, self.place), self.num_values))
+        return put(sample, self.place, result)
+
+
+def find_composed(dataset: Any, index: int) -> Pipeline:
+    """Read one sample and listen to the transforms the dataset holds."""
+    candidates = _slots(dataset)
+    if not candidates:
+        return WholePipeline(dataset)
+    try:
+        listening, probes = _listening(dataset, candidates)
+        sample = listening[index]
+    except _NO_COPY as error:
+        return WholePipeline(dataset, f"a copy of it with other transforms does not work: {error}")
+    why = "it holds a transform that reading a sample does not call"
+    for slot, probe in probes.items():
+        if not probe.calls:
+            continue
+        if probe.calls > 1 or probe.keywords:
+            how = "with keywords" if probe.keywords else f"{probe.calls} times in one read"
+            why = f"it calls its {'.'.join(slot)} {how}"
+            continue
+        place = _place(sample, probe.result)
+        if place is None:
+            why = f"it works on what its {'.'.join(slot)} gave before returning it"
+            continue
+        parts = _parts(candidates[slot], probe.num_values)
+        if parts:
+            return ComposedPipeline(dataset, slot, parts, place, probe.num_values)
+    return WholePipeline(dataset, why)
+
+
+_NO_COPY = (AttributeError, TypeError, NotImplementedError, copy.Error)
+
+
+class _Probe:
+    """Stands in for a transform for one read, and remembers it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.calls = 0
+        self.keywords = False
+        self.num_values = 0
+        self.result: Any = None
+
+    def __call__(self, *values: Any, **keywords: Any) -> Any:
+        self.calls += 1
+        self.keywords = self.keywords or bool(keywords)
+        self.num_values = len(values)
+        self.result = self.function(*values, **keywords)
+        return self.result
+
+
+def _slots(dataset: Any) -> dict[Slot, Callable[..., Any]]:
+    """Where the dataset may hold its transform, the most specific first."""
+    names = [name for name in getattr(dataset, "__dict__", {}) if name != TARGET]
+    found: dict[Slot, Callable[..., Any]] = {}
+    for name in dict.fromkeys([*CONVENTIONAL, *names, TARGET]):
+        value = getattr(dataset, name, None)
+        if not callable(value) or not (name in (*CONVENTIONAL, TARGET) or _listed(value) is not None):
+            continue
+        # torchvision's StandardTransform: both transforms of a dataset behind one attribute.
+        inner = getattr(value, "transform", None)
+        if name == "transforms" and callable(inner):
+            found[name, "transform"] = inner
+        found[(name,)] = value
+    return found
+
+
+def _listening(dataset: Any, slots: dict[Slot, Callable[..., Any]]) -> tuple[Any, dict[Slot, _Probe]]:
+    listening, probes = dataset, {}
+    for slot in slots:
+        probes[slot] = _Probe(_get(listening, slot))
+        listening = _with_slot(listening, slot, probes[slot])
+    return listening, probes
+
+
+def _get(dataset: Any, slot: Slot) -> Any:
+    value = dataset
+    for name in slot:
+        value = getattr(value, name)
+    return value
+
+
+def _with_slot(dataset: Any, slot: Slot, transform: Callable[..., Any]) -> Any:
+    """A shallow copy of the dataset that holds another transform there."""
+    twin = copy.copy(dataset)
+    inner = transform if len(slot) == 1 else _with_slot(getattr(dataset, slot[0]), slot[1:], transform)
+    setattr(twin, slot[0], inner)
+    return twin
+
+
+def _place(sample: Any, result: Any) -> Place | None:
+    places = find(sample, result)
+    if not places or (isinstance(result, _PLAIN) and places != [()]):
+        return None
+    return places[0] if len(places) == 1 else None
+
+
+def _listed(transform: Any) -> list[Callable[..., Any]] | None:
+    """The callables a composition holds; None if it is none."""
+    if isinstance(transform, torch.nn.Sequential):
+        return list(transform)
+    inner = getattr(transform, "transforms", None)
+    if isinstance(inner, (list, tuple)) and all(callable(part) for part in inner):
+        return list(inner)
+    return None
+
+
+def _parts(transform: Callable[..., Any], num_values: int) -> list[Callable[..., Any]]:
+    inner = _listed(transform)
+    if inner is None or not _is_sequence(transform, len(inner), num_values):
+        return [transform]
+    return [part for child in inner for part in _parts(child, num_values)]
+
+
+def _is_sequence(composition: Any, num_parts: int, num_values: int) -> bool:
+    if isinstance(composition, torch.nn.Sequential):
+        return type(composition).forward is torch.nn.Sequential.forward
+    return all(_runs_in_order(composition, num_parts, num_values, seed) for seed in range(NUM_PROBES))
+
+
+def _runs_in_order(composition: Any, num_parts: int, num_values: int, seed: int) -> bool:
+    handed: list[Any] = [_tokens(num_values)]
+    order: list[int] = []
+
+    def marker(k: int) -> Callable[..., Any]:
+        def mark(*values: Any) -> Any:
+            right = len(values) == num_values and all(map(operator.is_, values, handed[-1]))
+            order.append(k if right else -1)
+            handed.append(_tokens(num_values))
+            return handed[-1][0] if num_values == 1 else handed[-1]
+
+        return mark
+
+    with randomness.preserved():
+        randomness.seed_all(seed)
+        before = randomness.tokens()
+        try:
+            twin = copy.copy(composition)
+            twin.transforms = [marker(k) for k in range(num_parts)]
+            result = _values(twin(*handed[0]), num_values)
+        except Exception:  # a composition that wants real samples is one stage
+            return False
+        untouched = len(result) == num_values and all(map(operator.is_, result, handed[-1]))
+        return untouched and order == list(range(num_parts)) and randomness.tokens() == before
+
+
+def _tokens(num_values: int) -> tuple[object, ...]:
+    return tuple(object() for _ in range(num_values))
+
+
+def _name(transform: Any) -> str:
+    name = getattr(transform, "__name__", None) or getattr(getattr(transform, "func", None), "__name__", None)
+    return str(name) if name else type(transform).__name__

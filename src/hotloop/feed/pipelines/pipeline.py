@@ -1,0 +1,160 @@
+"""A dataset as stages one after the other, and the forms that need no looking: whole, listed, a subset."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.utils.data import Subset
+
+#: Called after each stage with its name and what it gave.
+Observer = Callable[[str, Any], None]
+#: What follows a cut: takes the index and the value at the cut, gives the dataset's sample.
+Remaining = Callable[[int, Any], Any]
+
+WHOLE = "__getitem__"
+
+
+class Pipeline(ABC):
+    """A dataset as stages one after the other; the last stage's output is the dataset's sample."""
+
+    names: tuple[str, ...]
+    #: Why it is not taken apart; empty where it is.
+    why_whole: str = ""
+
+    @abstractmethod
+    def run(self, index: int, after: Observer) -> Any:
+        """Read one sample, calling ``after`` after every stage; the sample."""
+
+    @abstractmethod
+    def prefix(self, cut: int) -> Any:
+        """A map-style dataset of what stage number ``cut`` gives; picklable if the dataset is."""
+
+    @abstractmethod
+    def remaining(self, cut: int) -> Remaining:
+        """What follows stage number ``cut``; picklable if the dataset is."""
+
+    def beside(self, sample: Any) -> Any:
+        """What a sample of :meth:`prefix` holds besides the stage's output, such as its label."""
+        return None
+
+
+class WholePipeline(Pipeline):
+    """A dataset that is one stage."""
+
+    def __init__(self, dataset: Any, why: str = "") -> None:
+        self.dataset = dataset
+        self.names = (WHOLE,)
+        self.why_whole = why
+
+    def run(self, index: int, after: Observer) -> Any:
+        """Read the sample."""
+        value = self.dataset[index]
+        after(WHOLE, value)
+        return value
+
+    def prefix(self, cut: int) -> Any:
+        """The dataset itself."""
+        return self.dataset
+
+    def remaining(self, cut: int) -> Remaining:
+        """Nothing is left to do."""
+        return _as_it_is
+
+
+def _as_it_is(index: int, value: Any) -> Any:
+    return value
+
+
+class ListedPipeline(Pipeline):
+    """A dataset with a ``stages`` attribute: pairs of name and function; the first takes the index."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.names = numbered([str(name) for name, _ in dataset.stages])
+
+    def run(self, index: int, after: Observer) -> Any:
+        """Apply the functions in order."""
+        value: Any = index
+        for name, (_, function) in zip(self.names, self.dataset.stages, strict=True):
+            value = function(value)
+            after(name, value)
+        return value
+
+    def prefix(self, cut: int) -> Any:
+        """The first functions."""
+        return ListedPrefix(self.dataset, cut)
+
+    def remaining(self, cut: int) -> Remaining:
+        """The other functions."""
+        return functools.partial(_rest_of_list, self.dataset, cut)
+
+
+class ListedPrefix:
+    """The first ``cut + 1`` of a dataset's listed stages."""
+
+    def __init__(self, dataset: Any, cut: int) -> None:
+        self.dataset = dataset
+        self.cut = cut
+
+    @property
+    def stages(self) -> list[tuple[str, Callable[[Any], Any]]]:
+        """The stages up to the cut, as the dataset lists them."""
+        return list(self.dataset.stages)[: self.cut + 1]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        value: Any = index
+        for _, function in self.stages:
+            value = function(value)
+        return value
+
+
+def _rest_of_list(dataset: Any, cut: int, index: int, value: Any) -> Any:
+    for _, function in list(dataset.stages)[cut + 1 :]:
+        value = function(value)
+    return value
+
+
+class SubsetPipeline(Pipeline):
+    """The stages of the dataset under a ``torch.utils.data.Subset``."""
+
+    def __init__(self, inner: Pipeline, indices: Sequence[int]) -> None:
+        self.inner = inner
+        self.indices = indices
+        self.names = inner.names
+
+    def run(self, index: int, after: Observer) -> Any:
+        """Read the sample of the dataset beneath."""
+        return self.inner.run(self.indices[index], after)
+
+    def prefix(self, cut: int) -> Any:
+        """The same subset of the prefix beneath."""
+        return Subset(self.inner.prefix(cut), self.indices)
+
+    def remaining(self, cut: int) -> Remaining:
+        """What follows beneath, for the index beneath."""
+        return functools.partial(_beneath, self.inner.remaining(cut), self.indices)
+
+    def beside(self, sample: Any) -> Any:
+        """As the pipeline beneath says."""
+        return self.inner.beside(sample)
+
+
+def _beneath(remaining: Remaining, indices: Sequence[int], index: int, value: Any) -> Any:
+    return remaining(indices[index], value)
+
+
+def numbered(names: Sequence[str]) -> tuple[str, ...]:
+    """The names with ``#1``, ``#2`` behind those that come more than once."""
+    counts, seen = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name}#{seen[name]}" if counts[name] > 1 else name)
+    return tuple(found)

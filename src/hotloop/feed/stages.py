@@ -1,0 +1,106 @@
+"""The stages of a dataset's pipeline: found, named, and cut in two after one of them.
+
+Three forms are understood. Whatever is not one of them is a single stage, ``__getitem__``.
+
+* A dataset that applies an attribute ``transform``, ``transforms`` or ``target_transform`` (or any that holds
+  a list of ``transforms``): ``source`` is its own reading, then comes every transform by its class name. A
+  ``Compose`` is taken apart, nested ones as well.
+* Functions marked ``@stage("decode")`` that ``__getitem__`` calls once each, on values it only passes along.
+* A ``stages`` attribute: pairs of name and function; the first takes the index, every other the value before.
+
+Of several stages of one name the first is ``Resize#1``, the second ``Resize#2``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import Subset
+
+from hotloop.feed import randomness
+from hotloop.feed.comparing import differences, snapshot
+from hotloop.feed.holdings import generators_kept
+from hotloop.feed.pipelines.composed import find_composed
+from hotloop.feed.pipelines.marked import MarkedPipeline, StageError, find_marked, stage
+from hotloop.feed.pipelines.pipeline import (
+    WHOLE,
+    ListedPipeline,
+    Pipeline,
+    Remaining,
+    SubsetPipeline,
+    WholePipeline,
+)
+
+__all__ = ["WHOLE", "Pipeline", "Remaining", "StageError", "find_pipeline", "split_after", "stage"]
+
+
+def find_pipeline(dataset: Any, *, index: int = 0) -> Pipeline:
+    """The stages of a map-style dataset; reads sample ``index`` at most twice, random states are kept."""
+    if isinstance(dataset, Subset):
+        inner = find_pipeline(dataset.dataset, index=int(dataset.indices[index]))
+        if isinstance(inner, WholePipeline):
+            return WholePipeline(dataset, inner.why_whole)
+        return SubsetPipeline(inner, dataset.indices)
+    if _are_stages(getattr(dataset, "stages", None)):
+        return ListedPipeline(dataset)
+    with randomness.preserved(), generators_kept(dataset):
+        marked = find_marked(dataset, index)
+        if isinstance(marked, MarkedPipeline):
+            return marked
+        return WholePipeline(dataset, marked) if marked else find_composed(dataset, index)
+
+
+def _are_stages(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(isinstance(pair, (list, tuple)) and len(pair) == 2 and callable(pair[1]) for pair in value)
+
+
+def split_after(dataset: Any, after: str | int, *, index: int = 0) -> tuple[Any, Remaining]:
+    """A dataset of what stage ``after`` gives, and the function of index and that value that does the rest.
+
+    ``after`` is a stage's name or its number, from 0. Both halves together are checked against the dataset
+    itself on sample ``index``, under the same random state, bit for bit.
+
+    Raises:
+        StageError: there is no such stage, or the halves do not make the whole.
+    """
+    pipeline = find_pipeline(dataset, index=index)
+    cut = _position(pipeline, dataset, after)
+    prefix, remaining = pipeline.prefix(cut), pipeline.remaining(cut)
+    if cut == len(pipeline.names) - 1 and prefix is dataset:
+        return prefix, remaining
+    with randomness.preserved():
+        _require_the_same(dataset, prefix, remaining, pipeline.names[cut], index)
+    return prefix, remaining
+
+
+def _position(pipeline: Pipeline, dataset: Any, after: str | int) -> int:
+    names = pipeline.names
+    if isinstance(after, int) and 0 <= after < len(names):
+        return after
+    if after in names:
+        return names.index(str(after))
+    listed = ", ".join(names)
+    why = f" ({pipeline.why_whole})" if pipeline.why_whole else ""
+    raise StageError(
+        f"{type(dataset).__name__} has no stage {after!r}; its stages are: {listed}{why}",
+        hint="name a stage with @hotloop.feed.stage, see docs/guides/hit-rate.md"
+        if len(names) == 1
+        else "give one of these names or its number, from 0",
+    )
+
+
+def _require_the_same(dataset: Any, prefix: Any, remaining: Remaining, name: str, index: int) -> None:
+    with generators_kept(dataset):
+        randomness.seed_all(index)
+        whole = snapshot(dataset[index])
+    with generators_kept(dataset):
+        randomness.seed_all(index)
+        parts = snapshot(remaining(index, prefix[index]))
+    found = differences(whole, parts)
+    if found:
+        raise StageError(
+            f"cutting {type(dataset).__name__} after {name!r} changes its samples: {'; '.join(found[:3])}",
+            hint="a read may depend on the index and random generators only, else a cut cannot be checked",
+        )
