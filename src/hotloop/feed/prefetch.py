@@ -137,7 +137,8 @@ class _Ahead:
         self._streams = streams
         self._side = side
         self._queue: deque[_Copied | _Failed] = deque()
-        self._in_flight: deque[tuple[Any, Any]] = deque()  # (event, host batch)
+        self._in_flight: deque[tuple[Any, Any]] = deque()  # (event on the side stream, host batch)
+        self._moving: deque[tuple[Any, Any]] = deque()  # (event on the loop's stream, host tensors)
         self._source = iter(owner.loader)
         self._keeps_state = hasattr(owner.loader, "state_dict")
         #: The loader's state as of the batch handed out last; None when the loader's own says it.
@@ -222,18 +223,20 @@ class _Ahead:
             return _moved(leaf, self._owner.device)
         event = self._streams.Event()
         event.record(current)
-        self._in_flight.append((event, inside))
+        self._moving.append((event, inside))
         return moved
 
     def _let_go(self) -> None:
         """Drop host batches whose copies are done."""
-        while self._in_flight and self._in_flight[0][0].query():
-            self._in_flight.popleft()
+        for waiting in (self._in_flight, self._moving):
+            while waiting and waiting[0][0].query():
+                waiting.popleft()
 
     def __del__(self) -> None:
         # After a break in the loop: the memory of the host batches must not be filled again under a copy.
-        for event, _ in getattr(self, "_in_flight", ()):
-            event.synchronize()
+        for waiting in (getattr(self, "_in_flight", ()), getattr(self, "_moving", ())):
+            for event, _ in waiting:
+                event.synchronize()
 
 
 def _streams(device: torch.device) -> Any:
