@@ -22,6 +22,7 @@ NUM_IMAGES = 4096
 NUM_JPEGS = 768
 JPEG_WIDTH, JPEG_HEIGHT = 500, 375
 NUM_TINY, TINY_FLOATS = 8192, 16
+SAMPLES_PER_BLOCK = 8
 
 
 def images_file(data: str, count: int = NUM_IMAGES) -> Path:
@@ -128,17 +129,25 @@ class Tiny(Dataset[tuple[torch.Tensor, int]]):
 
 
 class Blocks(Dataset[torch.Tensor]):
-    """``count`` ready batches of ``num_bytes`` that need only be carried to the main process."""
+    """Samples of which eight make a batch of ``num_bytes``: one copy into the batch, then only the transport.
 
-    def __init__(self, num_bytes: int, count: int) -> None:
-        self.block = torch.arange(num_bytes // 8, dtype=torch.int64).view(torch.uint8)
-        self.count = count
+    The batch is new every time: a tensor that was sent once stays in shared memory, and torch sends it again
+    for nothing.
+    """
+
+    def __init__(self, num_bytes: int, num_batches: int) -> None:
+        self.sample = torch.arange(num_bytes // (8 * SAMPLES_PER_BLOCK), dtype=torch.int64).view(torch.uint8)
+        self.num_batches = num_batches
 
     def __len__(self) -> int:
-        return self.count
+        return self.num_batches * SAMPLES_PER_BLOCK
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return self.block
+        return self.sample
+
+    def batch(self) -> torch.Tensor:
+        """What every batch must hold."""
+        return self.sample.repeat(SAMPLES_PER_BLOCK)
 
 
 def shuffled_batches(count: int, batch_size: int, seed: int) -> Iterator[Sequence[int]]:

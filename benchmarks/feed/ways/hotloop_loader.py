@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sources import Blocks, Images, Jpegs, Tiny, images_file
+from sources import SAMPLES_PER_BLOCK, Blocks, Images, Jpegs, Tiny, images_file
 from torch.utils.data import DataLoader, Dataset
 
 from hotloop.feed import Baked, Loader, bake, cached
@@ -45,7 +45,7 @@ def tiny(settings: dict[str, Any]) -> Epoch:
 
 def blocks(settings: dict[str, Any]) -> Epoch:
     dataset = Blocks(settings["num_bytes"], settings["count"])
-    return loader(dataset, {**settings, "batch_size": None}, shuffle=False)
+    return loader(dataset, {**settings, "batch_size": SAMPLES_PER_BLOCK}, shuffle=False)
 
 
 def baked(settings: dict[str, Any]) -> Baked:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import sources
 import torch
 from spdl.dataloader import get_pytorch_dataloader
-from spdl.pipeline import PipelineBuilder, SharedMemoryRingBuffer, iterate_in_subprocess
+from spdl.pipeline import PipelineBuilder, SharedMemorySegmentPool, iterate_in_subprocess
 
 PACKAGES = ("spdl-core", "spdl-io")
 Batch = tuple[torch.Tensor, list[int]]
@@ -76,20 +76,19 @@ def in_processes(dataset: Any, settings: dict[str, Any]) -> Callable[[], Iterabl
 
 
 def blocks(settings: dict[str, Any]) -> Callable[[], Iterable[Any]]:
-    """One process behind an arena of five batches; its arrays are views that the next ones overwrite."""
-    num_bytes, count = settings["num_bytes"], settings["count"]
-    arena = SharedMemoryRingBuffer(5 * (num_bytes + (1 << 16)))
-    iterable = iterate_in_subprocess(
-        functools.partial(Arrays, num_bytes, count), buffer_size=2, mp_context="fork", arena=arena
-    )
+    """One process behind a pool of shared segments; its arrays are views that keep their segment."""
+    num_bytes = settings["num_bytes"]
+    arena = SharedMemorySegmentPool(num_bytes + (1 << 16), 5)
+    source = functools.partial(Arrays, num_bytes, settings["count"])
+    iterable = iterate_in_subprocess(source, buffer_size=2, mp_context="fork", arena=arena)
     return lambda: iterable
 
 
 class Arrays:
-    """Ready batches as arrays, which is what the arena takes."""
+    """Ready batches as arrays, which is what the arena takes and copies: what comes before it costs nothing."""
 
     def __init__(self, num_bytes: int, count: int) -> None:
-        self.block = sources.Blocks(num_bytes, 1)[0].numpy()
+        self.block = sources.Blocks(num_bytes, 1).batch().numpy()
         self.count = count
 
     def __iter__(self) -> Iterator[Any]:

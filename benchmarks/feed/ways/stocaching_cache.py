@@ -16,13 +16,14 @@ PACKAGES = ("stocaching",)
 class Cached(Dataset[tuple[torch.Tensor, int]]):
     """As its README shows it."""
 
-    def __init__(self, dataset: Images) -> None:
+    def __init__(self, dataset: Dataset[tuple[torch.Tensor, int]], *, limit_bytes: int) -> None:
         self.dataset = dataset
-        limit_gib = NUM_IMAGES * (IMAGE_BYTES + 1) // (1 << 30) + 1
-        self.cache = SharedCache(limit_gib, len(dataset), (3, SIDE, SIDE), torch.uint8)
+        # A fraction of a GiB is taken as well, whatever its annotation says.
+        limit_gib: Any = limit_bytes / (1 << 30)
+        self.cache = SharedCache(limit_gib, len(dataset), (3, SIDE, SIDE), torch.uint8)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.dataset)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         image = self.cache.get_slot(index)
@@ -33,4 +34,5 @@ class Cached(Dataset[tuple[torch.Tensor, int]]):
 
 
 def images(settings: dict[str, Any]) -> Any:
-    return torch_loader.loader(Cached(Images(settings["data"])), settings)
+    limit = NUM_IMAGES * (IMAGE_BYTES + 1)
+    return torch_loader.loader(Cached(Images(settings["data"]), limit_bytes=limit), settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sources import Blocks, Images, Jpegs, Tiny
+from sources import SAMPLES_PER_BLOCK, Blocks, Images, Jpegs, Tiny
 from torch.utils.data import DataLoader, Dataset
 
 Epoch = Callable[[], DataLoader[Any]]
@@ -25,7 +25,7 @@ def tiny(settings: dict[str, Any]) -> Epoch:
 
 def blocks(settings: dict[str, Any]) -> Epoch:
     dataset = Blocks(settings["num_bytes"], settings["count"])
-    return loader(dataset, {**settings, "batch_size": None}, shuffle=False)
+    return loader(dataset, {**settings, "batch_size": SAMPLES_PER_BLOCK}, shuffle=False)
 
 
 def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True) -> Epoch:
