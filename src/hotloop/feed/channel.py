@@ -1,0 +1,190 @@
+"""What passes between a loader and one of its workers: small pickled messages over a pair of pipes.
+
+Every worker has pipes of its own, so that one killed in the middle of a write spoils nobody else's. The loader
+never blocks on a write: what does not fit waits here until the worker has read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import signal
+import struct
+import weakref
+from multiprocessing import reduction
+from typing import Any
+
+_LENGTH = struct.Struct("<I")
+_READ_BYTES = 1 << 16
+
+
+class Link:
+    """The loader's side: sends tasks, receives replies. ``ended`` is true once the worker's side is gone."""
+
+    def __init__(self, tasks: int, replies: int) -> None:
+        os.set_blocking(tasks, False)
+        self.tasks = tasks
+        self.replies = replies
+        self.ended = False
+        self._unsent = bytearray()
+        self._partial = bytearray()
+        _links.add(self)
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Send, or keep for :meth:`flush` what the pipe does not take now."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._unsent += _LENGTH.pack(len(data))
+        self._unsent += data
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what waits; true when nothing is left."""
+        while self._unsent and not self.ended:
+            try:
+                del self._unsent[: os.write(self.tasks, self._unsent)]
+            except BlockingIOError:
+                return False
+            except BrokenPipeError:
+                self.ended = True
+        return True
+
+    def receive(self) -> list[Any]:
+        """The messages that are complete after one read; call it when there is something to read."""
+        data = os.read(self.replies, _READ_BYTES)
+        self.ended |= not data
+        return _messages(self._partial, data)
+
+    def close(self) -> None:
+        """Let go of both pipes: the worker reads the end of its tasks."""
+        for descriptor in (self.tasks, self.replies):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.tasks = self.replies = -1
+        self.ended = True
+
+
+class Ends:
+    """The worker's side. Pickling works only while a child process is being started."""
+
+    def __init__(self, tasks: int, replies: int, life: int) -> None:
+        self.tasks, self.replies, self.life = tasks, replies, life
+        self._partial = bytearray()
+        self._arrived: list[Any] = []
+
+    def die_with_loader(self) -> None:
+        """From now on this process is ended by the kernel when the loader's process is gone.
+
+        The loader holds the only other end of a pipe: when that closes, SIGIO comes, whose default action ends
+        a process whatever it is busy with. The parent-death signal would not do: it follows the *thread* that
+        started this process. The pipe is opened anew because its owner is a property of the open file.
+        """
+        try:
+            own = os.open(f"/proc/self/fd/{self.life}", os.O_RDONLY | os.O_NONBLOCK)
+            signal.signal(signal.SIGIO, signal.SIG_DFL)
+            fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
+            if os.read(own, 1) == b"":  # it was gone before
+                os._exit(1)
+        except BlockingIOError:
+            pass
+        except OSError:
+            pass  # no /proc: the end of the tasks is found between two batches
+
+    def receive(self) -> Any:
+        """The next message, None at the end."""
+        while not self._arrived:
+            try:
+                data = os.read(self.tasks, _READ_BYTES)
+            except OSError:
+                return None
+            if not data:
+                return None
+            self._arrived = _messages(self._partial, data)
+        return self._arrived.pop(0)
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """Send one message whole.
+
+        Raises:
+            BrokenPipeError: the loader is gone.
+        """
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        rest = memoryview(_LENGTH.pack(len(data)) + data)
+        while rest:
+            rest = rest[os.write(self.replies, rest) :]
+
+    def close(self) -> None:
+        """In the loader's process, when the worker has its own copies."""
+        os.close(self.tasks)
+        os.close(self.replies)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, tuple(reduction.DupFd(one) for one in (self.tasks, self.replies, self.life))
+
+
+def connect(life: int) -> tuple[Link, Ends]:
+    """Both sides for one worker. ``life`` is the read end of the pipe whose write end the loader keeps."""
+    tasks_read, tasks_write = os.pipe()
+    try:
+        replies_read, replies_write = os.pipe()
+    except OSError:
+        os.close(tasks_read)
+        os.close(tasks_write)
+        raise
+    return Link(tasks_write, replies_read), Ends(tasks_read, replies_write, life)
+
+
+class Life:
+    """A pipe nobody writes to: its read end tells workers that the loader is gone."""
+
+    def __init__(self) -> None:
+        self.read, self._write = os.pipe()
+        _links.add(self)
+
+    def close(self) -> None:
+        """End every worker that is still there."""
+        if self._write >= 0:
+            os.close(self.read)
+            os.close(self._write)
+            self.read = self._write = -1
+
+    def close_write(self) -> None:
+        """In a forked child: it is not the loader."""
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+
+def _messages(partial: bytearray, data: bytes) -> list[Any]:
+    """The complete messages in ``partial + data``; the rest stays in ``partial``."""
+    partial += data
+    found, start, end = [], 0, len(partial)
+    while end - start >= _LENGTH.size:
+        stop = start + _LENGTH.size + _LENGTH.unpack_from(partial, start)[0]
+        if stop > end:
+            break
+        found.append(pickle.loads(memoryview(partial)[start + _LENGTH.size : stop]))
+        start = stop
+    del partial[:start]
+    return found
+
+
+def _rebuilt(*descriptors: Any) -> Ends:
+    return Ends(*(one.detach() for one in descriptors))
+
+
+#: Every loader's side in this process. A forked child must not hold them: workers would not see their end.
+_links: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for link in list(_links):
+        if isinstance(link, Life):
+            link.close_write()
+        else:
+            link.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,153 @@
+"""How a batch is read: torch's own fetchers, a dataset's ``gather`` where it has one, and where one is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import Subset
+from torch.utils.data.dataloader import _DatasetKind, default_collate
+
+from hotloop.feed.collating import Out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What to read and how, in DataLoader's words. ``singly``: one sample at a time, whatever else it offers."""
+
+    kind: int
+    dataset: Any
+    auto_collation: bool
+    collate_fn: Callable[[Any], Any]
+    drop_last: bool
+    singly: bool = False
+
+    @property
+    def is_iterable(self) -> bool:
+        """Whether the dataset is asked for the next sample rather than for one by its index."""
+        return bool(self.kind == _DatasetKind.Iterable)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the dataset hands out whole batches as torch's ``default_collate`` would make them."""
+        return (
+            self.auto_collation
+            and not self.is_iterable
+            and not self.singly
+            and self.collate_fn is default_collate
+            and gather_of(self.dataset) is not None
+        )
+
+
+class Reader:
+    """One epoch's reading. ``fetch`` of torch's fetcher is called for every batch, so whoever observes it sees.
+
+    ``around(collate, samples)`` runs the collation; ``watch(indices)`` goes through a batch's indices.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        *,
+        out: Callable[[int], Out | None],
+        around: Callable[[Callable[[Any], Any], Any], Any],
+        watch: Callable[[Sequence[Any]], Iterator[Any]],
+    ) -> None:
+        dataset, collate = reading.dataset, reading.collate_fn
+        if reading.gathers:
+            dataset = _Gathering(dataset, out, around)
+            self._fetcher = _DatasetKind.create_fetcher(reading.kind, dataset, True, _as_it_is, False)
+        else:
+            if reading.singly:
+                dataset = _Singly(dataset)
+            self._fetcher = _DatasetKind.create_fetcher(
+                reading.kind,
+                dataset,
+                reading.auto_collation,
+                lambda samples: around(collate, samples),
+                reading.drop_last,
+            )
+        self._one_by_one = (
+            reading.auto_collation and not reading.is_iterable and not getattr(dataset, "__getitems__", None)
+        )
+        self._watch = watch
+        self._indices: Any = ()
+
+    def read(self, indices: Any) -> Any:
+        """The batch of these indices, collated.
+
+        Raises:
+            StopIteration: an iterable dataset has no more.
+        """
+        self._indices = indices
+        return self._fetcher.fetch(_Watched(indices, self._watch) if self._one_by_one else indices)
+
+    def sample(self, position: int) -> Any:
+        """The index at a position of the batch being read."""
+        return self._indices[position]
+
+
+class _Watched(list[Any]):
+    """A batch's indices; going through them says where one is."""
+
+    def __init__(self, indices: Any, watch: Callable[[Sequence[Any]], Iterator[Any]]) -> None:
+        super().__init__(indices)
+        self._watch = watch
+        self._plain = indices
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._watch(self._plain)
+
+
+class _Singly:
+    """A dataset that offers nothing but one sample by its index."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._dataset[index]
+
+
+class _Gathering:
+    """A dataset whose ``__getitems__`` gives the collated batch, in memory at hand."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        out: Callable[[int], Out | None],
+        around: Callable[[Callable[[Any], Any], Any], Any],
+    ) -> None:
+        gather = gather_of(dataset)
+        assert gather is not None
+        self._gather = gather
+        self._out = out
+        self._around = around
+
+    def __getitems__(self, indices: Any) -> Any:
+        return self._around(lambda wanted: self._gather(wanted, self._out(0)), indices)
+
+
+def gather_of(dataset: Any) -> Callable[[Any, Out | None], Any] | None:
+    """A dataset's ``gather(indices, out)``, through any chain of ``Subset``; None where there is none."""
+    if type(dataset) is Subset:
+        inner, kept = gather_of(dataset.dataset), dataset.indices
+        if inner is None:
+            return None
+        return lambda indices, out: inner([kept[index] for index in indices], out)
+    found = getattr(dataset, "gather", None)
+    return found if callable(found) else None
+
+
+def plan_of(dataset: Any) -> Callable[[list[int]], None] | None:
+    """A dataset's ``plan_epoch(indices)``, through any chain of ``Subset``; None where there is none."""
+    if type(dataset) is Subset:
+        inner, kept = plan_of(dataset.dataset), dataset.indices
+        return None if inner is None else lambda indices: inner([kept[index] for index in indices])
+    found = getattr(dataset, "plan_epoch", None)
+    return found if callable(found) else None
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
