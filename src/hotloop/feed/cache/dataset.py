@@ -1,0 +1,198 @@
+"""A dataset behind a cache: the same samples, and the second time without the work."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset, default_collate
+
+from hotloop.feed.cache import fingerprint as fingerprints
+from hotloop.feed.cache.cache import MISSING, SampleCache
+from hotloop.feed.cache.errors import CacheError
+from hotloop.feed.cache.statistics import CacheStats
+from hotloop.feed.collating import Out
+from hotloop.feed.determinism import check_deterministic
+from hotloop.feed.stages import Remaining, find_pipeline
+
+
+class CachedDataset(Dataset[Any]):
+    """The samples of ``dataset``, kept in ``cache`` up to the end of a stage; what follows runs every time.
+
+    Made by :func:`cached`. ``dataset`` is the part that is cached; ``remaining`` takes an index and what came
+    out of it.
+    """
+
+    def __init__(self, dataset: Any, cache: SampleCache, remaining: Remaining | None = None) -> None:
+        self.dataset = dataset
+        self.cache = cache
+        self._remaining = remaining
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        number = self._number(index)
+        if number is None:
+            return self._finish(index, self.dataset[index])
+        return self._finish(number, self.cache.get_or_make(number, lambda: self.dataset[number]))
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        """Many samples; what is missing is read in one go where the dataset can."""
+        if not hasattr(self.dataset, "__getitems__"):
+            return [self[index] for index in indices]
+        numbers = [self._number(index) for index in indices]
+        samples = [MISSING if number is None else self.cache.get(number) for number in numbers]
+        missing = [position for position, sample in enumerate(samples) if sample is MISSING]
+        if missing:
+            began = time.perf_counter()
+            made = self.dataset.__getitems__([indices[position] for position in missing])
+            seconds = (time.perf_counter() - began) / len(missing)
+            for position, sample in zip(missing, made, strict=True):
+                number = numbers[position]
+                if number is not None:
+                    self.cache.put(number, sample, seconds=seconds)
+                samples[position] = sample
+        return [self._finish(index, sample) for index, sample in zip(indices, samples, strict=True)]
+
+    def gather(self, indices: Sequence[Any], out: Out | None = None) -> Any:
+        """The collated batch, as ``default_collate`` of the samples; one vectorised copy if all are cached."""
+        if self._remaining is None:
+            numbers = [self._number(index) for index in indices]
+            if None not in numbers:
+                batch = self.cache.gather(np.array(numbers, np.int64), out)
+                if batch is not MISSING:
+                    return batch
+        return default_collate(self.__getitems__(indices))
+
+    def plan_epoch(self, indices: Sequence[int]) -> None:
+        """Tell the policy in which order this process and its workers will read."""
+        numbers = [self._number(index) for index in indices]
+        self.cache.plan(np.array([number for number in numbers if number is not None], np.int64))
+
+    def epoch_end(self) -> None:
+        """Take back what killed workers had claimed, and let the cache try to grow again."""
+        self.cache.sweep()
+
+    def stats(self, *, merged: bool = True) -> CacheStats:
+        """Figures of all workers of all ranks, or with ``merged=False`` of this rank's workers."""
+        return self.cache.stats(merged=merged)
+
+    def print_cache_stats(self) -> None:
+        """Print how full the cache is, how often it hits, and what that saved; per rank if there are several."""
+        total, ranks = self.cache.stats(), self.cache.stats_by_rank()
+        print(total)
+        print(total.details())
+        if len(ranks) > 1:
+            for each in ranks:
+                print(f"rank {each.rank}: hit rate {each.hit_rate:.2%}, {each.evictions} evictions")
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """Let go of the cache; its memory is free when the last process does so."""
+        self.cache.close()
+
+    def _number(self, index: Any) -> int | None:
+        """The sample's number from 0; None for what the cache does not know (the dataset may)."""
+        try:
+            number = operator.index(index)
+        except TypeError:
+            return None
+        if number < 0:
+            number += self.cache.num_items
+        return number if 0 <= number < self.cache.num_items else None
+
+    def _finish(self, index: Any, sample: Any) -> Any:
+        return sample if self._remaining is None else self._remaining(index, sample)
+
+
+def cached(
+    dataset: Any,
+    max_bytes: str | float | int | None = "auto",
+    policy: str = "keep",
+    *,
+    stage: str | None = None,
+    fingerprint: str | bytes | None = None,
+    shared: bool = True,
+    copy: bool = True,
+    allow_random: bool = False,
+    disk: str | Path | None = None,
+) -> CachedDataset:
+    """Put a map-style dataset, or its first stages, behind a cache in memory shared by all workers and ranks.
+
+    Args:
+        dataset: a map-style dataset whose samples are the same each time they are read.
+        max_bytes: all the memory the cache may take on this machine: ``"50GB"``, ``"40%"``, ``0.4``, ``"auto"``.
+        policy: ``keep`` (never evict; best for epochs that visit every sample once), ``cost`` (what saves most
+            seconds per byte), ``clairvoyant`` (for known orders with repetitions), ``lru``.
+        stage: cache what comes out of this stage (see ``plan_cache``) and run the rest every time.
+        fingerprint: your own name for what is cached, if hotloop cannot look into the dataset, or should not.
+        shared: share with other processes that cache the same; otherwise only with this one's workers.
+        copy: see :class:`SampleCache`.
+        allow_random: cache even if a second reading differs: every epoch then sees the first one's draw.
+        disk: a folder for a second, larger tier (needs ``lmdb``).
+
+    Raises:
+        CacheError: a sample differs when it is read again, or ``max_bytes`` is too small.
+        ValueError: an argument makes no sense.
+    """
+    part, remaining = _first_stages(dataset, stage)
+    if not allow_random and len(dataset):
+        _refuse_random(part, stage)
+    identity, why_alone = (
+        _identity(dataset, stage, policy, fingerprint, allow_random) if shared else (None, "")
+    )
+    if disk is not None:
+        part = _with_disk(part, disk, identity)
+    cache = SampleCache(len(dataset), max_bytes=max_bytes, policy=policy, fingerprint=identity, copy=copy)
+    if why_alone:
+        cache.note(why_alone)
+    return CachedDataset(part, cache, remaining)
+
+
+def _first_stages(dataset: Any, stage: str | None) -> tuple[Any, Remaining | None]:
+    if stage is None:
+        return dataset, None
+    pipeline = find_pipeline(dataset)
+    if stage not in pipeline.names:
+        raise ValueError(f"no stage {stage!r} in this dataset; it has {', '.join(pipeline.names)}")
+    cut = pipeline.names.index(stage)
+    last = cut == len(pipeline.names) - 1
+    return pipeline.prefix(cut), None if last else pipeline.remaining(cut)
+
+
+def _refuse_random(part: Any, stage: str | None) -> None:
+    verdict = check_deterministic(part)
+    if not verdict:
+        raise CacheError(
+            f"not cached{f' after {stage!r}' if stage else ''}: {verdict}",
+            hint="cache an earlier stage (cached(..., stage=...), see plan_cache), "
+            "or say allow_random=True if every epoch may see the same draw",
+        )
+
+
+def _identity(
+    dataset: Any, stage: str | None, policy: str, name: str | bytes | None, allow_random: bool
+) -> tuple[bytes | None, str]:
+    """What the ranks meet by, or None and why they cannot."""
+    what = dataset if name is None else name
+    try:
+        return fingerprints.fingerprint(what, len(dataset), stage, policy, allow_random), ""
+    except fingerprints.Unknowable as unknown:
+        why = f"not shared between ranks: {unknown}; name the data with cached(..., fingerprint=...)"
+        warnings.warn(why, RuntimeWarning, stacklevel=4)
+        return None, why
+
+
+def _with_disk(part: Any, folder: str | Path, identity: bytes | None) -> Any:
+    from hotloop.feed.cache.disk import DiskTier  # type: ignore[import-not-found,unused-ignore]
+
+    if identity is None:
+        raise CacheError("a disk tier needs a fingerprint", hint="name the data with fingerprint=")
+    return DiskTier(part, folder, identity)

@@ -1,0 +1,219 @@
+"""What a dataset and its pipeline are, as 32 bytes: classes, their code, their parameters and data.
+
+Two processes that get the same bytes may share samples, so whatever could make samples differ goes in, and what
+cannot be looked into is refused. Files that a dataset names are known by size and time of change.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import types
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hotloop.feed.layout import tensor_bytes
+
+#: Names of files and folders that are looked at; a list of a million is only read.
+_MAX_FILES = 64
+
+#: Objects that say nothing about samples: who runs, not what is read.
+_IRRELEVANT = ("_thread.", "threading.", "logging.", "torch._C.Generator", "numpy.random.", "random.Random")
+
+
+class Unknowable(Exception):  # noqa: N818 - an answer, not a fault
+    """Something cannot be told from another of its kind; the message says where and what."""
+
+
+def fingerprint(*parts: Any) -> bytes:
+    """32 bytes that are equal in another process exactly if these objects are.
+
+    Raises:
+        Unknowable: an object holds state that cannot be read (an open file of another library, say).
+    """
+    walk = _Walk()
+    for part in parts:
+        walk.add(part, "dataset")
+    return walk.digest()
+
+
+class _Walk:
+    """Feeds a tree of objects to a hash; each object once, later as a reference to where it was."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=32)
+        self._places: dict[int, int] = {}
+        self._kept: list[Any] = []
+        self._num_files = 0
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+    def _say(self, *words: Any) -> None:
+        self._hash.update(("\0".join(map(str, words)) + "\1").encode("utf-8", "surrogatepass"))
+
+    def add(self, value: Any, where: str) -> None:
+        if value is None or isinstance(value, (bool, int, float, complex)):
+            self._say(type(value).__qualname__, repr(value))
+        elif isinstance(value, (str, Path)):
+            self._add_text(value)
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            self._say("bytes", len(value))
+            self._hash.update(value)
+        elif id(value) in self._places:
+            self._say("again", self._places[id(value)])
+        else:
+            self._places[id(value)] = len(self._places)
+            self._kept.append(value)  # so that no other object gets its id while we walk
+            self._add_object(value, where)
+
+    def _add_text(self, value: str | Path) -> None:
+        self._say("text", value)
+        if self._num_files >= _MAX_FILES or "/" not in str(value):
+            return
+        try:
+            status = Path(value).stat()
+        except (OSError, ValueError):
+            return
+        self._num_files += 1
+        self._say("file", status.st_size, status.st_mtime_ns)
+
+    def _add_object(self, value: Any, where: str) -> None:
+        kind = type(value)
+        self._say("a", kind.__module__, kind.__qualname__)
+        if kind in (list, tuple):
+            self._add_all(value, where)
+        elif kind is dict:
+            self._say(len(value))
+            for key, item in value.items():
+                self.add(key, where)
+                self.add(item, f"{where}[{key!r}]")
+        elif kind in (set, frozenset):
+            self._say(sorted(fingerprint_of_one(item, where).hex() for item in value))
+        elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            self._say(value.dtype.str, value.shape)
+            self._hash.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        elif isinstance(value, torch.Tensor):
+            self._add_tensor(value, where)
+        elif isinstance(value, type):
+            self._add_class(value, where)
+        elif isinstance(value, types.ModuleType):
+            self._say(value.__name__)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self.add(value.__func__, where)
+        elif isinstance(value, types.FunctionType):
+            self._add_function(value, where)
+        elif isinstance(value, types.MethodType):
+            self.add(value.__func__, where)
+            self.add(value.__self__, where)
+        elif isinstance(value, functools.partial):
+            self._add_all((value.func, value.args, value.keywords), where)
+        elif isinstance(value, (types.BuiltinFunctionType, np.ufunc)):
+            self._say(getattr(value, "__module__", ""), value.__name__)
+        elif isinstance(value, types.CodeType):
+            self._add_code(value, where)
+        elif not f"{kind.__module__}.{kind.__qualname__}".startswith(_IRRELEVANT):
+            self._add_reduced(value, where)
+
+    def _add_all(self, values: Iterable[Any], where: str) -> None:
+        for position, item in enumerate(values):
+            self.add(item, f"{where}[{position}]")
+        self._say("end")
+
+    def _add_tensor(self, value: torch.Tensor, where: str) -> None:
+        if value.layout is not torch.strided or value.is_quantized:
+            raise Unknowable(f"{where} is a {value.layout} tensor")
+        self._say(value.dtype, tuple(value.shape))
+        self._hash.update(tensor_bytes(value.detach().cpu().resolve_conj().resolve_neg()))
+
+    def _add_class(self, value: type, where: str) -> None:
+        """Its name, and for what a user wrote its methods and constants, and those of its bases."""
+        self._say(value.__module__, value.__qualname__)
+        for base in value.__mro__:
+            if base.__module__.partition(".")[0] in _LIBRARIES:
+                self._say(base.__module__, base.__qualname__)
+                continue
+            for name, member in sorted(vars(base).items()):
+                if name not in _NOT_OF_THE_CLASS:
+                    self._say(name)
+                    self.add(member.fget if isinstance(member, property) else member, f"{where}.{name}")
+
+    def _add_function(self, value: types.FunctionType, where: str) -> None:
+        self._say(value.__module__, value.__qualname__)
+        if value.__module__.partition(".")[0] in _LIBRARIES:
+            return
+        self.add(value.__code__, where)
+        self._add_all((value.__defaults__, value.__kwdefaults__), where)
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            try:
+                self.add(cell.cell_contents, f"{where}.{name}")
+            except ValueError:
+                self._say("empty cell")
+        for name in _global_names(value.__code__):
+            if name in value.__globals__:
+                self._say(name)
+                self.add(value.__globals__[name], name)
+
+    def _add_code(self, value: types.CodeType, where: str) -> None:
+        self._hash.update(value.co_code)
+        self._say(value.co_names, value.co_varnames)
+        self._add_all(value.co_consts, where)
+
+    def _add_reduced(self, value: Any, where: str) -> None:
+        """Anything else, as pickle would take it apart."""
+        try:
+            reduced = value.__reduce_ex__(4)
+        except Exception as error:  # a user's own __getstate__ may raise anything
+            raise Unknowable(f"{where} is a {type(value).__qualname__}: {error}") from None
+        if isinstance(reduced, str):
+            self._say(reduced)
+            return
+        make, arguments, *state = reduced
+        self.add(make, where)
+        self._add_all(arguments, where)
+        for part in state[:1]:
+            self._add_state(part, where)
+        for part in state[1:3]:
+            self._add_all(part if part is not None else (), where)
+
+    def _add_state(self, state: Any, where: str) -> None:
+        if not isinstance(state, dict):
+            self.add(state, where)
+            return
+        for name, item in state.items():
+            self._say(name)
+            self.add(item, f"{where}.{name}")
+
+
+def fingerprint_of_one(value: Any, where: str) -> bytes:
+    """The hash of one object by itself, for collections without an order."""
+    walk = _Walk()
+    walk.add(value, where)
+    return walk.digest()
+
+
+def _global_names(code: types.CodeType) -> list[str]:
+    """Names a function may look up in its module, its inner functions' too."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(_global_names(constant))
+    return sorted(names)
+
+
+_NOT_OF_THE_CLASS = {
+    "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__parameters__", "__orig_bases__",
+    "__abstractmethods__", "_abc_impl", "__match_args__", "__dataclass_fields__", "__static_attributes__",
+    "__firstlineno__", "__annotate__", "__annotate_func__",
+}  # fmt: skip
+
+#: Whose code is known by its name: it does not differ between processes that run the same environment.
+_LIBRARIES = {
+    "abc", "builtins", "collections", "copyreg", "enum", "functools", "hotloop", "itertools", "json", "math",
+    "numpy", "operator", "os", "pathlib", "pickle", "posixpath", "random", "re", "torch", "torchvision", "typing",
+    "PIL", "h5py", "pandas", "scipy", "cv2", "zipfile", "io",
+}  # fmt: skip

@@ -1,0 +1,106 @@
+"""A batch of samples of one layout, copied leaf by leaf in one go, as torch's ``default_collate`` has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hotloop.feed import layout as layouts
+from hotloop.feed.collating import Out
+from hotloop.feed.layout import ALIGNMENT, DTYPES, Field, Layout
+from hotloop.feed.tree import Branch, Structure, unflatten
+
+_NUMBERS = {layouts.INTEGER: torch.int64, layouts.REAL: torch.float64, layouts.BOOLEAN: torch.bool}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batched:
+    """How to gather a layout: the structure of the batch and the dtype and shape of each leaf."""
+
+    structure: Structure
+    num_bytes: int
+    leaves: tuple[tuple[Field, torch.dtype | None], ...]
+
+    def gather(self, arena: NDArray[np.uint8], offsets: NDArray[np.int64], out: Out) -> list[Any]:
+        """The leaves of the batch of samples at these offsets (multiples of 64)."""
+        rows = torch.from_numpy(offsets // ALIGNMENT)
+        return [_leaf(field, dtype, arena, offsets, rows, out) for field, dtype in self.leaves]
+
+    def collated(self, leaves: list[Any]) -> Any:
+        """The batch of these leaves; only now that they are known to be whole, bytes become text."""
+        for position, (field, _) in enumerate(self.leaves):
+            if field.kind == layouts.TEXT:
+                leaves[position] = [raw.decode("utf-8", "surrogatepass") for raw in leaves[position]]
+        return unflatten(self.structure, leaves)
+
+
+def plan_batch(layout: Layout) -> Batched | None:
+    """How to gather samples of this layout; None where only ``default_collate`` itself knows."""
+    structure = _collated(layout.structure)
+    leaves = [_dtype(field) for field in layout.fields]
+    if structure is None or any(leaf is None for leaf in leaves) or not layout.num_bytes:
+        return None
+    typed = tuple(
+        (field, leaf if isinstance(leaf, torch.dtype) else None)
+        for field, leaf in zip(layout.fields, leaves, strict=True)
+    )
+    return Batched(structure=structure, num_bytes=layout.num_bytes, leaves=typed)
+
+
+def _collated(structure: Structure) -> Structure | None:
+    """What ``default_collate`` makes of a structure: tuples become lists, named tuples and dicts stay."""
+    if not isinstance(structure, Branch):
+        return structure
+    children = [_collated(child) for child in structure.children]
+    kept = [child for child in children if child is not None]
+    if len(kept) < len(children) or not children:
+        return None
+    if structure.type in (tuple, list):
+        return Branch("list", list, (), tuple(kept))
+    if structure.type is dict or structure.kind == "namedtuple":
+        return structure._replace(children=tuple(kept))
+    return None
+
+
+def _dtype(field: Field) -> torch.dtype | str | None:
+    """The dtype of a leaf's batch, or a word for lists of bytes and text."""
+    if field.kind == layouts.TENSOR:
+        return DTYPES[field.dtype]
+    if field.kind == layouts.ARRAY:
+        try:
+            return torch.from_numpy(np.empty(0, field.dtype)).dtype
+        except (TypeError, ValueError):
+            return None
+    if field.kind in (layouts.TEXT, layouts.BYTES):
+        return field.kind
+    return _NUMBERS.get(field.kind)
+
+
+def _leaf(
+    field: Field,
+    dtype: torch.dtype | None,
+    arena: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    rows: torch.Tensor,
+    out: Out,
+) -> Any:
+    if dtype is None:
+        return _strings(field, arena, offsets)
+    batch = out((len(offsets), *field.shape), dtype)
+    if field.num_bytes:
+        # Rows that overlap, 64 bytes apart: any sample of the arena is one of them.
+        source = torch.from_numpy(arena[field.offset :])
+        num_rows = (source.numel() - field.num_bytes) // ALIGNMENT + 1
+        overlapping = source.as_strided((num_rows, field.num_bytes), (ALIGNMENT, 1))
+        into = batch.reshape(-1).view(torch.uint8).view(len(offsets), field.num_bytes)
+        torch.index_select(overlapping, 0, rows, out=into)
+    return batch
+
+
+def _strings(field: Field, arena: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[bytes]:
+    starts = (offsets + field.offset).tolist()
+    return [arena[start : start + field.num_bytes].tobytes() for start in starts]

@@ -1,0 +1,146 @@
+"""Evict what is needed again last (Belady 1966), for orders that are known ahead.
+
+Of epochs that visit every sample once it hits as much as ``keep``; it pays where samples repeat (sampling with
+replacement) and where shards are dealt out anew to machines.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotloop.feed.cache.process import is_alive, own_start
+from hotloop.feed.cache.table import Header, Table
+from hotloop.feed.memory import SharedFile, round_up
+
+#: Where the plans lie in the shared file: one index page, then one stretch per plan.
+PLANS_OFFSET = 1 << 42
+PLAN_STRIDE = 1 << 36
+
+MAX_PLANS = 64
+_PID, _START, _LENGTH, _PROGRESS, _CAPACITY = range(5)
+_INDEX_BYTES = MAX_PLANS * 8 * 8
+
+NEVER = float("inf")
+
+
+class Clairvoyant:
+    """Knows every rank's order of reading; without a plan it keeps what it has.
+
+    A plan counts for the process that made it and for the workers that this process started. Two workers that
+    read the same sample at the same moment may count one reading: it is then held a little too long.
+    """
+
+    evicts = True
+
+    def __init__(self, table: Table, file: SharedFile) -> None:
+        self._table = table
+        self._file = file
+        self._index: NDArray[np.int64] | None = None
+        self._generation = 0
+        self._plans: list[_Plan] = []
+        self._own: _Plan | None = None
+        self.session = (os.getpid(), own_start())
+
+    def plan(self, indices: NDArray[np.int64]) -> None:
+        """From now on this process and its workers read these samples in this order. Under the lock."""
+        index = self._mapped_index()
+        number = _slot(index, self.session)
+        length = len(indices)
+        needed = 4 * (2 * self._table.num_items + 1 + length)
+        if needed > int(index[number, _CAPACITY]):
+            self._file.reserve(needed, offset=PLANS_OFFSET + (number + 1) * PLAN_STRIDE)
+            self._table.header[Header.OVERHEAD] += round_up(needed) - round_up(int(index[number, _CAPACITY]))
+            index[number, _CAPACITY] = needed
+        index[number, _LENGTH] = 0
+        index[number, _PROGRESS] = 0
+        index[number, [_PID, _START]] = self.session
+        _Plan(self._file, index, number, self._table.num_items, length).fill(indices)
+        index[number, _LENGTH] = length
+        self._table.header[Header.PLAN_GENERATION] += 1
+
+    def used(self, items: NDArray[np.int64]) -> None:
+        """Move on to the next reading of each of these samples."""
+        self._catch_up()
+        if self._own is not None:
+            self._own.advance(items)
+
+    def urgency(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Readings until a sample is read again by any rank; infinite if no plan reads it."""
+        self._catch_up()
+        if not self._plans:
+            return np.zeros(len(items))
+        distances = [plan.distance(items) for plan in self._plans]
+        nearest: NDArray[np.float64] = np.minimum.reduce(distances)
+        return nearest
+
+    def threshold(self, item: int) -> float:
+        """Displace what is needed later than this."""
+        return float(self.urgency(np.array([item]))[0])
+
+    def _mapped_index(self) -> NDArray[np.int64]:
+        if self._index is None:
+            if not self._table.header[Header.PLAN_GENERATION]:
+                self._file.reserve(_INDEX_BYTES, offset=PLANS_OFFSET)
+                self._table.header[Header.OVERHEAD] += round_up(_INDEX_BYTES)
+            memory = self._file.map(round_up(_INDEX_BYTES), offset=PLANS_OFFSET).array()
+            self._index = memory[:_INDEX_BYTES].view(np.int64).reshape(MAX_PLANS, 8)
+        return self._index
+
+    def _catch_up(self) -> None:
+        generation = self._table.header[Header.PLAN_GENERATION]
+        if generation == self._generation:
+            return
+        index = self._mapped_index()
+        self._plans, self._own = [], None
+        for number in np.flatnonzero(index[:, _LENGTH]).tolist():
+            plan = _Plan(self._file, index, number, self._table.num_items, int(index[number, _LENGTH]))
+            self._plans.append(plan)
+            if tuple(index[number, [_PID, _START]].tolist()) == self.session:
+                self._own = plan
+        self._generation = generation
+
+
+class _Plan:
+    """One order of reading: for each sample the places where it comes, and how many of them have passed."""
+
+    def __init__(
+        self, file: SharedFile, index: NDArray[np.int64], number: int, num_items: int, length: int
+    ) -> None:
+        num_bytes = round_up(4 * (2 * num_items + 1 + length))
+        memory = file.map(num_bytes, offset=PLANS_OFFSET + (number + 1) * PLAN_STRIDE).array()
+        words = memory.view(np.uint32)
+        self._progress = index[number, _PROGRESS : _PROGRESS + 1]
+        self._starts = words[: num_items + 1]
+        self._cursor = words[num_items + 1 : 2 * num_items + 1]
+        self._places = words[2 * num_items + 1 : 2 * num_items + 1 + length]
+
+    def fill(self, indices: NDArray[np.int64]) -> None:
+        counts = np.bincount(indices, minlength=len(self._cursor))
+        self._starts[0] = 0
+        self._starts[1:] = np.cumsum(counts)
+        self._cursor[:] = self._starts[:-1]
+        self._places[:] = np.argsort(indices, kind="stable")
+
+    def advance(self, items: NDArray[np.int64]) -> None:
+        reached = self._places[np.minimum(self._cursor[items], len(self._places) - 1)].max()
+        np.add.at(self._cursor, items, 1)
+        if reached > self._progress[0]:
+            self._progress[0] = reached
+
+    def distance(self, items: NDArray[np.int64]) -> NDArray[np.float64]:
+        cursor = self._cursor[items]
+        place = self._places[np.minimum(cursor, len(self._places) - 1)].astype(np.float64)
+        return np.where(cursor < self._starts[items + 1], place - float(self._progress[0]), NEVER)
+
+
+def _slot(index: NDArray[np.int64], session: tuple[int, int]) -> int:
+    """The session's own place, or a free one, or one whose process is gone."""
+    holders = [(int(pid), int(start)) for pid, start in index[:, [_PID, _START]]]
+    for wanted in (lambda holder: holder == session, lambda holder: not is_alive(*holder)):
+        for number, holder in enumerate(holders):
+            if wanted(holder):
+                return number
+    return 0

@@ -1,0 +1,45 @@
+"""What a cache did, in numbers and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotloop import units
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheStats:
+    """One rank's, or with ``rank=None`` everybody's, use of a cache.
+
+    ``num_items`` and the bytes are always of the whole cache: there is one for all. ``saved_s`` is the time
+    that hits did not spend making samples, summed over all workers.
+    """
+
+    rank: int | None
+    policy: str
+    num_items: int
+    num_bytes: int
+    resident_bytes: int
+    limit_bytes: int
+    hits: int
+    misses: int
+    evictions: int
+    saved_s: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits among all readings, 0 before the first."""
+        return self.hits / max(1, self.hits + self.misses)
+
+    def __str__(self) -> str:
+        mib = 1 << 20
+        return (
+            f"Size {self.num_items} items; Memory {self.num_bytes / mib:.1f}/{self.limit_bytes / mib:.1f} MB; "
+            f"Hit Rate {self.hit_rate:.2%} ({self.hits} hits / {self.misses} misses)"
+        )
+
+    def details(self) -> str:
+        """A second line: evictions, time saved, and what else there is to know."""
+        parts = [f"{self.evictions} evictions", f"{units.duration(self.saved_s)} saved", *self.notes]
+        return f"policy {self.policy}; " + "; ".join(parts)

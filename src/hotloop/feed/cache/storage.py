@@ -1,0 +1,371 @@
+"""The bytes of the samples: one arena in shared memory, reserved as it fills, and two ways to hand it out.
+
+:class:`Stack` gives every sample the next free stretch, for good: nothing is wasted and nothing moves. With
+eviction :class:`Blocks` hands out small equal blocks, so that a sample of any size fits where others went; the
+size of a block comes from the first sample: of equal samples each is one stretch and none of it is wasted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotloop.feed import budget
+from hotloop.feed.cache.table import CLAIMED, READY, Header, Table
+from hotloop.feed.layout import ALIGNMENT
+from hotloop.feed.memory import PAGE_BYTES, Mapping, SharedFile, round_up
+
+#: Where the chains of blocks and the arena begin in the shared file.
+CHAIN_OFFSET = 1 << 41
+ARENA_OFFSET = 1 << 44
+
+_LARGEST_STEP_BYTES = 16 << 20
+_PAUSE_NS = 1_000_000_000
+
+
+class Pause(IntEnum):
+    """Why the arena does not grow for now."""
+
+    NONE = 0
+    REFUSED = 1
+    PRESSURE = 2
+
+
+class Arena:
+    """A part of the shared file that grows to the cache's limit and is mapped as far as this process reads."""
+
+    def __init__(self, file: SharedFile, table: Table) -> None:
+        self._file = file
+        self._table = table
+        self._header = table.header
+        self._mapping: Mapping | None = None
+        self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._frozen: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    @property
+    def room_bytes(self) -> int:
+        """How long the arena may become."""
+        room = self._header[Header.LIMIT] - self._header[Header.OVERHEAD]
+        return max(0, room // PAGE_BYTES * PAGE_BYTES)
+
+    def reserve(self, end: int) -> bool:
+        """Make ``end`` bytes usable; False if the limit, the machine or memory pressure forbids. Under the lock."""
+        frontier = self._header[Header.FRONTIER]
+        if end <= frontier:
+            return True
+        room = self.room_bytes
+        if end > room or time.monotonic_ns() < self._header[Header.PAUSED_UNTIL_NS]:
+            return False
+        if budget.pressure():
+            return self._pause(Pause.PRESSURE)
+        step = min(_LARGEST_STEP_BYTES, max(room // 64, PAGE_BYTES))
+        for target in (min(room, round_up(max(end, frontier + step))), round_up(end)):
+            try:
+                self._file.reserve(target - frontier, offset=ARENA_OFFSET + frontier)
+            except OSError:
+                continue
+            self._header[Header.FRONTIER] = target
+            self._header[Header.PAUSE_REASON] = Pause.NONE
+            return True
+        return self._pause(Pause.REFUSED)
+
+    def _pause(self, reason: Pause) -> bool:
+        self._header[Header.PAUSED_UNTIL_NS] = time.monotonic_ns() + _PAUSE_NS
+        self._header[Header.PAUSE_REASON] = reason
+        return False
+
+    def bytes(self, end: int) -> NDArray[np.uint8]:
+        """The arena from its beginning to at least ``end``, flat.
+
+        Raises:
+            OSError: this process cannot map that much (``RLIMIT_AS``).
+        """
+        if end > self._bytes.size:
+            self._mapping = self._map(end, writable=True)
+            self._bytes = self._mapping.array()
+        return self._bytes
+
+    def frozen(self, end: int) -> NDArray[np.uint8]:
+        """The same bytes on pages that cannot be written to, for views that are handed out."""
+        if end > self._frozen.size:
+            mapping = self._map(end, writable=False)
+            mapping.writable = True  # the array may be asked for as a tensor; the pages stay read-only
+            self._frozen = mapping.array()
+        return self._frozen
+
+    def write_fresh(self, parts: list[NDArray[np.uint8]], offset: int) -> None:
+        """Fill memory that nobody touched yet: through the file, which spares a page fault per page."""
+        position = ARENA_OFFSET + offset
+        views = [memoryview(part) for part in parts if part.size]  # type: ignore[arg-type]
+        while views:
+            done = os.pwritev(self._file.descriptor, views[:512], position)
+            position += done
+            while views and done >= views[0].nbytes:
+                done -= views[0].nbytes
+                del views[0]
+            if done:
+                views[0] = views[0][done:]
+
+    def _map(self, end: int, *, writable: bool) -> Mapping:
+        sizes = (self._header[Header.MAX_BYTES], self._header[Header.FRONTIER], round_up(end))
+        for size in sizes[:-1]:
+            if size >= end:
+                try:
+                    return self._file.map(round_up(size), offset=ARENA_OFFSET, writable=writable)
+                except OSError:
+                    continue
+        return self._file.map(sizes[-1], offset=ARENA_OFFSET, writable=writable)
+
+
+class Space(ABC):
+    """Hands out the arena. All of it happens under the lock, except :meth:`read`."""
+
+    def __init__(self, file: SharedFile, table: Table, arena: Arena) -> None:
+        self._file = file
+        self._table = table
+        self._header = table.header
+        self.arena = arena
+
+    @abstractmethod
+    def allocate(self, item: int, num_bytes: int) -> bool:
+        """Give a sample its place: fills ``offset``, ``num_bytes`` and ``scattered`` of its row. False: no room."""
+
+    @abstractmethod
+    def release(self, item: int) -> None:
+        """Take a sample's place back."""
+
+    @abstractmethod
+    def held_bytes(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What each of these samples takes of the arena."""
+
+    @abstractmethod
+    def available_bytes(self) -> int:
+        """About how much could still be handed out."""
+
+    @abstractmethod
+    def write(self, item: int, parts: list[NDArray[np.uint8]]) -> None:
+        """Fill a sample's place. Not under the lock: the sample is claimed."""
+
+    @abstractmethod
+    def repair(self) -> None:
+        """Work out again what is free, from the rows of the samples."""
+
+    def read(self, item: int) -> NDArray[np.uint8] | None:
+        """A private copy of a sample's bytes; None where its row makes no sense (it is being evicted)."""
+        one = self._table.one
+        offset, num_bytes = one["offset"][item], one["num_bytes"][item]
+        end = offset + num_bytes
+        if num_bytes < 0 or offset < 0 or end > self._header[Header.FRONTIER]:
+            return None
+        return self.arena.bytes(end)[offset:end].copy()
+
+
+class Stack(Space):
+    """One sample behind the other, never taken back: what the policy ``keep`` needs."""
+
+    def allocate(self, item: int, num_bytes: int) -> bool:
+        """The next free stretch."""
+        start = self._header[Header.USED]
+        end = start + round_up(num_bytes, ALIGNMENT)
+        if not self.arena.reserve(end):
+            return False
+        self._table.offset[item] = start
+        self._table.num_bytes[item] = num_bytes
+        self._header[Header.USED] = end
+        return True
+
+    def release(self, item: int) -> None:
+        """Only what lies on top can be had back."""
+        end = int(self._table.offset[item]) + round_up(int(self._table.num_bytes[item]), ALIGNMENT)
+        if end == self._header[Header.USED]:
+            self._header[Header.USED] = int(self._table.offset[item])
+
+    def held_bytes(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Their sizes, aligned."""
+        return -(-self._table.num_bytes[items] // ALIGNMENT) * ALIGNMENT
+
+    def available_bytes(self) -> int:
+        """What is above the stack."""
+        return self.arena.room_bytes - self._header[Header.USED]
+
+    def write(self, item: int, parts: list[NDArray[np.uint8]]) -> None:
+        """All of it is new memory."""
+        self.arena.write_fresh(parts, self._table.one["offset"][item])
+
+    def repair(self) -> None:
+        """The stack ends behind the last sample."""
+        table = self._table
+        held = np.flatnonzero((table.state == READY) | (table.state == CLAIMED))
+        ends = table.offset[held] + self.held_bytes(held)
+        self._header[Header.USED] = int(ends.max(initial=0))
+
+
+class Blocks(Space):
+    """Equal blocks, chained: what policies that evict need."""
+
+    def __init__(self, file: SharedFile, table: Table, arena: Arena) -> None:
+        super().__init__(file, table, arena)
+        self._chain: NDArray[np.uint32] = np.empty(0, np.uint32)
+
+    def allocate(self, item: int, num_bytes: int) -> bool:
+        """Free blocks first, then new ones."""
+        header = self._header
+        if not header[Header.BLOCK_BYTES]:
+            header[Header.BLOCK_BYTES] = best_block_bytes(num_bytes)
+        size = header[Header.BLOCK_BYTES]
+        count = max(1, -(-num_bytes // size))
+        reused = min(count, header[Header.FREE_BLOCKS])
+        if not self._reserve_blocks(count - reused):
+            return False
+        head, chosen = header[Header.FREE_HEAD], []
+        chain = self._chain_upto(header[Header.USED] // size + count - reused)
+        for _ in range(reused):
+            chosen.append(head)
+            head = int(chain[head])
+        first_new = header[Header.USED] // size
+        chosen += range(first_new, first_new + count - reused)
+        blocks = np.array(chosen, np.int64)
+        chain[blocks[:-1]] = blocks[1:]
+        table = self._table
+        table.offset[item] = chosen[0] * size
+        table.num_bytes[item] = num_bytes
+        table.scattered[item] = chosen[-1] - chosen[0] != count - 1 or bool(np.any(np.diff(blocks) != 1))
+        header[Header.FREE_HEAD] = head if header[Header.FREE_BLOCKS] > reused else -1
+        header[Header.FREE_BLOCKS] -= reused
+        header[Header.USED] += (count - reused) * size
+        return True
+
+    def _reserve_blocks(self, count: int) -> bool:
+        if not count:
+            return True
+        header = self._header
+        size = header[Header.BLOCK_BYTES]
+        end = header[Header.USED] + count * size
+        chain_bytes = round_up(4 * (end // size))
+        # The chain's own memory counts; it is taken off the arena's end before the arena reaches it.
+        if end + chain_bytes > self.arena.room_bytes:
+            return False
+        try:
+            self._file.reserve(chain_bytes, offset=CHAIN_OFFSET)
+        except OSError:
+            return False
+        return self.arena.reserve(end)
+
+    def release(self, item: int) -> None:
+        """Put a sample's blocks on the free list, the first on top."""
+        blocks = self._blocks(item)
+        header = self._header
+        chain = self._chain_upto(int(blocks.max()) + 1)
+        chain[blocks[:-1]] = blocks[1:]
+        chain[blocks[-1]] = max(header[Header.FREE_HEAD], 0)
+        header[Header.FREE_HEAD] = int(blocks[0])
+        header[Header.FREE_BLOCKS] += len(blocks)
+
+    def held_bytes(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Whole blocks."""
+        size = max(self._header[Header.BLOCK_BYTES], 1)
+        return np.maximum(-(-self._table.num_bytes[items] // size), 1) * size
+
+    def available_bytes(self) -> int:
+        """Free blocks, and what the arena may still grow by unless it is paused."""
+        header = self._header
+        free = header[Header.FREE_BLOCKS] * header[Header.BLOCK_BYTES]
+        if time.monotonic_ns() < header[Header.PAUSED_UNTIL_NS]:
+            return free
+        chain = round_up(4 * (self.arena.room_bytes // max(header[Header.BLOCK_BYTES], 1) + 1))
+        return free + max(0, self.arena.room_bytes - chain - header[Header.USED])
+
+    def read(self, item: int) -> NDArray[np.uint8] | None:
+        """A private copy; block by block where they do not follow each other."""
+        if not self._table.one["scattered"][item]:
+            return super().read(item)
+        num_bytes, size = self._table.one["num_bytes"][item], self._header[Header.BLOCK_BYTES]
+        blocks = self._blocks(item)
+        end = (int(blocks.max()) + 1) * size
+        if end > self._header[Header.FRONTIER] or num_bytes > len(blocks) * size:
+            return None
+        rows = self.arena.bytes(end)[:end].reshape(-1, size)
+        return np.take(rows, blocks, axis=0).reshape(-1)[:num_bytes]
+
+    def write(self, item: int, parts: list[NDArray[np.uint8]]) -> None:
+        """Most of it is memory that was used before, so copying beats the file."""
+        table, size = self._table, self._header[Header.BLOCK_BYTES]
+        offset, num_bytes = table.one["offset"][item], table.one["num_bytes"][item]
+        if not table.one["scattered"][item]:
+            _fill(self.arena.bytes(offset + num_bytes)[offset:], parts)
+            return
+        joined = np.empty(num_bytes, np.uint8)
+        _fill(joined, parts)
+        blocks = self._blocks(item)
+        memory = self.arena.bytes((int(blocks.max()) + 1) * size)
+        for position, block in enumerate(blocks.tolist()):
+            piece = joined[position * size : (position + 1) * size]
+            memory[block * size : block * size + piece.size] = piece
+
+    def repair(self) -> None:
+        """Chain up all blocks that no sample holds."""
+        header, table = self._header, self._table
+        if not header[Header.BLOCK_BYTES]:
+            return
+        held = np.flatnonzero((table.state == READY) | (table.state == CLAIMED))
+        size = header[Header.BLOCK_BYTES]
+        edges = np.zeros(header[Header.FRONTIER] // size + 2, np.int64)
+        first = table.offset[held] // size
+        in_one = table.scattered[held] == 0
+        np.add.at(edges, first[in_one], 1)
+        np.add.at(edges, first[in_one] + self.held_bytes(held)[in_one] // size, -1)
+        is_taken = np.cumsum(edges) > 0
+        for item in held[~in_one].tolist():
+            is_taken[self._blocks(item)] = True
+        num_blocks = int(np.flatnonzero(is_taken).max(initial=-1)) + 1
+        is_free = ~is_taken[:num_blocks]
+        free = np.flatnonzero(is_free)
+        chain = self._chain_upto(num_blocks)
+        chain[free[:-1]] = free[1:]
+        header[Header.USED] = num_blocks * size
+        header[Header.FREE_HEAD] = int(free[0]) if free.size else -1
+        header[Header.FREE_BLOCKS] = int(free.size)
+
+    def _blocks(self, item: int) -> NDArray[np.int64]:
+        """The numbers of a sample's blocks. Of a sample that is being evicted any numbers within the chain."""
+        size = self._header[Header.BLOCK_BYTES]
+        first = self._table.one["offset"][item] // size
+        count = max(1, -(-self._table.one["num_bytes"][item] // size))
+        if not self._table.one["scattered"][item]:
+            return np.arange(first, first + count, dtype=np.int64)
+        chain = memoryview(self._chain_upto(first + 1))  # type: ignore[arg-type]
+        blocks = [first]
+        for _ in range(count - 1):
+            following = chain[blocks[-1]]
+            if following >= len(chain):
+                break
+            blocks.append(following)
+        return np.array(blocks, np.int64)
+
+    def _chain_upto(self, num_blocks: int) -> NDArray[np.uint32]:
+        if num_blocks > self._chain.size:
+            size = self._header[Header.BLOCK_BYTES]
+            most = round_up(4 * max(num_blocks, self._header[Header.MAX_BYTES] // size))
+            self._chain = self._file.map(most, offset=CHAIN_OFFSET).array().view(np.uint32)
+        return self._chain
+
+
+def best_block_bytes(num_bytes: int) -> int:
+    """A block for samples of about this size: 4 to 16 to a sample, as few bytes over as can be."""
+    units = max(1, -(-num_bytes // ALIGNMENT))
+    if units < 16:
+        return units * ALIGNMENT
+    parts = min(range(16, 3, -1), key=lambda count: -(-units // count) * count - units)
+    return -(-units // parts) * ALIGNMENT
+
+
+def _fill(memory: NDArray[np.uint8], parts: list[NDArray[np.uint8]]) -> None:
+    position = 0
+    for part in parts:
+        memory[position : position + part.size] = part
+        position += part.size
