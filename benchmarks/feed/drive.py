@@ -86,7 +86,7 @@ def first_batch(make: Callable[[dict[str, Any]], Epoch], settings: dict[str, Any
 
 
 def transport(make: Callable[[dict[str, Any]], Epoch], settings: dict[str, Any]) -> dict[str, Any]:
-    """Bytes per second from worker to main process, and of plain copies in this process just before and after."""
+    """Bytes per second from worker to main process, and of plain copies in this process before and after."""
     num_bytes = settings["num_bytes"]
     before = memcpy(num_bytes)
     epoch = make(settings)

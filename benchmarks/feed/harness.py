@@ -32,7 +32,7 @@ LIMIT_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One competitor in one benchmark: the function ``call`` of ``ways/<module>.py``, run in ``environment``."""
+    """One competitor in one benchmark: the function ``call`` of ``ways/<module>.py`` in ``environment``."""
 
     name: str
     module: str
@@ -51,7 +51,7 @@ class Target:
     met: bool | None
 
 
-class DidNotRun(Exception):
+class DidNotRunError(Exception):
     """A way has no environment here, or failed; the message says why."""
 
 
@@ -68,7 +68,7 @@ def rounds(
             start = time.perf_counter()
             try:
                 result = once(way, mode, settings)
-            except DidNotRun as error:
+            except DidNotRunError as error:
                 found["failure"] = str(error)
                 say(f"  {way.name}: did not run: {error}")
                 continue
@@ -82,12 +82,12 @@ def once(way: Way, mode: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """One process of one way.
 
     Raises:
-        DidNotRun: with the reason.
+        DidNotRunError: with the reason.
     """
     try:
         python = environments.python_of(way.environment)
     except RuntimeError as error:
-        raise DidNotRun(str(error)) from error
+        raise DidNotRunError(str(error)) from error
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "result.json"
@@ -99,9 +99,9 @@ def once(way: Way, mode: str, settings: Mapping[str, Any]) -> dict[str, Any]:
                 command, env=env, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired as error:
-            raise DidNotRun(f"no result within {LIMIT_S:.0f} s") from error
+            raise DidNotRunError(f"no result within {LIMIT_S:.0f} s") from error
         if done.returncode or not out.exists():
-            raise DidNotRun(f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
+            raise DidNotRunError(f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
         found: dict[str, Any] = json.loads(out.read_text())
         return found
 

@@ -1,10 +1,10 @@
 """Samples per second through every loader, first batches, each way in a process of its own.
 
-    python benchmarks/feed/loaders.py [--rounds 5] [--seconds 1.5] [--only REGEX] [--part images ...] [--out FILE]
+    python benchmarks/feed/loaders.py [--rounds 5] [--seconds 1.5] [--only REGEX] [--part NAME ...] [--out F]
 
-images: uint8 3 x 224 x 224 that are cached or baked; tiny: 64 bytes each; jpegs: decode and random resized crop
-by the same Pillow for everyone (FFCV: by its own); first-fork, first-spawn: seconds to the first batch. Every
-batch is copied out into a buffer that is used again, as a copy to a device would.
+images: uint8 3 x 224 x 224 that are cached or baked; tiny: 64 bytes each; jpegs: decode and random resized
+crop by the same Pillow for everyone (FFCV: by its own); first-fork, first-spawn: seconds to the first batch.
+Every batch is copied out into a buffer that is used again, as a copy to a device would.
 """
 
 from __future__ import annotations
@@ -151,13 +151,11 @@ def targets(result: Mapping[str, Any]) -> list[Target]:
             against_ffcv = harness.ratio(rows["images"], way, "FFCV raw")
             found.append(harness.at_least(f"uint8 224: {way} against FFCV raw", 2.0, against_ffcv))
     if "jpegs" in rows:
-        found.append(
-            harness.at_least("JPEG decode path against DataLoader", 1.1, harness.ratio(rows["jpegs"], "Loader", TORCH))
-        )
+        decoding = harness.ratio(rows["jpegs"], "Loader", TORCH)
+        found.append(harness.at_least("JPEG decode path against DataLoader", 1.1, decoding))
     if "tiny" in rows:
-        found.append(
-            harness.at_least("tiny samples against DataLoader", 1.0, harness.ratio(rows["tiny"], "Loader", TORCH))
-        )
+        tiny = harness.ratio(rows["tiny"], "Loader", TORCH)
+        found.append(harness.at_least("tiny samples against DataLoader", 1.0, tiny))
     for start in ("fork", "spawn"):
         if f"first-{start}" in rows:
             times = harness.ratio(rows[f"first-{start}"], "Loader", TORCH)

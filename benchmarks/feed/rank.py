@@ -1,6 +1,6 @@
 """One rank of memory.py: read everything twice, say so, and stand still until the input ends.
 
-    python rank.py WAY WORKERS BUDGET_BYTES DATA
+python rank.py WAY WORKERS BUDGET_BYTES DATA
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def index_of(images: torch.Tensor) -> list[int]:
 
 
 class Images(Dataset[tuple[torch.Tensor, int]]):
-    """Cached images as one has them without a library: one uint8 tensor in memory, shared with forked workers."""
+    """Cached images without a library: one uint8 tensor in memory, shared with forked workers."""
 
     def __init__(self, data: str) -> None:
         self.path = images_file(data)

@@ -2,8 +2,8 @@
 
     python benchmarks/feed/transport.py [--rounds 5] [--seconds 1.5] [--only REGEX] [--out FILE]
 
-Eight ready tensors are collated (one copy) and carried. The copy it is compared with is one thread's, between two
-ordinary arrays of the batch's size, one after the other in the same process. SPDL's arena is handed a ready batch.
+Eight ready tensors are collated (one copy) and carried. It is compared with one thread's copies between two
+ordinary arrays of the batch's size, in the same process before and after. SPDL's arena gets a ready batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""hotloop.feed: the Loader on the same datasets, on a cache, and on a bake; and torch's loader on the latter two."""
+"""hotloop.feed: the Loader on the same datasets, on a cache, on a bake; torch's on those two."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from sources import SAMPLES_PER_BLOCK, Blocks, Images, Jpegs, Tiny, images_file
 from torch.utils.data import DataLoader, Dataset
-
-from hotloop.feed import Baked, Loader, bake, cached
 from ways import torch_loader
+
+from hotloop import feed
 
 Epoch = Callable[[], DataLoader[Any]]
 
@@ -20,7 +20,7 @@ def images(settings: dict[str, Any]) -> Epoch:
 
 
 def images_cached(settings: dict[str, Any]) -> Epoch:
-    return loader(cached(Images(settings["data"]), max_bytes="2GB"), settings)
+    return loader(feed.cached(Images(settings["data"]), max_bytes="2GB"), settings)
 
 
 def images_baked(settings: dict[str, Any]) -> Epoch:
@@ -28,7 +28,7 @@ def images_baked(settings: dict[str, Any]) -> Epoch:
 
 
 def images_cached_torch(settings: dict[str, Any]) -> Epoch:
-    return torch_loader.loader(cached(Images(settings["data"]), max_bytes="2GB"), settings)
+    return torch_loader.loader(feed.cached(Images(settings["data"]), max_bytes="2GB"), settings)
 
 
 def images_baked_torch(settings: dict[str, Any]) -> Epoch:
@@ -48,17 +48,17 @@ def blocks(settings: dict[str, Any]) -> Epoch:
     return loader(dataset, {**settings, "batch_size": SAMPLES_PER_BLOCK}, shuffle=False)
 
 
-def baked(settings: dict[str, Any]) -> Baked:
+def baked(settings: dict[str, Any]) -> Dataset[Any]:
     """The images baked once per machine."""
     folder = Path(settings["data"]) / f"{images_file(settings['data']).stem}.baked"
     if not folder.exists():
-        bake(Images(settings["data"]), folder, num_workers=settings["workers"])
-    return Baked(folder)
+        feed.bake(Images(settings["data"]), folder, num_workers=settings["workers"])
+    return feed.Baked(folder)
 
 
 def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True) -> Epoch:
     workers = settings["workers"]
-    made: Loader[Any] = Loader(
+    made: DataLoader[Any] = feed.Loader(
         dataset,
         batch_size=settings["batch_size"],
         shuffle=shuffle,

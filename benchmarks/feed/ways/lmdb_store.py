@@ -40,7 +40,10 @@ def images(settings: dict[str, Any]) -> Any:
     if not path.exists():
         temporary = path.with_suffix(f".{os.getpid()}")
         size = 2 * len(dataset) * (IMAGE_BYTES + 4096)
-        with lmdb.open(str(temporary), map_size=size) as environment, environment.begin(write=True) as writing:
+        with (
+            lmdb.open(str(temporary), map_size=size) as environment,
+            environment.begin(write=True) as writing,
+        ):
             for index, image in enumerate(dataset.images):
                 writing.put(index.to_bytes(4, "big"), image.numpy().tobytes(), append=True)
         temporary.rename(path)

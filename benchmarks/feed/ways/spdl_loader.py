@@ -26,7 +26,9 @@ def images(settings: dict[str, Any]) -> Callable[[], Iterable[Batch]]:
 
 
 def jpegs(settings: dict[str, Any]) -> Callable[[], Iterable[Batch]]:
-    return in_threads(functools.partial(stacked, sources.Jpegs(settings["data"])), sources.NUM_JPEGS, settings)
+    return in_threads(
+        functools.partial(stacked, sources.Jpegs(settings["data"])), sources.NUM_JPEGS, settings
+    )
 
 
 def tiny(settings: dict[str, Any]) -> Callable[[], Iterable[Batch]]:
@@ -85,7 +87,7 @@ def blocks(settings: dict[str, Any]) -> Callable[[], Iterable[Any]]:
 
 
 class Arrays:
-    """Ready batches as arrays, which is what the arena takes and copies: what comes before it costs nothing."""
+    """Ready batches as arrays, which is what the arena takes; making them costs nothing."""
 
     def __init__(self, num_bytes: int, count: int) -> None:
         self.block = sources.Blocks(num_bytes, 1).batch().numpy()

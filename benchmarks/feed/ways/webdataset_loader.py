@@ -28,7 +28,8 @@ def jpegs(settings: dict[str, Any]) -> Callable[[], Iterable[Any]]:
 
 
 def raw_image(content: bytes) -> torch.Tensor:
-    return torch.from_numpy(np.frombuffer(bytearray(content), np.uint8).reshape(3, sources.SIDE, sources.SIDE))
+    array = np.frombuffer(bytearray(content), np.uint8)
+    return torch.from_numpy(array.reshape(3, sources.SIDE, sources.SIDE))
 
 
 def written(name: str, contents: list[bytes], settings: dict[str, Any]) -> list[str]:
