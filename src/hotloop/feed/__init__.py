@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from hotloop.feed.determinism import check_deterministic as check_deterministic
     from hotloop.feed.errors import FeedError as FeedError
     from hotloop.feed.errors import WorkerError as WorkerError
+    from hotloop.feed.hitrate import expected_hit_rate as expected_hit_rate
     from hotloop.feed.loader import Loader as Loader
+    from hotloop.feed.planning import CachePlan as CachePlan
+    from hotloop.feed.planning import plan_cache as plan_cache
     from hotloop.feed.stages import split_after as split_after
     from hotloop.feed.stages import stage as stage
 
@@ -21,6 +24,9 @@ _EXPORTS = {
     "FeedError": "hotloop.feed.errors",
     "Loader": "hotloop.feed.loader",
     "WorkerError": "hotloop.feed.errors",
+    "expected_hit_rate": "hotloop.feed.hitrate",
+    "CachePlan": "hotloop.feed.planning",
+    "plan_cache": "hotloop.feed.planning",
     "stage": "hotloop.feed.stages",
     "split_after": "hotloop.feed.stages",
     "check_deterministic": "hotloop.feed.determinism",

@@ -9,6 +9,7 @@ ones and those the dataset holds: a read that moves one on to a place that depen
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -53,7 +54,8 @@ class _Reading:
     """One read of one index: what came out of every stage and what it did to the random generators."""
 
     names: list[str] = dataclasses.field(default_factory=list)
-    outputs: list[Snapshot] = dataclasses.field(default_factory=list)
+    #: Text where the output cannot be stored: why.
+    outputs: list[Snapshot | str] = dataclasses.field(default_factory=list)
     generators: list[tuple[tuple[bytes, ...], tuple[bytes, ...]]] = dataclasses.field(default_factory=list)
 
 
@@ -149,7 +151,7 @@ def _read(pipeline: Pipeline, index: int, *, seed: int) -> _Reading:
         nonlocal before
         now = randomness.tokens()
         reading.names.append(name)
-        reading.outputs.append(snapshot(value))
+        reading.outputs.append(_kept(value))
         reading.generators.append((before, now))
         before = randomness.tokens()
 
@@ -167,11 +169,26 @@ def _reasons(first: _Reading, second: _Reading) -> Iterable[tuple[str, str]]:
         drawn = _drawn(first.generators[k], second.generators[k])
         if drawn:
             yield name, f"it draws from {' and '.join(drawn)}"
-        lines = differences(first.outputs[k], second.outputs[k])
+        lines = _differences(first.outputs[k], second.outputs[k], last=k == len(second.names) - 1)
         # What follows a stage that differs differs because of it.
         if lines and not differs and not drawn:
             yield name, _summary(lines)
         differs = differs or bool(lines)
+
+
+def _kept(value: Any) -> Snapshot | str:
+    try:
+        return snapshot(value)
+    except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
+        return str(error)
+
+
+def _differences(first: Snapshot | str, second: Snapshot | str, *, last: bool) -> list[str]:
+    """What differs. What cannot be stored counts only where it is the sample itself."""
+    if isinstance(first, str) or isinstance(second, str):
+        why = first if isinstance(first, str) else second
+        return [f"it cannot be stored and compared: {why}"] if last else []
+    return differences(first, second)
 
 
 def _drawn(first: tuple[Sequence[bytes], ...], second: tuple[Sequence[bytes], ...]) -> list[str]:

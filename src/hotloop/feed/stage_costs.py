@@ -1,0 +1,147 @@
+"""What every stage of a dataset's pipeline costs: time and processor time with spread, bytes of its output."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hotloop.feed import randomness
+from hotloop.feed.holdings import generators_kept
+from hotloop.feed.layout import encode, read, write
+from hotloop.feed.pipelines.pipeline import Pipeline
+
+#: Reading samples stops after this long, once there are as many as a spread needs.
+MEASURE_S = 10.0
+ENOUGH_SAMPLES = 5
+#: Samples whose stored form is read back, to know what a hit costs.
+READ_BACK = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageCost:
+    """One stage, as measured on ``num_samples`` samples with one thread.
+
+    ``time_s``, ``cpu_s`` and ``num_bytes`` are means a sample; ``low_s`` and ``high_s`` the 10th and 90th
+    percentile of the time. ``num_bytes`` is what caching after this stage keeps, ``hit_s`` what reading that
+    back takes. ``dtypes`` are those of the output's tensors and arrays, ``num_elements`` how many they have.
+    ``unstorable`` says why the output cannot be kept, where it cannot.
+    """
+
+    name: str
+    time_s: float
+    low_s: float
+    high_s: float
+    cpu_s: float
+    num_bytes: float
+    max_bytes: int
+    hit_s: float
+    dtypes: tuple[str, ...]
+    num_elements: int
+    num_samples: int
+    unstorable: str = ""
+
+
+@dataclasses.dataclass
+class _Marks:
+    """What was noted about one stage, one entry a sample."""
+
+    times_s: list[float] = dataclasses.field(default_factory=list)
+    cpu_s: list[float] = dataclasses.field(default_factory=list)
+    num_bytes: list[int] = dataclasses.field(default_factory=list)
+    hits_s: list[float] = dataclasses.field(default_factory=list)
+    dtypes: tuple[str, ...] = ()
+    num_elements: int = 0
+    unstorable: str = ""
+
+
+def measure_stages(pipeline: Pipeline, indices: Sequence[int]) -> tuple[StageCost, ...]:
+    """Read these samples stage by stage, as a worker would: one torch thread. Random states are kept."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with randomness.preserved(), generators_kept(pipeline):
+            return _measure(pipeline, indices)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measure(pipeline: Pipeline, indices: Sequence[int]) -> tuple[StageCost, ...]:
+    marks = {name: _Marks() for name in pipeline.names}
+    # What is set up on first use (files, imports) is not the price of a sample.
+    pipeline.run(indices[0], lambda name, value: None)
+    began = time.perf_counter()
+    for count, index in enumerate(indices):
+        if count >= ENOUGH_SAMPLES and time.perf_counter() - began > MEASURE_S:
+            break
+        _measure_one(pipeline, index, marks, read_back=count < READ_BACK)
+    return tuple(_cost(name, mark) for name, mark in marks.items())
+
+
+def _measure_one(pipeline: Pipeline, index: int, marks: dict[str, _Marks], *, read_back: bool) -> None:
+    last: list[_Marks] = []
+    wall, cpu = time.perf_counter(), time.thread_time()
+
+    def after(name: str, value: Any) -> None:
+        nonlocal wall, cpu
+        mark = marks.get(name)
+        if mark is None:
+            return
+        mark.times_s.append(time.perf_counter() - wall)
+        mark.cpu_s.append(time.thread_time() - cpu)
+        _note_output(mark, value, read_back)
+        last.append(mark)
+        wall, cpu = time.perf_counter(), time.thread_time()
+
+    sample = pipeline.run(index, after)
+    beside = pipeline.beside(sample)
+    num_beside = 0 if beside is None else encode(beside).layout.num_bytes
+    for mark in last[:-1]:
+        if not mark.unstorable:
+            mark.num_bytes[-1] += num_beside
+
+
+def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
+    try:
+        encoded = encode(value)
+    except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
+        mark.unstorable = str(error) or type(error).__name__
+        return
+    fields = [field for field in encoded.layout.fields if field.dtype]
+    mark.dtypes = tuple(sorted({_plain(field.dtype) for field in fields}))
+    mark.num_elements = sum(int(np.prod(field.shape)) for field in fields)
+    mark.num_bytes.append(encoded.layout.num_bytes)
+    if read_back:
+        memory = np.empty(encoded.layout.num_bytes, np.uint8)
+        write(encoded, memory)
+        began = time.perf_counter()
+        read(encoded.layout, memory, copy=True)
+        mark.hits_s.append(time.perf_counter() - began)
+
+
+def _plain(dtype: str) -> str:
+    """One spelling for torch's and numpy's names: ``torch.uint8`` and ``|u1`` are ``uint8``."""
+    return dtype.removeprefix("torch.") if dtype.startswith("torch.") else np.dtype(dtype).name
+
+
+def _cost(name: str, mark: _Marks) -> StageCost:
+    times = mark.times_s or [0.0]
+    return StageCost(
+        name=name,
+        time_s=float(np.mean(times)),
+        low_s=float(np.percentile(times, 10)),
+        high_s=float(np.percentile(times, 90)),
+        cpu_s=float(np.mean(mark.cpu_s or [0.0])),
+        num_bytes=float(np.mean(mark.num_bytes or [0])),
+        max_bytes=max(mark.num_bytes, default=0),
+        hit_s=float(np.median(mark.hits_s or [0.0])),
+        dtypes=mark.dtypes,
+        num_elements=mark.num_elements,
+        num_samples=len(mark.times_s),
+        unstorable=mark.unstorable,
+    )
