@@ -117,7 +117,7 @@ def test_one_wrong_sample_at_the_edge_of_a_chunk_is_seen() -> None:
 
 
 def test_random_and_stateful_transforms_are_refused() -> None:
-    refused(WINDOWS, lambda x: x + np.random.rand(), "a second time: it is random or keeps state")  # noqa: NPY002
+    refused(WINDOWS, lambda x: x + np.random.rand(), "a second time: it is random or keeps state")
     refused(torch.ones(4, 3), torch.nn.Dropout(0.5), "Dropout gives other values .* a second time")
     seen: list[int] = []
     refused(WINDOWS, lambda x: x + len(seen) * (seen.append(1) is None), "keeps state")
