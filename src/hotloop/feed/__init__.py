@@ -9,6 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hotloop.feed.cache.cache import SampleCache as SampleCache
+    from hotloop.feed.cache.dataset import CachedDataset as CachedDataset
+    from hotloop.feed.cache.dataset import cached as cached
+    from hotloop.feed.cache.errors import CacheError as CacheError
+    from hotloop.feed.cache.statistics import CacheStats as CacheStats
     from hotloop.feed.determinism import check_deterministic as check_deterministic
     from hotloop.feed.errors import FeedError as FeedError
     from hotloop.feed.errors import WorkerError as WorkerError
@@ -21,6 +26,11 @@ if TYPE_CHECKING:
 
 #: Where every public name lives.
 _EXPORTS = {
+    "CacheError": "hotloop.feed.cache.errors",
+    "CacheStats": "hotloop.feed.cache.statistics",
+    "CachedDataset": "hotloop.feed.cache.dataset",
+    "SampleCache": "hotloop.feed.cache.cache",
+    "cached": "hotloop.feed.cache.dataset",
     "FeedError": "hotloop.feed.errors",
     "Loader": "hotloop.feed.loader",
     "WorkerError": "hotloop.feed.errors",

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
 from hotloop.feed.cache import fingerprint as fingerprints
-from hotloop.feed.cache.cache import MISSING, SampleCache
+from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.errors import CacheError
+from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.collating import Out
 from hotloop.feed.determinism import check_deterministic
 from hotloop.feed.stages import Remaining, find_pipeline
 
 
-class CachedDataset(Dataset[Any]):
+class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     """The samples of ``dataset``, kept in ``cache`` up to the end of a stage; what follows runs every time.
 
     Made by :func:`cached`. ``dataset`` is the part that is cached; ``remaining`` takes an index and what came
@@ -62,13 +64,11 @@ class CachedDataset(Dataset[Any]):
         return [self._finish(index, sample) for index, sample in zip(indices, samples, strict=True)]
 
     def gather(self, indices: Sequence[Any], out: Out | None = None) -> Any:
-        """The collated batch, as ``default_collate`` of the samples; one vectorised copy if all are cached."""
+        """The collated batch, as ``default_collate`` gives it; one vectorised copy if all are cached."""
         if self._remaining is None:
-            numbers = [self._number(index) for index in indices]
-            if None not in numbers:
-                batch = self.cache.gather(np.array(numbers, np.int64), out)
-                if batch is not MISSING:
-                    return batch
+            numbers = self._numbers(indices)
+            if numbers is not None and (batch := self.cache.gather(numbers, out)) is not MISSING:
+                return batch
         return default_collate(self.__getitems__(indices))
 
     def plan_epoch(self, indices: Sequence[int]) -> None:
@@ -82,11 +82,11 @@ class CachedDataset(Dataset[Any]):
 
     def stats(self, *, merged: bool = True) -> CacheStats:
         """Figures of all workers of all ranks, or with ``merged=False`` of this rank's workers."""
-        return self.cache.stats(merged=merged)
+        return self.cache.stats(rank=None if merged else self.cache.rank)
 
     def print_cache_stats(self) -> None:
-        """Print how full the cache is, how often it hits, and what that saved; per rank if there are several."""
-        total, ranks = self.cache.stats(), self.cache.stats_by_rank()
+        """Print how full the cache is, how often it hits, and what that saved; of several ranks each."""
+        total, ranks = self.cache.stats(), [self.cache.stats(rank=rank) for rank in self.cache.ranks()]
         print(total)
         print(total.details())
         if len(ranks) > 1:
@@ -97,6 +97,15 @@ class CachedDataset(Dataset[Any]):
     def close(self) -> None:
         """Let go of the cache; its memory is free when the last process does so."""
         self.cache.close()
+
+    def _numbers(self, indices: Sequence[Any]) -> NDArray[np.int64] | None:
+        """All of them at once, if they are plain indices from 0."""
+        numbers = np.asarray(indices)
+        if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or not numbers.size:
+            return None
+        if numbers.min() < 0 or numbers.max() >= self.cache.num_items:
+            return None
+        return numbers.astype(np.int64, copy=False)
 
     def _number(self, index: Any) -> int | None:
         """The sample's number from 0; None for what the cache does not know (the dataset may)."""
@@ -128,9 +137,9 @@ def cached(
 
     Args:
         dataset: a map-style dataset whose samples are the same each time they are read.
-        max_bytes: all the memory the cache may take on this machine: ``"50GB"``, ``"40%"``, ``0.4``, ``"auto"``.
-        policy: ``keep`` (never evict; best for epochs that visit every sample once), ``cost`` (what saves most
-            seconds per byte), ``clairvoyant`` (for known orders with repetitions), ``lru``.
+        max_bytes: all the memory the cache may take here: ``"50GB"``, ``"40%"``, ``0.4``, ``"auto"``, bytes.
+        policy: ``keep`` (never evict; best for epochs that visit every sample once), ``cost`` (what saves
+            most seconds per byte), ``clairvoyant`` (for known orders with repetitions), ``lru``.
         stage: cache what comes out of this stage (see ``plan_cache``) and run the rest every time.
         fingerprint: your own name for what is cached, if hotloop cannot look into the dataset, or should not.
         shared: share with other processes that cache the same; otherwise only with this one's workers.

@@ -1,7 +1,7 @@
 """What a dataset and its pipeline are, as 32 bytes: classes, their code, their parameters and data.
 
-Two processes that get the same bytes may share samples, so whatever could make samples differ goes in, and what
-cannot be looked into is refused. Files that a dataset names are known by size and time of change.
+Two processes that get the same bytes may share samples, so whatever could make samples differ goes in, and
+what cannot be looked into is refused. Files that a dataset names are known by size and time of change.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Walk:
             self._say(sorted(fingerprint_of_one(item, where).hex() for item in value))
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._say(value.dtype.str, value.shape)
-            self._hash.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+            self._hash.update(memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
         elif isinstance(value, torch.Tensor):
             self._add_tensor(value, where)
         elif isinstance(value, type):
@@ -128,7 +128,8 @@ class _Walk:
         if value.layout is not torch.strided or value.is_quantized:
             raise Unknowable(f"{where} is a {value.layout} tensor")
         self._say(value.dtype, tuple(value.shape))
-        self._hash.update(tensor_bytes(value.detach().cpu().resolve_conj().resolve_neg()))
+        flat = tensor_bytes(value.detach().cpu().resolve_conj().resolve_neg())
+        self._hash.update(memoryview(flat))  # type: ignore[arg-type]
 
     def _add_class(self, value: type, where: str) -> None:
         """Its name, and for what a user wrote its methods and constants, and those of its bases."""
@@ -214,6 +215,6 @@ _NOT_OF_THE_CLASS = {
 #: Whose code is known by its name: it does not differ between processes that run the same environment.
 _LIBRARIES = {
     "abc", "builtins", "collections", "copyreg", "enum", "functools", "hotloop", "itertools", "json", "math",
-    "numpy", "operator", "os", "pathlib", "pickle", "posixpath", "random", "re", "torch", "torchvision", "typing",
-    "PIL", "h5py", "pandas", "scipy", "cv2", "zipfile", "io",
+    "numpy", "operator", "os", "pathlib", "pickle", "posixpath", "random", "re", "torch", "torchvision",
+    "typing", "PIL", "h5py", "pandas", "scipy", "cv2", "zipfile", "io",
 }  # fmt: skip

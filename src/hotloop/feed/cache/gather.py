@@ -17,6 +17,10 @@ from hotloop.feed.tree import Branch, Structure, unflatten
 _NUMBERS = {layouts.INTEGER: torch.int64, layouts.REAL: torch.float64, layouts.BOOLEAN: torch.bool}
 
 
+#: From this size of a leaf on, one copy after the other beats numpy's indexing, which copies twice.
+_LOOPED_BYTES = 8192
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batched:
     """How to gather a layout: the structure of the batch and the dtype and shape of each leaf."""
@@ -27,8 +31,7 @@ class Batched:
 
     def gather(self, arena: NDArray[np.uint8], offsets: NDArray[np.int64], out: Out) -> list[Any]:
         """The leaves of the batch of samples at these offsets (multiples of 64)."""
-        rows = torch.from_numpy(offsets // ALIGNMENT)
-        return [_leaf(field, dtype, arena, offsets, rows, out) for field, dtype in self.leaves]
+        return [_leaf(field, dtype, arena, offsets, out) for field, dtype in self.leaves]
 
     def collated(self, leaves: list[Any]) -> Any:
         """The batch of these leaves; only now that they are known to be whole, bytes become text."""
@@ -85,20 +88,28 @@ def _leaf(
     dtype: torch.dtype | None,
     arena: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    rows: torch.Tensor,
     out: Out,
 ) -> Any:
     if dtype is None:
         return _strings(field, arena, offsets)
     batch = out((len(offsets), *field.shape), dtype)
     if field.num_bytes:
-        # Rows that overlap, 64 bytes apart: any sample of the arena is one of them.
-        source = torch.from_numpy(arena[field.offset :])
-        num_rows = (source.numel() - field.num_bytes) // ALIGNMENT + 1
-        overlapping = source.as_strided((num_rows, field.num_bytes), (ALIGNMENT, 1))
-        into = batch.reshape(-1).view(torch.uint8).view(len(offsets), field.num_bytes)
-        torch.index_select(overlapping, 0, rows, out=into)
+        into = batch.reshape(-1).view(torch.uint8).view(len(offsets), field.num_bytes).numpy()
+        _copy_rows(arena, offsets + field.offset, into)
     return batch
+
+
+def _copy_rows(arena: NDArray[np.uint8], starts: NDArray[np.int64], into: NDArray[np.uint8]) -> None:
+    """Row ``k`` of ``into`` from ``starts[k]``. Not by torch: its threads cost more than they bring here."""
+    size = into.shape[1]
+    if size >= _LOOPED_BYTES:
+        for row, start in enumerate(starts.tolist()):
+            into[row] = arena[start : start + size]
+        return
+    # Rows that overlap, 64 bytes apart: any sample's leaf is one of them.
+    num_rows = (arena.size - size) // ALIGNMENT + 1
+    rows = np.ndarray((num_rows, size), np.uint8, arena, 0, (ALIGNMENT, 1))
+    into[...] = rows[starts // ALIGNMENT]
 
 
 def _strings(field: Field, arena: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[bytes]:

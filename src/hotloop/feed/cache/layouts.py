@@ -48,7 +48,7 @@ class Layouts:
         return number
 
     def number(self, layout: Layout) -> int:
-        """The number of any layout, written to the log if it is new; ``INLINE`` if it is full. Under the lock."""
+        """The number of any layout, logged if it is new; ``INLINE`` if the log is full. Under the lock."""
         self._catch_up()
         if number := self.known_number(layout):
             return number

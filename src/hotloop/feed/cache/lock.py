@@ -31,8 +31,8 @@ def fence() -> None:
 class SharedLock:
     """Exclusive among all threads of all processes that share a file; gone with its holder.
 
-    A ``flock`` belongs to an open file description, and a forked child shares its parent's: every process opens
-    its own through ``/proc/self/fd``. Not reentrant.
+    A ``flock`` belongs to an open file description, and a forked child shares its parent's: every process
+    opens its own through ``/proc/self/fd``. Not reentrant.
     """
 
     def __init__(self, descriptor: int) -> None:

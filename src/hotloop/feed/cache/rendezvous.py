@@ -1,9 +1,9 @@
 """How ranks and jobs that cache the same samples find each other's memory.
 
 A small file per fingerprint, in a folder that only this user can enter, lists the processes that hold the
-cache's memory and under which descriptor. It is read and written under ``flock``. Whoever finds a live holder
-opens that descriptor through ``/proc`` and becomes a holder too, so the cache outlives any of them. Nothing
-depends on the file's age or on anybody's orderly end: a process is a holder if it runs and still has the memory.
+cache's memory and under which descriptor. It is read and written under ``flock``. Whoever finds a live
+holder opens that descriptor through ``/proc`` and becomes a holder too, so the cache outlives any of them.
+Nothing depends on the file's age or on anybody's orderly end: a holder is who runs and still has the memory.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class CacheStats:
         return self.hits / max(1, self.hits + self.misses)
 
     def __str__(self) -> str:
-        mib = 1 << 20
+        used, limit = self.num_bytes / (1 << 20), self.limit_bytes / (1 << 20)
         return (
-            f"Size {self.num_items} items; Memory {self.num_bytes / mib:.1f}/{self.limit_bytes / mib:.1f} MB; "
+            f"Size {self.num_items} items; Memory {used:.1f}/{limit:.1f} MB; "
             f"Hit Rate {self.hit_rate:.2%} ({self.hits} hits / {self.misses} misses)"
         )
 

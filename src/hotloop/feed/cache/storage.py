@@ -1,8 +1,8 @@
 """The bytes of the samples: one arena in shared memory, reserved as it fills, and two ways to hand it out.
 
 :class:`Stack` gives every sample the next free stretch, for good: nothing is wasted and nothing moves. With
-eviction :class:`Blocks` hands out small equal blocks, so that a sample of any size fits where others went; the
-size of a block comes from the first sample: of equal samples each is one stretch and none of it is wasted.
+eviction :class:`Blocks` hands out small equal blocks, so that a sample of any size fits where others went;
+the size of a block comes from the first sample: equal samples are each one stretch and waste nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pause(IntEnum):
 
 
 class Arena:
-    """A part of the shared file that grows to the cache's limit and is mapped as far as this process reads."""
+    """A part of the shared file that grows to the cache's limit and is mapped as far as it is read."""
 
     def __init__(self, file: SharedFile, table: Table) -> None:
         self._file = file
@@ -54,7 +54,7 @@ class Arena:
         return max(0, room // PAGE_BYTES * PAGE_BYTES)
 
     def reserve(self, end: int) -> bool:
-        """Make ``end`` bytes usable; False if the limit, the machine or memory pressure forbids. Under the lock."""
+        """Make ``end`` bytes usable; False if limit, machine or memory pressure forbid. Under the lock."""
         frontier = self._header[Header.FRONTIER]
         if end <= frontier:
             return True
@@ -133,7 +133,7 @@ class Space(ABC):
 
     @abstractmethod
     def allocate(self, item: int, num_bytes: int) -> bool:
-        """Give a sample its place: fills ``offset``, ``num_bytes`` and ``scattered`` of its row. False: no room."""
+        """Give a sample its place: ``offset``, ``num_bytes`` and ``scattered`` of its row. False: no room."""
 
     @abstractmethod
     def release(self, item: int) -> None:
@@ -332,7 +332,7 @@ class Blocks(Space):
         header[Header.FREE_BLOCKS] = int(free.size)
 
     def _blocks(self, item: int) -> NDArray[np.int64]:
-        """The numbers of a sample's blocks. Of a sample that is being evicted any numbers within the chain."""
+        """The numbers of a sample's blocks; of one that is being evicted, any numbers within the chain."""
         size = self._header[Header.BLOCK_BYTES]
         first = self._table.one["offset"][item] // size
         count = max(1, -(-self._table.one["num_bytes"][item] // size))

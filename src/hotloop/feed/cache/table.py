@@ -32,7 +32,6 @@ class Header(IntEnum):
     LIMIT = 3  # what those that have met may take
     RANKS = 4
     DIRTY = 5  # somebody is changing the table, or died while doing so
-    FULL = 6  # samples that found no room
     FRONTIER = 8  # bytes of the arena that are reserved
     USED = 9  # bytes of the arena that were ever handed out
     OVERHEAD = 10  # bytes reserved outside the arena

@@ -1,7 +1,7 @@
 """Evict what is needed again last (Belady 1966), for orders that are known ahead.
 
-Of epochs that visit every sample once it hits as much as ``keep``; it pays where samples repeat (sampling with
-replacement) and where shards are dealt out anew to machines.
+Of epochs that visit every sample once it hits as much as ``keep``; it pays where samples repeat (sampling
+with replacement) and where shards are dealt out anew to machines.
 """
 
 from __future__ import annotations

@@ -1,0 +1,109 @@
+"""Getting samples out: no lock is taken, and under eviction nobody sees what is being overwritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hotloop.feed import layout
+from hotloop.feed.cache.gather import Batched, plan_batch
+from hotloop.feed.cache.layouts import INLINE
+from hotloop.feed.cache.lock import fence
+from hotloop.feed.cache.shared import Shared
+from hotloop.feed.cache.table import READY, Header
+from hotloop.feed.collating import Out
+from hotloop.feed.tree import tree_map
+
+#: Stands for «not here» where None may be a sample.
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__slots__": ()})()
+
+
+class Reader:
+    """Reads a cache through one process's hold on it."""
+
+    def __init__(self, shared: Shared, *, copy: bool) -> None:
+        self._shared = shared
+        self._copy = copy
+        self._batched: dict[int, Batched | None] = {}
+
+    def read(self, index: int) -> Any:
+        """A sample, or MISSING."""
+        try:
+            return self._read_checked(index) if self._shared.evicts else self._read_kept(index)
+        except OSError:
+            return MISSING  # this process cannot map it
+
+    def _read_kept(self, index: int) -> Any:
+        shared = self._shared
+        if shared.state[index] != READY:
+            return MISSING
+        fence()
+        one = shared.table.one
+        offset = one["offset"][index]
+        end = offset + one["num_bytes"][index]
+        number = one["layout"][index]
+        if self._copy:
+            of, memory = shared.layouts.layout(number, shared.arena.bytes(end)[offset:end].copy())
+            return layout.read(of, memory, copy=False)
+        of, memory = shared.layouts.layout(number, shared.arena.frozen(end)[offset:end])
+        return tree_map(_frozen, layout.read(of, memory, copy=False))
+
+    def _read_checked(self, index: int) -> Any:
+        """Copy first, then see whether what was copied was whole; only then look into it."""
+        shared = self._shared
+        one = shared.table.one
+        version = one["version"][index]
+        if version & 1 or shared.state[index] != READY:
+            return MISSING
+        fence()
+        number = one["layout"][index]
+        memory = shared.space.read(index)
+        fence()
+        if memory is None or one["version"][index] != version or shared.state[index] != READY:
+            return MISSING
+        of, memory = shared.layouts.layout(number, memory)
+        return layout.read(of, memory, copy=False)
+
+    def gather(self, indices: NDArray[np.int64], out: Out | None) -> Any:
+        """The collated batch, or MISSING if not all samples are here and alike."""
+        shared, table = self._shared, self._shared.table
+        version = table.version[indices]
+        if not len(indices) or (table.state[indices] != READY).any() or (version & 1).any():
+            return MISSING
+        fence()
+        numbers = table.layout[indices]
+        number = int(numbers[0])
+        if number == INLINE or (numbers != number).any() or table.scattered[indices].any():
+            return MISSING
+        batched, offsets = self._batched_for(number), table.offset[indices]
+        if batched is None:
+            return MISSING
+        end = int(offsets.max()) + batched.num_bytes
+        if end > shared.header[Header.FRONTIER]:
+            return MISSING
+        try:
+            leaves = batched.gather(shared.arena.bytes(end), offsets, out or _empty)
+        except OSError:
+            return MISSING  # this process cannot map it
+        fence()
+        if (table.version[indices] != version).any() or (table.state[indices] != READY).any():
+            return MISSING
+        return batched.collated(leaves)
+
+    def _batched_for(self, number: int) -> Batched | None:
+        if number not in self._batched:
+            self._batched[number] = plan_batch(self._shared.layouts.by_number(number))
+        return self._batched[number]
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def _frozen(leaf: Any) -> Any:
+    if type(leaf) is np.ndarray:
+        leaf.flags.writeable = False
+    return leaf

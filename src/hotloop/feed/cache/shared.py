@@ -1,0 +1,108 @@
+"""One process's hold on a cache: the shared parts mapped, its row of counters, the lock and its repair."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotloop.feed.cache.layouts import Layouts
+from hotloop.feed.cache.lock import SharedLock
+from hotloop.feed.cache.policies import POLICIES, Policy
+from hotloop.feed.cache.storage import Arena, Blocks, Space, Stack
+from hotloop.feed.cache.table import EMPTY, Header, Row, Table
+from hotloop.feed.memory import SharedFile
+
+_LARGEST_LAYOUT_LOG_BYTES = 1 << 20
+
+
+class Shared:
+    """What reading and writing both need."""
+
+    def __init__(self, file: SharedFile, *, num_items: int, policy: str, rank: int) -> None:
+        self.file, self.rank = file, rank
+        self.table = Table(file, num_items)
+        self.header = self.table.header
+        self.state = self.table.one["state"]
+        self.arena = Arena(file, self.table)
+        kind = POLICIES[policy]
+        self.policy: Policy = kind(self.table, file)
+        self.evicts = kind.evicts
+        self.space: Space = (Blocks if kind.evicts else Stack)(file, self.table, self.arena)
+        log = min(_LARGEST_LAYOUT_LOG_BYTES, self.header[Header.LIMIT] // 64)
+        self.layouts = Layouts(file, self.table, log)
+        self.lock = SharedLock(file.descriptor)
+        self.after_fork()
+        _holds.add(self)
+
+    def after_fork(self) -> None:
+        """What belongs to one process alone: its row and the lock of its counters."""
+        self._row_number = -1
+        self.row = memoryview(bytearray(len(Row) * 8)).cast("q")
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone with the table. Whoever dies inside leaves it marked, and the next one repairs it."""
+        with self.lock:
+            if self.header[Header.DIRTY]:
+                self._repair()
+            self.header[Header.DIRTY] = 1
+            yield
+            self.header[Header.DIRTY] = 0
+
+    def _repair(self) -> None:
+        table = self.table
+        half_evicted = np.flatnonzero(table.version & 1)
+        table.state[half_evicted] = EMPTY
+        table.version[half_evicted] += 1
+        table.state[table.dead_claims()] = EMPTY
+        self.space.repair()
+
+    def own_row(self) -> int:
+        """The number of this process's row, which it gets when it first needs one. Takes the lock."""
+        if self._row_number < 0:
+            with self.locked():
+                if self._row_number < 0:
+                    number = self.table.enroll(self.rank)
+                    self.row = memoryview(self.table.rows[number])
+                    self._row_number = number
+        return self._row_number
+
+    def count(self, index: int, *, hit: bool) -> None:
+        """One reading."""
+        if self.evicts:
+            self.policy.used(np.array([index]))
+        self.own_row()
+        with self._counting:
+            if hit:
+                self.row[Row.HITS] += 1
+                self.row[Row.SAVED_NS] += int(self.table.one["cost_s"][index] * 1e9)
+            else:
+                self.row[Row.MISSES] += 1
+
+    def count_hits(self, indices: NDArray[np.int64]) -> None:
+        """Many readings, all of them found."""
+        if self.evicts:
+            self.policy.used(indices)
+        self.own_row()
+        saved = int(self.table.cost_s[indices].sum(dtype=np.float64) * 1e9)
+        with self._counting:
+            self.row[Row.HITS] += len(indices)
+            self.row[Row.SAVED_NS] += saved
+
+
+_holds: weakref.WeakSet[Shared] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for hold in list(_holds):
+        hold.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
