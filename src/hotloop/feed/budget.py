@@ -10,6 +10,7 @@ import math
 import os
 import re
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -165,9 +166,18 @@ def _asked(spec: str | float | int | None, root: Path) -> float:
     if spec is None or spec == "auto":
         usable = usable_memory_bytes(root=root)
         return max(0, min(usable // 2, usable - headroom_bytes(root=root)))
+    return named_bytes(spec, lambda: usable_memory_bytes(root=root))
+
+
+def named_bytes(spec: str | float | int, whole: Callable[[], int]) -> float:
+    """Bytes that a size (``"50GB"``, ``"50GiB"``, a number) or a share of ``whole()`` (0.4, ``"40%"``) names.
+
+    Raises:
+        ValueError: neither, or not positive.
+    """
     if isinstance(spec, str):
         if percent := _PERCENT.fullmatch(spec.strip()):
-            return _share(float(percent[1]) / 100, spec, root)
+            return _share(float(percent[1]) / 100, spec, whole)
         size = _SIZE.fullmatch(spec.strip())
         if size is None or size[2].upper() not in _UNITS:
             raise ValueError(
@@ -177,14 +187,14 @@ def _asked(spec: str | float | int | None, root: Path) -> float:
     if isinstance(spec, bool):
         raise ValueError(f"memory budget {spec!r} is not a size")
     if isinstance(spec, float) and spec <= 1:
-        return _share(spec, spec, root)
+        return _share(spec, spec, whole)
     return _positive(float(spec), spec)
 
 
-def _share(fraction: float, spec: object, root: Path) -> float:
+def _share(fraction: float, spec: object, whole: Callable[[], int]) -> float:
     if not 0 < fraction <= 1:
         raise ValueError(f"memory budget {spec!r}: a share lies above 0 and is at most 1")
-    return fraction * usable_memory_bytes(root=root)
+    return fraction * whole()
 
 
 def _positive(num_bytes: float, spec: object) -> float:

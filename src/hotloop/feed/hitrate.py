@@ -188,7 +188,7 @@ def reuse_distances(reads: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _smaller_to_the_left(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For every element, how many before it are smaller: a merge sort that counts, run by run of one width."""
+    """For every element, how many before it are smaller: a merge sort that counts, all runs at once."""
     num = len(values)
     rank = np.empty(num, np.int64)
     # Equal values take descending ranks, so that an equal one before is not counted as smaller.

@@ -1,4 +1,4 @@
-"""What every stage of a dataset's pipeline costs: time and processor time with spread, bytes of its output."""
+"""What every stage of a dataset's pipeline costs: time, processor time, spread, bytes of its output."""
 
 from __future__ import annotations
 

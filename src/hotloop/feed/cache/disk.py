@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hotloop import units
 from hotloop.feed.budget import named_bytes
