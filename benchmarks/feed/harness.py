@@ -39,6 +39,8 @@ class Way:
     call: str
     environment: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: Shown beside what is required, in every other round only.
+    context: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ def rounds(
     for turn in range(num_rounds):
         for way in ways if turn % 2 == 0 else list(reversed(ways)):
             found = seen[way.name]
-            if found["failure"]:
+            if found["failure"] or (way.context and turn % 2):
                 continue
             start = time.perf_counter()
             try:
@@ -93,10 +95,14 @@ def once(way: Way, mode: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         out = Path(folder) / "result.json"
         work = {"data": str(DATA), **settings, **way.options}
         command = [python, str(HERE / "drive.py"), way.module, way.call, mode, json.dumps(work), str(out)]
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         try:
             done = subprocess.run(
-                command, env=env, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
+                command,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
             raise DidNotRunError(f"no result within {LIMIT_S:.0f} s") from error
@@ -104,6 +110,11 @@ def once(way: Way, mode: str, settings: Mapping[str, Any]) -> dict[str, Any]:
             raise DidNotRunError(f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
         found: dict[str, Any] = json.loads(out.read_text())
         return found
+
+
+def environment() -> dict[str, str]:
+    """The variables of a process that imports this checkout's hotloop."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 
 
 def summarise(seen: Mapping[str, Mapping[str, Any]], base: str) -> list[dict[str, Any]]:

@@ -36,12 +36,12 @@ def torch_way(call: str) -> Way:
     return Way(name=TORCH, module="torch_loader", call=call)
 
 
-def peer(name: str, module: str, call: str, environment: str) -> Way:
-    return Way(name=name, module=module, call=call, environment=environment)
+def peer(name: str, module: str, call: str, environment: str, *, context: bool = True) -> Way:
+    return Way(name=name, module=module, call=call, environment=environment, context=context)
 
 
-def ours(name: str, call: str) -> Way:
-    return Way(name=name, module="hotloop_loader", call=call)
+def ours(name: str, call: str, *, context: bool = False) -> Way:
+    return Way(name=name, module="hotloop_loader", call=call, context=context)
 
 
 PARTS = {
@@ -50,12 +50,12 @@ PARTS = {
         settings={"batch_size": 64, "count": sources.NUM_IMAGES},
         ways=(
             torch_way("images"),
-            ours("Loader", "images"),
+            ours("Loader", "images", context=True),
             ours("Loader + cached", "images_cached"),
             ours("Loader + Baked", "images_baked"),
-            ours("DataLoader + cached", "images_cached_torch"),
-            ours("DataLoader + Baked", "images_baked_torch"),
-            peer("FFCV raw", "ffcv_loader", "images", "ffcv"),
+            ours("DataLoader + cached", "images_cached_torch", context=True),
+            ours("DataLoader + Baked", "images_baked_torch", context=True),
+            peer("FFCV raw", "ffcv_loader", "images", "ffcv", context=False),
             peer("FFCV raw, resized", "ffcv_loader", "images_resized", "ffcv"),
             peer("SPDL threads", "spdl_loader", "images", "spdl"),
             peer("SPDL processes", "spdl_loader", "images_in_processes", "spdl"),
