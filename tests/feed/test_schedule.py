@@ -6,6 +6,7 @@ import copy
 import io
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -180,4 +181,4 @@ def test_any_sizes_end_at_the_scaled_rate_and_never_pass_it(
     walked = [rate for (rate,) in walk(of, warmup + 2, scheduler)]
     assert walked[-1] == pytest.approx(target)
     assert walked[0] == pytest.approx(min(target, 0.1) if warmup else target)
-    assert all(a <= b * (1 + 1e-9) for a, b in zip(walked, walked[1:], strict=False))
+    assert all(a <= b * (1 + 1e-9) for a, b in pairwise(walked))
