@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types docs bench accuracy gpu clean
+.PHONY: demo test lint types docs bench bench-feed accuracy gpu clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,11 @@ bench: $(READY)
 	$(BIN)/python benchmarks/in_process.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/recording_size.py
+
+# The feeding library against its peers, each in an environment of its own, in about 15 minutes.
+bench-feed: $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pillow
+	PYTHONPATH=src $(BIN)/python benchmarks/feed/run.py
 
 accuracy: $(READY)
 	$(BIN)/python benchmarks/accuracy/run.py

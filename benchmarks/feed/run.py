@@ -2,8 +2,8 @@
 
     python benchmarks/feed/run.py [--minutes 15] [--only REGEX] [--out FILE]
 
-Each part is a script of its own that writes JSON with its targets; the time is shared out as rounds. On a machine
-that does something else meanwhile the table says nothing.
+Each part is a script of its own that writes JSON with its targets; the time is shared out as rounds. On a
+machine that does something else meanwhile the table says nothing.
 """
 
 from __future__ import annotations
