@@ -18,9 +18,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, RobustScaler, StandardScaler
 from torch.utils.data import Dataset, TensorDataset
 
-from hotloop.feed import pretransform as module
+from hotloop.feed import pretransforming as module
 from hotloop.feed.errors import FeedError
-from hotloop.feed.pretransform import NotVectorizable, pretransform
+from hotloop.feed.pretransforming import NotVectorizable, pretransform
 
 RNG = np.random.default_rng(0)
 WINDOWS = RNG.normal(3.0, 2.0, (200, 16, 5))

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hotloop.feed.accumulation import Accumulation as Accumulation
     from hotloop.feed.cache.cache import SampleCache as SampleCache
     from hotloop.feed.cache.dataset import CachedDataset as CachedDataset
     from hotloop.feed.cache.dataset import cached as cached
@@ -21,11 +22,20 @@ if TYPE_CHECKING:
     from hotloop.feed.loader import Loader as Loader
     from hotloop.feed.planning import CachePlan as CachePlan
     from hotloop.feed.planning import plan_cache as plan_cache
+    from hotloop.feed.prefetch import DevicePrefetcher as DevicePrefetcher
+    from hotloop.feed.pretransforming import NotVectorizable as NotVectorizable
+    from hotloop.feed.pretransforming import pretransform as pretransform
+    from hotloop.feed.schedule import ScaledLR as ScaledLR
     from hotloop.feed.stages import split_after as split_after
     from hotloop.feed.stages import stage as stage
 
 #: Where every public name lives.
 _EXPORTS = {
+    "Accumulation": "hotloop.feed.accumulation",
+    "DevicePrefetcher": "hotloop.feed.prefetch",
+    "NotVectorizable": "hotloop.feed.pretransforming",
+    "pretransform": "hotloop.feed.pretransforming",
+    "ScaledLR": "hotloop.feed.schedule",
     "CacheError": "hotloop.feed.cache.errors",
     "CacheStats": "hotloop.feed.cache.statistics",
     "CachedDataset": "hotloop.feed.cache.dataset",
