@@ -14,6 +14,8 @@ from hotloop.errors import HotloopError
 VERBS = {
     "run": "run a training command, account for every second, name what holds it back",
     "report": "render a finished run again: terminal, HTML, JSON, Perfetto",
+    "doctor": "this machine: what it has, what is off, what to do",
+    "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "demo": "the whole chain on a bundled training system",
 }
 

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hotloop.feed.accumulation import Accumulation as Accumulation
+    from hotloop.feed.baking import Baked as Baked
+    from hotloop.feed.baking import bake as bake
     from hotloop.feed.cache.cache import SampleCache as SampleCache
     from hotloop.feed.cache.dataset import CachedDataset as CachedDataset
     from hotloop.feed.cache.dataset import cached as cached
     from hotloop.feed.cache.errors import CacheError as CacheError
     from hotloop.feed.cache.statistics import CacheStats as CacheStats
     from hotloop.feed.determinism import check_deterministic as check_deterministic
+    from hotloop.feed.errors import BakeError as BakeError
+    from hotloop.feed.errors import DamagedBakeError as DamagedBakeError
     from hotloop.feed.errors import FeedError as FeedError
+    from hotloop.feed.errors import StaleBakeError as StaleBakeError
     from hotloop.feed.errors import WorkerError as WorkerError
     from hotloop.feed.hitrate import expected_hit_rate as expected_hit_rate
     from hotloop.feed.loader import Loader as Loader
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Where every public name lives.
 _EXPORTS = {
+    "Baked": "hotloop.feed.baking",
+    "bake": "hotloop.feed.baking",
     "Accumulation": "hotloop.feed.accumulation",
     "DevicePrefetcher": "hotloop.feed.prefetch",
     "NotVectorizable": "hotloop.feed.pretransforming",
@@ -41,6 +48,9 @@ _EXPORTS = {
     "CachedDataset": "hotloop.feed.cache.dataset",
     "SampleCache": "hotloop.feed.cache.cache",
     "cached": "hotloop.feed.cache.dataset",
+    "BakeError": "hotloop.feed.errors",
+    "DamagedBakeError": "hotloop.feed.errors",
+    "StaleBakeError": "hotloop.feed.errors",
     "FeedError": "hotloop.feed.errors",
     "Loader": "hotloop.feed.loader",
     "WorkerError": "hotloop.feed.errors",

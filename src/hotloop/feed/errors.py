@@ -21,3 +21,15 @@ class FeedError(HotloopError):
 
 class WorkerError(FeedError, RuntimeError):
     """A worker process died, hung or could not be started; the message names the sample and the cause."""
+
+
+class BakeError(FeedError):
+    """A dataset cannot be baked, or what lies at the path cannot be opened as a bake."""
+
+
+class StaleBakeError(BakeError):
+    """The dataset (its code, parameters or source files) is no longer the one that was baked."""
+
+
+class DamagedBakeError(BakeError):
+    """Files of a bake are missing, cut short, or do not match their checksums."""

@@ -1,0 +1,161 @@
+"""``hotloop bake MODULE:DATASET OUT``: run deterministic preprocessing once, memory-mapped."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from hotloop.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotloop.feed.baking.writer import Outcome
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop bake``."""
+    parser.add_argument(
+        "dataset",
+        metavar="MODULE:DATASET",
+        help="a map-style dataset, or a function or class that gives one without arguments; "
+        "MODULE is a module's name or a .py file",
+    )
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to make; built beside, as OUT.partial")
+    parser.add_argument(
+        "--num-workers",
+        metavar="N",
+        type=_workers,
+        default="auto",
+        help='processes that read samples; 0: this one (default: "auto", all usable cores)',
+    )
+    parser.add_argument(
+        "--source",
+        metavar="PATH",
+        type=Path,
+        action="append",
+        help="file or folder the samples come from, may be repeated (default: the paths among the dataset's "
+        "parameters); when one changes, the bake is stale",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a bake that is there, forget one that was begun"
+    )
+    parser.add_argument("--verify", action="store_true", help="read everything back and compare checksums")
+    parser.add_argument("--ray", action="store_true", help="run the parts as Ray tasks (hotloop[ray])")
+    parser.add_argument("--json", action="store_true", help="what was done as JSON on standard output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0 where OUT now holds the dataset."""
+    dataset = load(options.dataset)
+    from hotloop.feed.baking.writer import run_bake
+
+    start = time.monotonic()
+    outcome = run_bake(
+        dataset,
+        options.out,
+        num_workers=options.num_workers,
+        source=options.source,
+        overwrite=options.overwrite,
+        verify="full" if options.verify else "lazy",
+        ray=options.ray,
+    )
+    wall_s = time.monotonic() - start
+    if options.json:
+        print(json.dumps(_as_json(outcome, wall_s), indent=1))
+    else:
+        print(_words(outcome, wall_s), file=sys.stderr)
+    return 0
+
+
+def load(name: str) -> Any:
+    """The dataset that ``MODULE:DATASET`` names.
+
+    Raises:
+        UsageError: there is no such module or name, or what it gives is no dataset.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(
+            f"{name!r} does not name a dataset", hint="write MODULE:DATASET, as in data.images:train"
+        )
+    found: Any = _module(module_name)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{module_name} has no {attribute!r}")
+        found = getattr(found, part)
+    if isinstance(found, type) or (callable(found) and not hasattr(type(found), "__getitem__")):
+        try:
+            found = found()
+        except TypeError as error:
+            raise UsageError(
+                f"{name} cannot be called without arguments: {error}",
+                hint="write a function without arguments that returns the dataset, and name that",
+            ) from error
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    path = Path(name)
+    if name.endswith(".py"):
+        if not path.is_file():
+            raise UsageError(f"{name}: no such file")
+        # Under its own name and from its own folder: workers that are started afresh import it again.
+        sys.path.insert(0, str(path.resolve().parent))
+        name = path.stem
+    else:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise
+        raise UsageError(
+            f"there is no module {name!r}",
+            hint="run from the folder it is in, or give the path of the .py file",
+        ) from error
+
+
+def _workers(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f'{text!r} is not a number of processes from 0 on, or "auto"')
+    return int(text)
+
+
+def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
+    manifest = outcome.baked.manifest
+    return {
+        "schema": 1,
+        "path": str(outcome.baked.path),
+        "num_samples": manifest.num_samples,
+        "num_bytes": manifest.num_bytes,
+        "num_parts": outcome.num_parts,
+        "num_parts_kept": outcome.num_kept,
+        "wall_s": round(wall_s, 3),
+        "columns": [
+            {"name": column.name, "kind": column.kind, "dtype": column.dtype, "shape": list(column.shape)}
+            for column in manifest.schema.columns
+        ],
+        "in_records": [manifest.schema.leaves[position] for position in manifest.schema.loose],
+        "versions": manifest.versions,
+    }
+
+
+def _words(outcome: Outcome, wall_s: float) -> str:
+    from hotloop import units
+
+    manifest = outcome.baked.manifest
+    if outcome.num_parts and outcome.num_kept == outcome.num_parts:
+        return f"hotloop: {outcome.baked.path} holds this dataset already ({manifest.num_samples:,} samples)"
+    kept = f", {outcome.num_kept} of {outcome.num_parts} parts from before" if outcome.num_kept else ""
+    return (
+        f"hotloop: wrote {manifest.num_samples:,} samples, {units.size(manifest.num_bytes)}, "
+        f"to {outcome.baked.path} in {units.duration(wall_s)}{kept}"
+    )

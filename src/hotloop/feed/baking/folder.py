@@ -1,0 +1,239 @@
+"""The folder a bake grows in: who may write there, what is surely on disk, how it takes its final name."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import glob
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hotloop import units
+from hotloop.feed.baking.manifest import Manifest
+from hotloop.feed.errors import BakeError
+
+#: In the folder while it is being built: the manifest so far, and the lock of whoever builds.
+JOB = "job.json"
+LOCK = "lock"
+#: Also there while building: what each finished part leaves.
+NOTES = "done"
+
+#: Left free beside the bake: for manifests, checksums and whatever else the disk is used for.
+SPARE_BYTES = 1 << 20
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def partial(out: Path) -> Path:
+    """Where the bake for ``out`` is built."""
+    return out.with_name(out.name + ".partial")
+
+
+@contextmanager
+def building(out: Path, *, on_wait: Callable[[], None]) -> Iterator[Path]:
+    """The folder to build ``out`` in, for this process alone; ``on_wait`` is called if another has it.
+
+    The lock is a ``flock``: it ends with its owner, however that dies. Forked workers hold it as well, so
+    that nobody takes over before the last of them has noticed and gone. An empty folder is removed again.
+    """
+    folder = partial(out)
+    descriptor = _locked(folder, on_wait)
+    try:
+        yield folder
+    finally:
+        _remove_if_empty(folder, descriptor)
+        os.close(descriptor)
+
+
+def _remove_if_empty(folder: Path, descriptor: int) -> None:
+    try:
+        own = _is_at(folder / LOCK, descriptor)
+        if own and [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
+    except OSError:  # another has begun in it
+        pass
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _locked(folder: Path, on_wait: Callable[[], None]) -> int:
+    told = False
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:  # published by another just now
+            continue
+        except OSError as error:
+            raise BakeError(f"cannot write to {folder}: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                on_wait()
+                told = True
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_at(folder / LOCK, descriptor):
+            return descriptor
+        os.close(descriptor)  # what was locked has been published or removed: begin again
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that it is there as a whole or not at all, even after a power cut."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_data(descriptor: int) -> None:
+    """Make a file's content durable."""
+    (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(descriptor)
+
+
+def allocate(folder: Path, manifest: Manifest, record_bytes: float) -> None:
+    """Take the disk space of all dense files; ``record_bytes`` is what the records may come to.
+
+    Raises:
+        BakeError: the disk has not that much left; nothing of what was finished is lost.
+    """
+    sizes = {folder / t.file: t.row_bytes * manifest.num_samples for t in manifest.tables()}
+    (folder / "columns").mkdir(exist_ok=True)
+    (folder / "records").mkdir(exist_ok=True)
+    held = sum(_held_bytes(path) for path in (*sizes, *(folder / "records").iterdir()))
+    needed = sum(sizes.values()) + int(record_bytes) + SPARE_BYTES
+    free = shutil.disk_usage(folder).free
+    if needed - held > free:
+        raise no_space(
+            folder, f"the bake needs {units.size(needed - held)} more, {units.size(free)} are free"
+        )
+    for path, num_bytes in sizes.items():
+        _reserve(path, num_bytes)
+    sync_folder(folder / "columns")
+
+
+def _reserve(path: Path, num_bytes: int) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if num_bytes:
+            _fallocate(descriptor, num_bytes)
+        os.ftruncate(descriptor, num_bytes)
+    except OSError as error:
+        if is_no_space(error):
+            raise no_space(path.parent, f"{path.name} needs {units.size(num_bytes)}") from error
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _fallocate(descriptor: int, num_bytes: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, num_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot reserve
+                raise
+
+
+def _held_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512 if path.exists() else 0
+
+
+def is_no_space(error: OSError) -> bool:
+    """Whether an error says that the disk, or the quota, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def no_space(folder: Path, words: str) -> BakeError:
+    """The error for a full disk: what is finished stays."""
+    return BakeError(
+        f"not enough space for {folder}: {words}",
+        hint="make room and run the same bake again: what is finished is kept",
+    )
+
+
+def publish(folder: Path, out: Path) -> None:
+    """Give the finished bake its name; one that is there is replaced in one step.
+
+    The job's note goes last: a folder without one is finished, or was replaced and can go.
+    """
+    if out.exists():
+        # The old bake is locked before it takes the place where others look for one to go on with.
+        descriptor = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _exchange(folder, out)
+        replaced = folder.rename(out.with_name(f"{out.name}.replaced.{os.getpid()}"))
+        os.close(descriptor)
+        shutil.rmtree(replaced, ignore_errors=True)
+    else:
+        folder.rename(out)
+    sync_folder(out.parent)
+    _clear(out)
+
+
+def tidy(folder: Path, out: Path) -> None:
+    """Finish what a killed publication left: the old bake at ``folder``, its builder's notes in ``out``."""
+    if not (folder / JOB).exists():
+        empty(folder)
+    for replaced in out.parent.glob(f"{glob.escape(out.name)}.replaced.*"):
+        shutil.rmtree(replaced, ignore_errors=True)
+    if (out / JOB).exists():
+        _clear(out)
+
+
+def empty(folder: Path) -> None:
+    """Remove everything but the lock."""
+    for path in folder.iterdir():
+        if path.name == LOCK:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _clear(out: Path) -> None:
+    shutil.rmtree(out / NOTES, ignore_errors=True)
+    for name in (LOCK, JOB):
+        (out / name).unlink(missing_ok=True)
+    sync_folder(out)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    if sys.platform == "linux":
+        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+        if rename is not None:
+            paths = os.fsencode(one), os.fsencode(other)
+            if rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+                return
+            number = ctypes.get_errno()
+            if number not in (errno.EINVAL, errno.ENOSYS):
+                raise OSError(number, os.strerror(number), str(other))
+    # No exchange on this file system: for a moment there is no bake of that name.
+    aside = other.with_name(other.name + ".replaced")
+    other.rename(aside)
+    one.rename(other)
+    aside.rename(one)

@@ -1,0 +1,177 @@
+"""How samples lie in a bake: leaves that are alike in every sample become dense columns, the rest records.
+
+The schema is made from a few samples read ahead. A sample that does not fit it later is no failure: it is
+stored whole, as a record of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotloop.feed import layout
+from hotloop.feed.layout import Encoded, Field, Layout
+from hotloop.feed.tree import LEAF, Structure, paths, unflatten
+
+Bytes = NDArray[np.uint8]
+
+#: Kinds whose bytes have one length wherever dtype and shape agree.
+_DENSE = (layout.TENSOR, layout.ARRAY, layout.SCALAR, layout.INTEGER, layout.REAL, layout.BOOLEAN)
+_KINDS = (*_DENSE, layout.BYTES, layout.TEXT, layout.PICKLED)
+
+_FITS, _ODD = b"\0", b"\1"
+_HEADER = struct.Struct("<BBBq")  # kind, letters of the dtype, dimensions, bytes
+
+
+class Column(NamedTuple):
+    """One leaf that is dense: its position among the leaves, its name, and what it is."""
+
+    position: int
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    num_bytes: int
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of one row of this column."""
+        return Layout(LEAF, (Field(self.kind, self.dtype, self.shape, 0, self.num_bytes),), self.num_bytes)
+
+
+class Schema(NamedTuple):
+    """The structure that samples share (None: they share none), their leaves' names, the dense ones."""
+
+    structure: Structure | None
+    leaves: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one sample in all dense columns."""
+        return sum(column.num_bytes for column in self.columns)
+
+    @property
+    def loose(self) -> tuple[int, ...]:
+        """Positions of the leaves that lie in records."""
+        dense = {column.position for column in self.columns}
+        return tuple(position for position in range(len(self.leaves)) if position not in dense)
+
+
+class Row(NamedTuple):
+    """One sample taken apart: the bytes for each column (None: the sample does not fit), and its record."""
+
+    dense: list[Bytes] | None
+    record: bytes
+
+
+def infer(samples: Sequence[Encoded]) -> Schema:
+    """The schema of a dataset from some of its samples."""
+    structures = {sample.layout.structure for sample in samples}
+    if len(structures) != 1:
+        return Schema(None, (), ())
+    structure = structures.pop()
+    names = tuple(paths(structure))
+    columns = []
+    for position, name in enumerate(names):
+        first = samples[0].layout.fields[position]
+        alike = all(_same(first, sample.layout.fields[position]) for sample in samples)
+        if alike and first.kind in _DENSE and first.num_bytes:
+            columns.append(Column(position, name, first.kind, first.dtype, first.shape, first.num_bytes))
+    return Schema(structure, names, tuple(columns))
+
+
+def split(schema: Schema, sample: Encoded) -> Row:
+    """A sample's rows in the columns and its record (empty where the columns hold all of it)."""
+    fields = sample.layout.fields
+    if sample.layout.structure != schema.structure or not all(
+        _same(column, fields[column.position]) for column in schema.columns
+    ):
+        return Row(None, _odd_record(sample))
+    dense = [sample.payloads[column.position] for column in schema.columns]
+    loose = [_leaf_record(fields[at], sample.payloads[at]) for at in schema.loose]
+    return Row(dense, b"".join([_FITS, *loose]) if loose else b"")
+
+
+def join(schema: Schema, dense: Sequence[Bytes], record: Bytes) -> Any:
+    """The sample that :func:`split` took apart; tensors and arrays have memory of their own.
+
+    Raises:
+        ValueError: the record is not one (it was damaged, and nobody looked at its checksum).
+    """
+    if is_odd(record):
+        return _read_odd(record)
+    leaves: list[Any] = [None] * len(schema.leaves)
+    for column, row in zip(schema.columns, dense, strict=True):
+        leaves[column.position] = layout.read(column.layout, row, copy=True)
+    for position, leaf in zip(schema.loose, loose_leaves(schema, record), strict=True):
+        leaves[position] = leaf
+    assert schema.structure is not None
+    return unflatten(schema.structure, leaves)
+
+
+def is_odd(record: Bytes) -> bool:
+    """Whether a record holds a whole sample that did not fit the schema."""
+    return bool(len(record)) and bytes(record[:1]) == _ODD
+
+
+def loose_leaves(schema: Schema, record: Bytes) -> list[Any]:
+    """The leaves in the record of a sample that fits the schema, in order."""
+    found, at = [], 1
+    for _ in schema.loose:
+        field, at = _read_header(record, at)
+        stretch = record[at : at + field.num_bytes].copy()  # of its own, and aligned
+        if len(stretch) != field.num_bytes:
+            raise ValueError("a record is shorter than it says")
+        found.append(layout.read(Layout(LEAF, (field,), field.num_bytes), stretch, copy=False))
+        at += field.num_bytes
+    return found
+
+
+def _same(one: Column | Field, other: Field) -> bool:
+    return one.kind == other.kind and one.dtype == other.dtype and one.shape == other.shape
+
+
+def _leaf_record(field: Field, payload: Bytes) -> bytes:
+    dtype = field.dtype.encode("ascii")
+    header = _HEADER.pack(_KINDS.index(field.kind), len(dtype), len(field.shape), field.num_bytes)
+    return header + dtype + struct.pack(f"<{len(field.shape)}q", *field.shape) + payload.tobytes()
+
+
+def _read_header(record: Bytes, at: int) -> tuple[Field, int]:
+    memory = record.data
+    try:
+        kind, letters, dimensions, num_bytes = _HEADER.unpack_from(memory, at)
+        at += _HEADER.size
+        dtype = bytes(memory[at : at + letters]).decode("ascii")
+        at += letters
+        shape = struct.unpack_from(f"<{dimensions}q", memory, at)
+        field = Field(_KINDS[kind], dtype, shape, 0, num_bytes)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(f"a record is not readable: {error}") from error
+    if num_bytes < 0 or (field.kind == layout.TENSOR and math.prod(shape) > num_bytes * 8):
+        raise ValueError("a record is not readable: its sizes contradict each other")
+    return field, at + 8 * dimensions
+
+
+def _odd_record(sample: Encoded) -> bytes:
+    described = pickle.dumps(sample.layout, protocol=4)
+    body = np.zeros(sample.layout.num_bytes, np.uint8)
+    layout.write(sample, body)
+    return _ODD + struct.pack("<q", len(described)) + described + body.tobytes()
+
+
+def _read_odd(record: Bytes) -> Any:
+    memory = record.data
+    try:
+        (length,) = struct.unpack_from("<q", memory, 1)
+        described: Layout = pickle.loads(memory[9 : 9 + length])
+        return layout.read(described, record[9 + length :].copy(), copy=True)
+    except (struct.error, pickle.UnpicklingError, EOFError, AttributeError, TypeError) as error:
+        raise ValueError(f"a record is not readable: {error}") from error

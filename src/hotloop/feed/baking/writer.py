@@ -1,0 +1,344 @@
+"""``bake``: read every sample of a dataset once, and keep it where reading it again costs a copy."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import math
+import os
+import sys
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from hotloop.feed.baking import fingerprint as fingerprints
+from hotloop.feed.baking import folder as folders
+from hotloop.feed.baking import manifest as manifests
+from hotloop.feed.baking.baked import Baked, Verify, stale
+from hotloop.feed.baking.crew import default_context, write_parts
+from hotloop.feed.baking.fingerprint import Fingerprint
+from hotloop.feed.baking.manifest import Manifest
+from hotloop.feed.baking.part import Note, finished
+from hotloop.feed.baking.progress import Advance, progress_bar
+from hotloop.feed.baking.schema import infer, split
+from hotloop.feed.budget import usable_cores
+from hotloop.feed.determinism import check_deterministic, spread
+from hotloop.feed.errors import BakeError, StaleBakeError
+from hotloop.feed.layout import Encoded, encode
+
+#: Samples read ahead: their layouts make the schema, their bytes tell at the end whether the data changed.
+PROBED_SAMPLES = 8
+#: A part is about this large, there are this many where the dataset has as many samples, and never more than
+#: the last number: a reader maps a file for each.
+PART_BYTES = 64 << 20
+LEAST_PARTS = 32
+MOST_PARTS = 8192
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a bake did: the dataset, its parts, how many of them were there already."""
+
+    baked: Baked
+    num_parts: int
+    num_kept: int
+
+
+def bake(
+    dataset: Any,
+    out: str | os.PathLike[str],
+    *,
+    num_workers: int | Literal["auto"] = "auto",
+    source: Iterable[str | os.PathLike[str]] | None = None,
+    overwrite: bool = False,
+    verify: Verify = "lazy",
+    multiprocessing_context: Any = None,
+    ray: bool = False,
+    progress: bool = True,
+) -> Baked:
+    """Write every sample of a map-style dataset to memory-mapped files in ``out`` and open them.
+
+    Killed at any moment and run again, it goes on where it was. If ``out`` already holds this dataset, it is
+    only opened.
+
+    Args:
+        dataset: has ``__len__`` and ``__getitem__``; gives the same sample every time.
+        out: the folder to make; it is built beside, as ``out.partial``.
+        num_workers: processes that read samples; 0 reads them here; "auto" takes all usable cores.
+        source: the files and folders the samples come from; by default the dataset's own parameters tell.
+        overwrite: replace a bake that is there, and forget one that was begun.
+        verify: how the result is opened, see :class:`Baked`.
+        multiprocessing_context: start method or context of the workers, as for torch's DataLoader.
+        ray: run the parts as Ray tasks (``pip install hotloop[ray]``); ``out`` must be on a file system that
+            all machines share. ``num_workers`` then is the most that run at once.
+        progress: a progress bar on standard error for what takes over two seconds.
+
+    Raises:
+        BakeError: the samples are random, one cannot be read, the dataset changed meanwhile, the disk is
+            full, or ``out`` is something else.
+        StaleBakeError: ``out`` holds a bake of this dataset as it was before something changed.
+    """
+    return run_bake(
+        dataset,
+        Path(out),
+        num_workers=num_workers,
+        source=source,
+        overwrite=overwrite,
+        verify=verify,
+        multiprocessing_context=multiprocessing_context,
+        ray=ray,
+        progress=progress,
+    ).baked
+
+
+def run_bake(
+    dataset: Any,
+    out: Path,
+    *,
+    num_workers: int | Literal["auto"] = "auto",
+    source: Iterable[str | os.PathLike[str]] | None = None,
+    overwrite: bool = False,
+    verify: Verify = "lazy",
+    multiprocessing_context: Any = None,
+    ray: bool = False,
+    progress: bool = True,
+) -> Outcome:
+    """As :func:`bake`, and says what was done."""
+    num_workers = _workers(num_workers)
+    _require_map_style(dataset)
+    out = out.resolve()
+    fingerprint = fingerprints.take(dataset, source=source, beside=out)
+
+    def existing() -> Outcome | None:
+        return None if overwrite else _existing(out, fingerprint, verify)
+
+    if (found := existing()) is not None:
+        return found
+    _require_ours(out)
+    with folders.building(
+        out, on_wait=lambda: _say(f"another process bakes {out}; waiting for it")
+    ) as folder:
+        folders.tidy(folder, out)
+        if (found := existing()) is not None:  # the other one has finished it
+            return found
+        manifest, kept = _begin(folder, out, dataset, fingerprint, overwrite)
+        parts = [part for part in range(manifest.num_parts) if part not in kept]
+        done = sum(len(manifest.samples(part)) for part in kept)
+        with progress_bar(f"baking {out.name}", manifest.num_samples, done, progress) as advance:
+            if ray:
+                from hotloop.feed.baking.on_ray import write_parts_on_ray
+
+                write_parts_on_ray(folder, manifest, dataset, parts, most=num_workers, advance=advance)
+            else:
+                _write(folder, manifest, dataset, parts, num_workers, multiprocessing_context, advance)
+        _require_unchanged(dataset, manifest, out)
+        _complete(folder, manifest)
+        folders.publish(folder, out)
+    return Outcome(baked=Baked(out, verify=verify), num_parts=manifest.num_parts, num_kept=len(kept))
+
+
+def _write(
+    folder: Path,
+    manifest: Manifest,
+    dataset: Any,
+    parts: list[int],
+    num_workers: int,
+    method: Any,
+    advance: Advance,
+) -> None:
+    write_parts(
+        folder,
+        manifest,
+        dataset,
+        parts,
+        num_workers=num_workers,
+        context=default_context(method),
+        advance=advance,
+    )
+
+
+def _workers(num_workers: int | Literal["auto"]) -> int:
+    if num_workers == "auto":
+        return max(1, math.floor(usable_cores()))
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
+        raise ValueError(f'num_workers must be "auto" or a number from 0 on, not {num_workers!r}')
+    return num_workers
+
+
+def _require_map_style(dataset: Any) -> None:
+    for method in ("__len__", "__getitem__"):
+        if not hasattr(type(dataset), method):
+            raise BakeError(
+                f"{type(dataset).__name__} has no {method}: only map-style datasets can be baked",
+                hint="an iterable dataset has no indices: put its samples in a list",
+            )
+    try:
+        len(dataset)
+    except (TypeError, NotImplementedError) as error:
+        raise BakeError(f"{type(dataset).__name__} has no length: {error}") from error
+
+
+def _require_ours(out: Path) -> None:
+    """``out`` is free, or a bake (good or not): nothing else is ever replaced."""
+    if out.exists() and not _is_ours(out):
+        raise BakeError(f"{out} is there and is not a bake", hint="choose another path; it is left as it is")
+
+
+def _is_ours(out: Path) -> bool:
+    try:
+        names = {path.name for path in out.iterdir()}
+        return (
+            not names or manifests.CHECKSUMS in names or "hotloop_bake" in (out / manifests.FILE).read_text()
+        )
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _existing(out: Path, fingerprint: Fingerprint, verify: Verify) -> Outcome | None:
+    """The bake that is there, if it is one and still that of the dataset."""
+    if not (out / manifests.FILE).is_file():
+        return None
+    baked = Baked(out, verify=verify)
+    changed = fingerprints.changes(baked.manifest.fingerprint, fingerprint)
+    if changed:
+        raise stale(out, changed)
+    return Outcome(baked=baked, num_parts=baked.manifest.num_parts, num_kept=baked.manifest.num_parts)
+
+
+def _begin(
+    folder: Path, out: Path, dataset: Any, fingerprint: Fingerprint, overwrite: bool
+) -> tuple[Manifest, dict[int, Note]]:
+    """The manifest to work from and the parts that are whole: of the job that was begun, or of a new one."""
+    begun = None
+    if overwrite:
+        folders.empty(folder)
+    with contextlib.suppress(BakeError):
+        begun = manifests.read(folder, folders.JOB)
+    if begun is None:
+        folders.empty(folder)
+        return _new(folder, out, dataset, fingerprint), {}
+    changed = fingerprints.changes(begun.fingerprint, fingerprint)
+    if changed:
+        raise StaleBakeError(
+            f"{folder} holds an unfinished bake of a dataset that has changed since: " + "; ".join(changed),
+            hint="bake with overwrite=True (hotloop bake --overwrite) to begin again",
+        )
+    kept = finished(folder, begun)
+    missing = begun.num_samples - sum(len(begun.samples(part)) for part in kept)
+    folders.allocate(folder, begun, _record_bytes(dataset, begun) * missing)
+    return begun, kept
+
+
+def _new(folder: Path, out: Path, dataset: Any, fingerprint: Fingerprint) -> Manifest:
+    samples = _probe(dataset)
+    source = fingerprint.source
+    after = fingerprints.take(dataset, source=source, beside=out)
+    schema = infer(list(samples.values()))
+    manifest = Manifest(
+        num_samples=fingerprint.num_samples,
+        part_samples=1,
+        schema=schema,
+        fingerprint=fingerprints.settled(fingerprint, after),
+        probed={index: _digest(sample) for index, sample in samples.items()},
+        versions={
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            **fingerprints.libraries(fingerprint.code),
+        },
+    )
+    record_bytes = _mean([len(split(schema, sample).record) for sample in samples.values()])
+    part_samples = _part_samples(manifest.num_samples, schema.row_bytes + record_bytes)
+    manifest = dataclasses.replace(manifest, part_samples=part_samples)
+    folders.allocate(folder, manifest, record_bytes * manifest.num_samples)
+    (folder / folders.NOTES).mkdir()
+    folders.write_atomic(folder / folders.JOB, manifests.dumps(manifest).encode())
+    return manifest
+
+
+def _probe(dataset: Any) -> dict[int, Encoded]:
+    """A few samples, read after the guard found that they are the same every time."""
+    if not len(dataset):
+        return {}
+    try:
+        verdict = check_deterministic(dataset)
+        samples = {index: encode(dataset[index]) for index in spread(dataset, PROBED_SAMPLES)}
+    except Exception as error:
+        raise BakeError(f"a sample cannot be read: {type(error).__name__}: {error}") from error
+    if not verdict:
+        raise BakeError(
+            f"the samples are not the same every time they are read: {verdict}",
+            hint="bake what comes before the random transforms, and apply those to what Baked gives",
+        )
+    return samples
+
+
+def _record_bytes(dataset: Any, manifest: Manifest) -> float:
+    if not manifest.schema.loose and manifest.schema.structure is not None:
+        return 0.0
+    return _mean([len(split(manifest.schema, encode(dataset[i])).record) for i in manifest.probed])
+
+
+def _mean(values: list[int]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _part_samples(num_samples: int, sample_bytes: float) -> int:
+    by_size = int(PART_BYTES / max(sample_bytes, 1))
+    wanted = min(by_size, -(-num_samples // LEAST_PARTS))
+    return max(1, wanted, -(-num_samples // MOST_PARTS))
+
+
+def _digest(sample: Encoded) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr([field[:3] for field in sample.layout.fields]).encode())
+    for payload in sample.payloads:
+        digest.update(payload.data)
+    return digest.hexdigest()
+
+
+def _require_unchanged(dataset: Any, manifest: Manifest, out: Path) -> None:
+    """The dataset is still what it was at the start; else what was written is a mixture."""
+    then = manifest.fingerprint
+    now = fingerprints.take(dataset, source=then.source, beside=out)
+    changed = fingerprints.changes(then, now)
+    if not changed:
+        for index, digest in manifest.probed.items():
+            if _digest(encode(dataset[index])) != digest:
+                changed.append(f"sample {index} is not what it was at the start")
+    if changed:
+        raise StaleBakeError(
+            f"the dataset changed while it was baked, {out} is not published: " + "; ".join(changed),
+            hint="let nothing write to it and bake with overwrite=True (--overwrite); if a file named "
+            "here is no source of the samples, name those that are with source= (--source)",
+        )
+
+
+def _complete(folder: Path, manifest: Manifest) -> None:
+    """Gather the parts' notes into the manifest and the checksums; remove what only the job needed."""
+    notes = finished(folder, manifest)
+    missing = [part for part in range(manifest.num_parts) if part not in notes]
+    if missing:
+        raise BakeError(f"parts {missing[:5]} of {folder} have vanished", hint="run the same bake again")
+    ordered = [notes[part] for part in range(manifest.num_parts)]
+    record_bytes = tuple(note.record_bytes for note in ordered)
+    manifest = dataclasses.replace(manifest, record_bytes=record_bytes)
+    num_tables = len(manifest.tables()) - (not manifest.has_records)
+    crcs = [crc for k in range(num_tables) for note in ordered for crc in note.table_crcs[k]]
+    crcs += [crc for note in ordered for crc in note.record_crcs]
+    data = np.array(crcs, "<u4").tobytes()
+    if not manifest.has_records:
+        (folder / manifests.ENDS).unlink(missing_ok=True)
+    for path in folder.glob("**/*.tmp"):
+        path.unlink()
+    folders.write_atomic(folder / manifests.CHECKSUMS, data)
+    manifest = dataclasses.replace(manifest, checksums_crc=zlib.crc32(data))
+    folders.write_atomic(folder / manifests.FILE, manifests.dumps(manifest).encode())
+
+
+def _say(words: str) -> None:
+    print(f"hotloop: {words}", file=sys.stderr, flush=True)
