@@ -1,4 +1,4 @@
-"""The writer's side of a ring: memory for one batch, given out from the front of a slot and grown as needed."""
+"""The writer's side of a ring: memory for one batch after the other, grown as needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GRAIN_BYTES = 1 << 16
 
 
 class _Window:
-    """A slot as this process sees it. ``untouched`` is the reference count of ``bytes`` with no tensor on it."""
+    """A slot as this process sees it. ``untouched``: the references to ``bytes`` with no tensor on it."""
 
     __slots__ = ("bytes", "mapping", "untouched")
 
@@ -55,6 +55,11 @@ class Arena:
         window = self._windows.get(slot)
         if capacity and (window is None or window.mapping.num_bytes < capacity):
             self._map(capacity)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a slot to write to."""
+        return self._slot >= 0
 
     def out(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in the slot.
@@ -122,8 +127,8 @@ class Arena:
         except (OSError, MemoryError) as error:
             raise WorkerError(
                 f"no memory for a batch of {end} bytes: {error}",
-                hint="lower batch_size, num_workers or prefetch_factor: each batch under way has a slot of its "
-                "size (host memory, not /dev/shm); or raise the limit (ulimit -v, the cgroup's memory.max)",
+                hint="lower batch_size, num_workers or prefetch_factor: every batch under way has a slot "
+                "of its size in host memory; or raise the limit (ulimit -v, the cgroup's memory.max)",
             ) from error
         self._largest = max(self._largest, capacity)
 

@@ -1,7 +1,7 @@
 """What passes between a loader and one of its workers: small pickled messages over a pair of pipes.
 
-Every worker has pipes of its own, so that one killed in the middle of a write spoils nobody else's. The loader
-never blocks on a write: what does not fit waits here until the worker has read.
+Every worker has pipes of its own, so that one killed in the middle of a write spoils nobody else's. The
+loader never blocks on a write: what does not fit waits here until the worker has read.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Ends:
     def die_with_loader(self) -> None:
         """From now on this process is ended by the kernel when the loader's process is gone.
 
-        The loader holds the only other end of a pipe: when that closes, SIGIO comes, whose default action ends
-        a process whatever it is busy with. The parent-death signal would not do: it follows the *thread* that
-        started this process. The pipe is opened anew because its owner is a property of the open file.
+        The loader holds the only other end of a pipe: when that closes, SIGIO comes, whose default action
+        ends a process whatever it is busy with. The parent-death signal would not do: it follows the *thread*
+        that started this process. The pipe is opened anew because its owner is a property of the open file.
         """
         try:
             own = os.open(f"/proc/self/fd/{self.life}", os.O_RDONLY | os.O_NONBLOCK)

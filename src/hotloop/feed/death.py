@@ -13,7 +13,7 @@ from hotloop.feed.ring import COLLATING, FETCHING, STARTING
 
 
 def explain(member: Any, tasks: Iterable[Any], progress: Any, oom_kills: int) -> WorkerError:
-    """The error for a worker whose process is gone. ``oom_kills`` is what :func:`oom_kills` said before."""
+    """The error for a worker whose process is gone. ``oom_kills``: :func:`count_oom_kills` before."""
     member.process.join(5.0)
     code = member.process.exitcode
     hint = None
@@ -25,7 +25,7 @@ def explain(member: Any, tasks: Iterable[Any], progress: Any, oom_kills: int) ->
     else:
         cause = f"was killed by {_name(-code)}"
         if code == -signal.SIGKILL:
-            if oom_kills_now() > oom_kills:
+            if count_oom_kills() > oom_kills:
                 cause += ": the kernel's out-of-memory killer of this control group"
                 hint = "lower num_workers, prefetch_factor or batch_size, or give the job more memory"
             else:
@@ -85,7 +85,7 @@ def _samples(task: Any) -> str:
     return f" (samples {text if len(text) <= 200 else text[:200] + '...'})"
 
 
-def oom_kills() -> int:
+def count_oom_kills() -> int:
     """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
     try:
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -103,9 +103,6 @@ def oom_kills() -> int:
     except (OSError, ValueError):
         pass
     return 0
-
-
-oom_kills_now = oom_kills
 
 
 def _name(number: int) -> str:

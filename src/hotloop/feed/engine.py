@@ -1,4 +1,4 @@
-"""The iterator over worker processes: hands out tasks, takes in batches, keeps the order, finds the dead."""
+"""The iterator over workers: hands out tasks, takes in batches, keeps the order, finds the dead."""
 
 from __future__ import annotations
 
@@ -6,84 +6,96 @@ import os
 import pickle
 import select
 import time
-import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch.utils.data import _utils as torch_utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hotloop.feed import death
-from hotloop.feed.channel import Life, Link, connect
-from hotloop.feed.errors import WorkerError
+from hotloop.feed import death, pinning
+from hotloop.feed.ahead import order_ahead
+from hotloop.feed.board import board_bytes
+from hotloop.feed.channel import Life
+from hotloop.feed.errors import FeedError, WorkerError
+from hotloop.feed.member import Arrivals, Member, Task, start_process
+from hotloop.feed.memory import Mapping
 from hotloop.feed.packing import unpack
 from hotloop.feed.reading import Reading, plan_of
-from hotloop.feed.ring import SPARE_SLOTS, STOP, Ring, Slot
-from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, STATES, TASK, Reply, Setup, run
+from hotloop.feed.resume import Position, as_tensor, beginning_again, from_tensor
+from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, SPARE_SLOTS, STARTING, STOP, Ring
+from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, REPLAY, TASK, Reply, Setup
 
-#: How often it is looked whether a worker that says nothing still lives, should its pipe not have told.
+#: How often it is looked whether a silent worker still lives, should its pipe not have told.
 _LOOK_EVERY_S: Final = 1.0
 #: How long workers get to end by themselves (torch's own figure).
 _END_WITHIN_S: Final = 5.0
-#: Workers a ring has room for beyond those it began with: ``num_workers="auto"`` adds some.
-_ROOM: Final = 256
 
 
-class Task:
-    """One batch on its way: which worker makes it, in which slot, and what came of it."""
-
-    __slots__ = ("index", "number", "reply", "slot", "worker")
-
-    def __init__(self, number: int, worker: Member, slot: Slot, index: Any) -> None:
-        self.number = number
-        self.worker = worker
-        self.slot = slot
-        self.index = index
-        self.reply: Reply | None = None
+def _bytes_of(meta: bytes | tuple[int, int]) -> bytes:
+    assert isinstance(meta, bytes)
+    return meta
 
 
-class Member:
-    """A worker as the loader sees it. ``active``: still given tasks in this epoch."""
-
-    __slots__ = ("active", "link", "num_tasks", "number", "process")
-
-    def __init__(self, number: int, process: Any, link: Link) -> None:
-        self.number = number
-        self.process = process
-        self.link = link
-        self.active = True
-        self.num_tasks = 0
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        return int(self.process.pid)
+def _states_of(resumed: dict[str, Any] | None) -> dict[int, tuple[int, Any]]:
+    return from_tensor(resumed["states"]) if resumed else {}
 
 
 class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
     """Iterates once (again and again with ``persistent_workers``) over a loader's batches.
 
-    Batches come in the order, from the workers, and with the draws from the random generators of torch's own
-    iterator.
+    Order, the worker a batch comes from, and draws from random generators are those of torch's own iterator.
+    Attributes that hotloop's observers read have the names they have there.
     """
 
-    def __init__(self, loader: Any) -> None:
+    #: Told where the iterator was when it is dropped within its epoch.
+    when_left: Callable[[dict[str, Any]], None] | None = None
+
+    def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
         self._shutdown = True  # until there is something to shut down
         self._pid = os.getpid()
-        super().__init__(loader)
-        self._loader_copy = bool(loader.copy)
+        if resumed is None:
+            super().__init__(loader)
+            self._begin(loader, None)
+            return
+        with beginning_again(loader, resumed["position"]):
+            super().__init__(loader)
+        self._base_seed = resumed["base_seed"]
+        with beginning_again(loader, resumed["position"]):
+            self._begin(loader, resumed)
+
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
+        self._copies = bool(loader.copy)
         self._prefetch_factor = int(loader.prefetch_factor)
         self._in_order = bool(getattr(loader, "in_order", True))
         self._failure: WorkerError | None = None
         self._hung = False
+        self._workers: list[Member] = []
         self._poll = select.poll()
         self._by_descriptor: dict[int, Member] = {}
-        self._workers: list[Member] = []
-        self._ring = Ring(max_workers=self._num_workers + _ROOM)
+        pins = self._pin_memory and pinning.can_pin(self._pin_memory_device)
+        self._ring = Ring(
+            map_slot=pinning.PinnedMapping if pins else Mapping,
+            last_copy=pinning.last_copy if pins else None,
+            debug=loader.debug,
+        )
+        loader._rings.add(self._ring)
         self._life = Life()
         self._shutdown = False
-        self._setup = Setup(
+        self._data_queue = Arrivals(self._poll)
+        self._epoch = resumed["epoch"] if resumed else 0
+        self._states = _states_of(resumed)
+        self._setup = self._make_setup(loader)
+        self._context = loader.multiprocessing_context or torch.multiprocessing
+        self._oom_kills = death.count_oom_kills()
+        self._ring.limit = SPARE_SLOTS
+        for _ in range(self._num_workers):
+            self.add_worker()
+        self._reset(loader, first_iter=True, resumed=resumed)
+
+    def _make_setup(self, loader: Any) -> Setup:
+        return Setup(
             reading=Reading(
                 kind=self._dataset_kind,
                 dataset=self._dataset,
@@ -93,19 +105,14 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
                 singly=loader.seed_by == "sample",
             ),
             file=self._ring.file,
-            progress_bytes=self._ring.progress_bytes,
             base_seed=self._base_seed,
             num_workers=self._num_workers,
             init_fn=loader.worker_init_fn,
             seed_by=loader.seed_by,
-            depth=self._prefetch_factor * self._num_workers + 1,
-            states={},
+            depth=self._prefetch_factor,
+            epoch=self._epoch,
+            states={worker: states for worker, (_, states) in self._states.items()},
         )
-        self._context = loader.multiprocessing_context or torch.multiprocessing
-        self._oom_kills = death.oom_kills()
-        for _ in range(self._num_workers):
-            self.add_worker()
-        self._reset(loader, first_iter=True)
 
     # -- workers ---------------------------------------------------------------------------------------------
 
@@ -113,159 +120,163 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         """Start one more worker.
 
         Raises:
-            WorkerError: the system refuses another process or another pipe.
+            WorkerError: the system refuses another process, pipe, or memory.
         """
         number = len(self._workers)
+        if number >= MOST_WORKERS:
+            raise WorkerError(f"more than {MOST_WORKERS} workers")
+        notes = board_bytes(self._setup.depth)
+        self._ring.progress[2 + 2 * number] = STARTING
         try:
-            link, ends = connect(self._life.read)
+            self._ring.file.reserve(notes, offset=PROGRESS_BYTES + number * notes)
+            member = start_process(self._context, self._setup, number, self._life)
         except OSError as error:
-            self._shutdown_workers()
-            raise death.not_started(number, error) from error
-        process = self._context.Process(target=run, args=(self._setup, ends, number), daemon=True)
-        try:
-            process.start()
-        except OSError as error:
-            link.close()
             self._shutdown_workers()
             raise death.not_started(number, error) from error
         except BaseException:
-            link.close()
             self._shutdown_workers()
             raise
-        finally:
-            ends.close()
-        member = Member(number, process, link)
-        self._workers.append(member)
-        self._by_descriptor[link.replies] = member
-        self._poll.register(link.replies, select.POLLIN)
-        self._ring.limit += self._prefetch_factor + (SPARE_SLOTS if number == 0 else 0)
+        self._join(member)
         return member
+
+    def _join(self, member: Member) -> None:
+        self._workers.append(member)
+        self._by_descriptor[member.link.replies] = member
+        self._poll.register(member.link.replies, select.POLLIN)
+        self._ring.limit += self._prefetch_factor
 
     # -- an epoch --------------------------------------------------------------------------------------------
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: Any, first_iter: bool = False, resumed: dict[str, Any] | None = None) -> None:
         if not first_iter:
             self._drain()
+            self._epoch += 1
+            self._states.clear()
+        self._position = Position(loader)
         super()._reset(loader, first_iter)
-        self._send_idx = 0  # the names of torch's iterator: hotloop's observers read them
+        self._send_idx = 0
         self._rcvd_idx = 0
         self._num_samples = 0
-        self._checksum = 0
         self._task_info: dict[int, Task] = {}
         self._tasks_outstanding = 0
         self._ready: deque[Task] = deque()  # in_order=False: in the order they came
         self._next_worker = 0
-        self._plan()
+        self._is_over = self._is_draining = False
+        plan = plan_of(self._dataset)
+        order = order_ahead(loader) if plan is not None else None
+        if plan is not None and order is not None:
+            plan(order)
         for member in self._workers:
             member.active, member.num_tasks = True, 0
             if not first_iter:
-                member.link.send((EPOCH,))
-        for _ in range(self._prefetch_factor * self._num_workers):
-            self._dispatch()
-
-    def _plan(self) -> None:
-        plan = plan_of(self._dataset)
-        if plan is not None:
+                member.send((EPOCH,))
+        if resumed:
+            self._skip(resumed)
+        while self._tasks_outstanding < self._prefetch_factor * self._num_workers and self._dispatch():
             pass
 
     def _drain(self) -> None:
-        """Take in, and drop, what is still being made (a loop was left early): it is all made, as in torch."""
+        """Take in and drop what is being made (a loop was left early): it is all made, as in torch."""
+        self._is_draining = True
         while self._tasks_outstanding:
             self._wait(None)
         for task in self._task_info.values():
             self._free(task)
         self._task_info.clear()
 
-    def _dispatch(self) -> None:
-        """Give the next batch of the epoch to a worker, if there is one."""
+    def _dispatch(self) -> bool:
+        """Give the next batch of the epoch to a worker; false if there is none."""
         try:
             index = self._next_index()
         except StopIteration:
-            return
+            return False
         member = self._choose()
         if member is None:
-            return
+            return False
         slot = self._ring.take(member.number)
-        assert slot is not None, "more tasks than slots"
-        data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
         number = self._send_idx
+        first, data = self._count(index)
         self._task_info[number] = Task(number, member, slot, index)
-        self._send_idx += 1
         self._tasks_outstanding += 1
         member.num_tasks += 1
-        member.link.send((TASK, number, slot.number, slot.capacity, self._num_samples, data))
-        if self._auto_collation:
-            self._num_samples += len(index)
-        else:
-            self._num_samples += 1
-        self._checksum = zlib.crc32(data, self._checksum)
+        member.send((TASK, number, slot.number, slot.capacity, first, data))
+        return True
+
+    def _count(self, index: Any) -> tuple[int, bytes]:
+        """The number of the batch's first sample in the epoch, and its indices as bytes."""
+        first = self._num_samples
+        data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
+        self._position.drew(index, data)
+        self._num_samples += len(index) if self._auto_collation else 1
+        self._send_idx += 1
+        return first, data
 
     def _choose(self) -> Member | None:
         """The worker after the last one; with ``in_order=False`` the next that has room."""
         workers = self._workers
-        limit = self._prefetch_factor * len(workers)
         for _ in workers:
             member = workers[self._next_worker]
             self._next_worker = (self._next_worker + 1) % len(workers)
-            if member.active and (
-                self._in_order or member.num_tasks < limit // sum(one.active for one in workers)
-            ):
+            if member.active and (self._in_order or self._has_room(member)):
                 return member
         return None
+
+    def _has_room(self, member: Member) -> bool:
+        num_active: int = sum(one.active for one in self._workers)
+        return bool(member.num_tasks < self._prefetch_factor * self._num_workers // num_active)
 
     def _next_data(self) -> Any:
         if self._failure is not None:
             raise WorkerError(self._failure.message, hint=self._failure.hint)
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
-        while True:
-            task = self._next_task()
-            if task is not None:
-                return self._hand_out(task)
+        while (task := self._next_task()) is None:
             self._wait(deadline)
+        return self._hand_out(task)
 
     def _next_task(self) -> Task | None:
-        """The task whose batch is handed out next, None if none has arrived."""
-        if not self._in_order and self._ready:
+        """The task whose batch is handed out next, None if it has not arrived.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        if self._ready:
             task = self._ready.popleft()
             del self._task_info[task.number]
             return task
         while self._rcvd_idx < self._send_idx:
-            task = self._task_info.get(self._rcvd_idx)
-            if task is not None:
-                if task.reply is None:
-                    if task.worker.active or task.worker.num_tasks:
-                        return None
-                elif self._in_order:
-                    del self._task_info[self._rcvd_idx]
-                    self._rcvd_idx += 1
-                    return task
-                else:
+            waiting = self._task_info.get(self._rcvd_idx)
+            if waiting is not None:
+                if waiting.reply is None or not self._in_order:
                     return None
-            self._rcvd_idx += 1
+                del self._task_info[self._rcvd_idx]
+                self._rcvd_idx += 1
+                return waiting
+            self._rcvd_idx += 1  # handed out, or its worker had no more
         self._end_epoch()
         raise StopIteration
 
     def _end_epoch(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            end = getattr(self._dataset, "epoch_end", None)
+            if callable(end):
+                end()
         if not self._persistent_workers:
             self._shutdown_workers()
-        end = getattr(self._dataset, "epoch_end", None)
-        if callable(end):
-            end()
 
     def _hand_out(self, task: Task) -> Any:
         reply, slot = task.reply, task.slot
         assert reply is not None
         task.worker.num_tasks -= 1
-        if reply.kind != BATCH:
+        self._position.handed_out(task.number, task.worker.number)
+        if reply.kind != BATCH or not reply.used:
             self._free(task)
             self._dispatch()
-            pickle.loads(reply.meta).reraise()  # type: ignore[arg-type]
-        if not reply.used:
-            self._free(task)
-            self._dispatch()
-            return unpack(reply.meta, reply.spans, None)  # type: ignore[arg-type]
-        held = self._ring.num_taken - len(self._task_info)  # this one, and those the user has not let go
-        if self._loader_copy or held > SPARE_SLOTS:
+            if reply.kind != BATCH:
+                pickle.loads(_bytes_of(reply.meta)).reraise()
+            return self._pinned(unpack(_bytes_of(reply.meta), reply.spans, None))
+        held = self._ring.num_taken - len(self._task_info)  # this one, and what the user has not let go
+        if self._copies or held > SPARE_SLOTS:
             memory = self._ring.view(slot)[: reply.used].copy()
             self._free(task)
             self._dispatch()
@@ -276,7 +287,13 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         meta = reply.meta
         if not isinstance(meta, bytes):
             meta = memory[meta[0] : meta[0] + meta[1]].tobytes()
-        return unpack(meta, reply.spans, memory)
+        return self._pinned(unpack(meta, reply.spans, memory))
+
+    def _pinned(self, batch: Any) -> Any:
+        """As torch's pinning thread would: what lies in a pinned slot is pinned and stays where it is."""
+        if not self._pin_memory:
+            return batch
+        return torch_utils.pin_memory.pin_memory(batch, self._pin_memory_device)
 
     def _free(self, task: Task) -> None:
         kept = task.reply is not None and task.reply.kept
@@ -300,7 +317,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             return
         for member in self._workers:
             member.link.flush()
-            if not member.process.is_alive():
+            if not member.is_alive:
                 self._fail(member)
         if deadline is not None and time.monotonic() >= deadline:
             self._hung = True
@@ -309,11 +326,10 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def _take_in(self, member: Member) -> None:
         for message in member.link.receive():
-            if message[0] == STATES:
-                continue
             self._arrived(member, Reply(*message))
         if member.link.ended:
             self._fail(member)
+        member.link.flush()
 
     def _arrived(self, member: Member, reply: Reply) -> None:
         task = self._task_info[reply.task]
@@ -324,8 +340,10 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             member.active = False
             member.num_tasks -= 1
             del self._task_info[reply.task]
+            self._position.passed_over(reply.task)
             self._free(task)
-            self._dispatch()
+            if not self._is_draining:
+                self._dispatch()
         elif not self._in_order:
             self._ready.append(task)
 
@@ -333,6 +351,74 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         self._failure = death.explain(member, self._task_info.values(), self._ring.progress, self._oom_kills)
         self._shutdown_workers()
         raise self._failure
+
+    # -- resuming --------------------------------------------------------------------------------------------
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an epoch was begun and has batches left."""
+        return not self._is_over
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its workers are gone."""
+        return self._shutdown
+
+    def state(self) -> dict[str, Any]:
+        """Where this iterator is, so that another one can go on from there."""
+        states = {member.number: self._noted(member) for member in self._workers}
+        return {
+            "position": self._position.state(),
+            "base_seed": self._base_seed,
+            "epoch": self._epoch,
+            "num_workers": self._num_workers,
+            "states": as_tensor({worker: found for worker, found in states.items() if found is not None}),
+        }
+
+    def _noted(self, member: Member) -> tuple[int, Any] | None:
+        """Random states of a worker, and the task before which it had them; None: those it began with."""
+        pending = [number for number, task in self._task_info.items() if task.worker is member]
+        board = self._setup.board(member.number)
+        while True:
+            found = board.find(self._epoch, min(pending, default=self._send_idx))
+            if found is not None or not self._epoch or self._shutdown or not member.is_alive:
+                return found or self._states.get(member.number)
+            time.sleep(0.001)  # it notes its states when it reads that an epoch began
+
+    def _skip(self, state: dict[str, Any]) -> None:
+        """Draw what was drawn before; workers make again what their noted states do not cover."""
+        position, workers = state["position"], self._workers
+        done, beyond = position["num_done"], set(position["beyond"])
+        if self._setup.reading.is_iterable:
+            for worker, count in position["by_worker"].items():
+                for _ in range(count):
+                    self._pass(workers[worker])
+            self._next_worker = position["next_worker"] % len(workers)
+            done = self._send_idx
+        else:
+            while self._send_idx < max(beyond | {done - 1}) + 1:
+                if self._send_idx < done or self._send_idx in beyond:
+                    self._pass(workers[self._send_idx % len(workers)])
+                elif not self._dispatch():
+                    break
+            self._position.check(position)
+            self._next_worker = self._send_idx % len(workers)
+        self._rcvd_idx = done
+        self._num_yielded = done + len(beyond)
+
+    def _pass(self, member: Member) -> None:
+        """Leave out a batch that was handed out before."""
+        number = self._send_idx
+        try:
+            first, data = self._count(self._next_index())
+        except StopIteration:
+            raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
+        self._position.handed_out(number, member.number)
+        if self._in_order and self._setup.seed_by == "worker":
+            if number >= self._states.get(member.number, (0, None))[0]:
+                member.send((REPLAY, number, first, data))
+        elif self._setup.reading.is_iterable:
+            member.send((REPLAY, number, first, data))
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -347,15 +433,18 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         deadline = time.monotonic() + (0.0 if self._hung else _END_WITHIN_S)
         for end in ("join", "terminate", "kill"):
             for member in self._workers:
-                if end != "join" and member.process.is_alive():
+                if end != "join" and member.is_alive:
                     getattr(member.process, end)()
                     deadline = time.monotonic() + 1.0
                 member.process.join(max(0.0, deadline - time.monotonic()))
         for member in self._workers:
-            if not member.process.is_alive():
-                member.process.close()
+            if not member.is_alive:
+                member.process.close()  # its descriptors: somebody may keep this iterator
         self._life.close()
-        self._ring.file.close()
 
     def __del__(self) -> None:
+        if self._shutdown or self._pid != os.getpid() or torch_utils.python_exit_status:
+            return
+        if self.when_left is not None and self.is_under_way:
+            self.when_left(self.state())
         self._shutdown_workers()

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+import weakref
+from functools import partial
 from typing import Any
 
-from torch.utils.data import DataLoader
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
 from hotloop.feed.engine import Engine
+from hotloop.feed.errors import FeedError
+from hotloop.feed.inline import InlineIterator
+from hotloop.feed.resume import VERSION, generators_of
+from hotloop.feed.ring import Ring
+from hotloop.feed.tree import flatten
+
+_METHODS = ("auto", "process", "thread")
+_SEEDS = ("worker", "sample")
 
 
-class Loader(DataLoader[Any]):
+class Loader(DataLoader):  # type: ignore[misc]
     """A drop-in for ``torch.utils.data.DataLoader``: the same arguments, the same batches bit for bit.
 
-    A batch's tensors lie in a recycled slot of shared memory. They stay valid as long as anything holds them:
-    the slot is used again when the last tensor (or array made from one) is gone. Who keeps many batches gets
-    copies. ``copy=True`` hands out copies always; :meth:`give_back` frees a batch's slot at once.
+    A batch's tensors lie in a recycled slot of shared memory and stay valid as long as anything holds them:
+    the slot is written again when the last tensor (or view, or array made from one) is gone. Who keeps many
+    batches gets copies; a copy to the device on a stream of your own needs the batch until it is done.
+
+    Args:
+        copy: Always hand out copies.
+        debug: Fill slots that are given back with 0xFF (not a number), and raise where a batch that was given
+            back is still held when its slot is about to be written again.
+        worker_method: ``process``, ``thread``, or what is faster (``auto``).
+        seed_by: ``worker``: random numbers as with torch, they depend on ``num_workers``. ``sample``: every
+            sample of an epoch has a seed of its own, whoever reads it and with however many workers; samples
+            are then read one by one.
+
+    Raises:
+        ValueError: what torch refuses, and an unknown ``worker_method`` or ``seed_by``.
     """
 
     def __init__(
@@ -42,10 +68,22 @@ class Loader(DataLoader[Any]):
         worker_method: str = "auto",
         seed_by: str = "worker",
     ) -> None:
+        if worker_method not in _METHODS:
+            raise ValueError(f"worker_method must be one of {_METHODS}, not {worker_method!r}")
+        if seed_by not in _SEEDS:
+            raise ValueError(f"seed_by must be one of {_SEEDS}, not {seed_by!r}")
+        if seed_by == "sample" and isinstance(dataset, IterableDataset):
+            raise ValueError("seed_by='sample' needs samples with an index: an IterableDataset has none")
         self.copy = copy
         self.debug = debug
         self.worker_method = worker_method
         self.seed_by = seed_by
+        self._rings: weakref.WeakSet[Ring] = weakref.WeakSet()
+        self._latest: Any = None  # weak reference to the iterator made last
+        self._left: dict[str, Any] | None = None  # where it was, if it was dropped within its epoch
+        self._num_iterators = 0
+        self._resumed: dict[str, Any] | None = None
+        extra = {} if in_order else {"in_order": False}  # torch 2.6 has it, a subclass may not
         super().__init__(
             dataset,
             batch_size,
@@ -63,11 +101,123 @@ class Loader(DataLoader[Any]):
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
-            in_order=in_order,
+            **extra,
         )
 
+    # -- iterating -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Any:
+        kept: Any = self.__dict__["_iterator"]
+        if kept is None or not isinstance(kept, Engine):
+            return super().__iter__()
+        if kept.has_ended or self._resumed is not None:
+            self._iterator = None
+            kept._shutdown_workers()
+            return super().__iter__()
+        if not kept.is_under_way or sys.getrefcount(kept) <= _NOBODY_ELSE:
+            return super().__iter__()
+        self._iterator = None  # its epoch goes on in somebody's hands: this is another one
+        try:
+            return super().__iter__()
+        finally:
+            self._iterator = kept
+
     def _get_iterator(self) -> Any:
-        if self.num_workers == 0:
+        if isinstance(self.dataset, IterDataPipe | MapDataPipe):
+            _say_once(
+                "Loader leaves data pipes to torch's own iterator: their graph is seeded and sharded there"
+            )
             return super()._get_iterator()
-        self.check_worker_number_rationality()
-        return Engine(self)
+        resumed, self._resumed = self._resumed, None
+        iterator: Any
+        if self.num_workers == 0:
+            iterator = InlineIterator(self, resumed)
+        else:
+            self.check_worker_number_rationality()
+            iterator = Engine(self, resumed)
+        self._num_iterators += 1
+        self._left = None
+        self._latest = weakref.ref(iterator)
+        iterator.when_left = partial(_left, weakref.ref(self), self._num_iterators)
+        return iterator
+
+    # -- batches ---------------------------------------------------------------------------------------------
+
+    def give_back(self, batch: Any) -> None:
+        """Free the slot of a batch now, whoever still holds it: its tensors must not be read any more.
+
+        Copies, and batches that have no slot, are left as they are.
+        """
+        for leaf in flatten(batch)[0]:
+            address = _address(leaf)
+            lease = next((found for ring in list(self._rings) if (found := ring.find(address))), None)
+            if lease is not None:
+                lease.give_back()
+                return
+
+    # -- resuming --------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator made last is in its epoch: plain data and uint8 tensors.
+
+        The global random generators are the caller's to keep: only those given to the loader or its sampler
+        are in it.
+        """
+        iterator = self._latest() if self._latest is not None else None
+        state: dict[str, Any] = {"version": VERSION, "seed_by": self.seed_by, "iterator": None}
+        if iterator is not None and iterator.is_under_way:
+            state["iterator"] = iterator.state()
+        elif iterator is None:
+            state["iterator"] = self._resumed or self._left
+        state["generators"] = [one.get_state() for one in generators_of(self)]
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next ``iter()`` go on where ``state`` was taken.
+
+        Raises:
+            FeedError: it was taken with settings under which other random numbers would be drawn.
+        """
+        if state.get("version") != VERSION:
+            raise FeedError(f"not a state of this version's Loader: version {state.get('version')!r}")
+        found = state["iterator"]
+        settings = (found["num_workers"], state["seed_by"]) if found is not None else None
+        own = (self.num_workers, self.seed_by)
+        if settings is not None and settings != own and (settings[1], own[1]) != ("sample", "sample"):
+            raise FeedError(
+                f"the state was taken with num_workers={settings[0]} and seed_by={settings[1]!r}, this loader "
+                f"has num_workers={own[0]} and seed_by={own[1]!r}: random transforms would not go on as they were",
+                hint="resume with the same, or use seed_by='sample' from the start",
+            )
+        for generator, one in zip(generators_of(self), state["generators"], strict=True):
+            generator.set_state(one)
+        self._resumed = found
+        self._latest = self._left = None
+        self._num_iterators += 1
+
+
+#: References to an iterator that only its loader knows: the loader's, the local one, the argument's.
+_NOBODY_ELSE = 3
+
+_said: set[str] = set()
+
+
+def _left(loader: weakref.ref[Loader], number: int, state: dict[str, Any]) -> None:
+    """An iterator was dropped within its epoch (``break``): its loader can still tell where it was."""
+    owner = loader()
+    if owner is not None and owner._num_iterators == number:
+        owner._left = state
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(text, stacklevel=4)
+
+
+def _address(leaf: Any) -> int:
+    if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.device.type == "cpu":
+        return int(leaf.data_ptr())
+    if isinstance(leaf, np.ndarray):
+        return int(leaf.__array_interface__["data"][0])
+    return -1

@@ -1,4 +1,4 @@
-"""How a batch is read: torch's own fetchers, a dataset's ``gather`` where it has one, and where one is in it."""
+"""How a batch is read: by torch's own fetchers, or by a dataset's ``gather`` where it has one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hotloop.feed.collating import Out
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What to read and how, in DataLoader's words. ``singly``: one sample at a time, whatever else it offers."""
+    """What to read and how, in DataLoader's words. ``singly``: one sample at a time, come what may."""
 
     kind: int
     dataset: Any
@@ -41,7 +41,7 @@ class Reading:
 
 
 class Reader:
-    """One epoch's reading. ``fetch`` of torch's fetcher is called for every batch, so whoever observes it sees.
+    """One epoch's reading. Every batch goes through ``fetch`` of torch's fetcher, where observers look.
 
     ``around(collate, samples)`` runs the collation; ``watch(indices)`` goes through a batch's indices.
     """

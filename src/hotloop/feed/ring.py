@@ -1,8 +1,8 @@
 """A ring of recycled batch slots in one anonymous file that workers write and the loader's process reads.
 
-Slot *i* begins at ``(i + 1) * STRIDE``: the file is sparse, a slot takes what its largest batch took. All book
-keeping is the loader's: a task carries the slot it may write to, so nothing here needs a lock, and a worker that
-is killed leaves nothing behind. Before the slots lies one page with every worker's progress.
+Slot *i* begins at ``(i + 1) * STRIDE``: the file is sparse, a slot takes what its largest batch took. The
+loader keeps the books: a task carries the slot it may write to, so nothing here needs a lock, and a killed
+worker leaves nothing behind. Before the slots lie a page with every worker's progress, and their notes.
 """
 
 from __future__ import annotations
@@ -10,39 +10,50 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotloop.feed.errors import FeedError
 from hotloop.feed.memory import PAGE_BYTES, Mapping, SharedFile
 
-STRIDE = 1 << 36
+STRIDE: Final = 1 << 36
 
 #: ``progress[0]``: set when workers shall stop; then two words a worker: its task, and where it is.
-STOP = 0
+STOP: Final = 0
 #: Where a worker is, if it is not reading a sample (whose position in the batch is ≥ 0).
 WAITING, STARTING, COLLATING, FETCHING = -1, -2, -3, -4
+#: How many workers the page has room for.
+MOST_WORKERS: Final = 4 * PAGE_BYTES // 16 - 1
+PROGRESS_BYTES: Final = 4 * PAGE_BYTES
 
-#: Slots beyond those of the tasks under way: batches that may be held without being copied.
-SPARE_SLOTS = 4
+#: Batches that may be held without being copied, beyond those under way.
+SPARE_SLOTS: Final = 4
+
+#: What a slot is filled with when it is given back (``debug``): not a number in any floating-point dtype.
+_POISON: Final = 0xFF
 
 
 class Slot:
-    """One stretch of the ring: bytes reserved, this process's window on it, and the worker it last went to."""
+    """One stretch of the ring: bytes reserved, this process's window on it, the worker it last went to.
 
-    __slots__ = ("capacity", "lease", "mapping", "number", "worker")
+    ``event`` is the device's last copy from it, where the slot is pinned.
+    """
+
+    __slots__ = ("capacity", "event", "lease", "mapping", "number", "worker")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.capacity = 0
         self.mapping: Mapping | None = None
         self.worker = -1
+        self.event: Any = None
         self.lease: Callable[[], Lease | None] = lambda: None
 
 
 class Lease:
-    """A batch handed out: held by its tensors' memory; when the last of them goes, the slot is free again."""
+    """A batch handed out: held by its tensors' memory. When the last of them goes, the slot is free again."""
 
     __slots__ = ("__weakref__", "_release", "batch", "slot")
 
@@ -64,46 +75,71 @@ class Lease:
 class Ring:
     """The loader's side: which slots are free, and windows on them.
 
-    ``map_slot`` makes a window (pinned, where a device is to copy from it).
+    ``map_slot`` makes a window and ``last_copy`` gives an event after the device's copies so far, where the
+    slots are pinned. ``debug``: free slots are poisoned, and one that is still looked at is an error.
     """
 
-    def __init__(self, *, max_workers: int, map_slot: Callable[..., Mapping] = Mapping) -> None:
+    def __init__(
+        self,
+        *,
+        map_slot: Callable[..., Mapping] = Mapping,
+        last_copy: Callable[[], Any] | None = None,
+        debug: bool = False,
+    ) -> None:
         self.file = SharedFile("ring")
-        self.progress_bytes = -(-(8 + 16 * max_workers) // PAGE_BYTES) * PAGE_BYTES
-        self.file.reserve(self.progress_bytes)
-        self.progress = progress_of(self.file.map(self.progress_bytes))
+        self.file.reserve(PROGRESS_BYTES)
+        self.progress = progress_of(self.file)
         self.slots: list[Slot] = []
         self.limit = 0
-        self._map_slot = map_slot
-        self._free: list[Slot] = []
         self._num_discarded = 0
+        self._map_slot = map_slot
+        self._last_copy = last_copy
+        self._debug = debug
+        self._free: list[Slot] = []
+        self._cooling: list[Slot] = []  # the device may still be reading
         self._returned: deque[Slot] = deque()  # by whichever thread dropped the last tensor
 
-    def take(self, worker: int) -> Slot | None:
-        """A free slot, best one this worker wrote to before (its pages are mapped there); None: all in use."""
+    def take(self, worker: int) -> Slot:
+        """A free slot, best one this worker wrote to before: its pages are mapped there.
+
+        Raises:
+            FeedError: there is none; or (``debug``) somebody holds a batch that was given back.
+        """
+        slot = self._choose(worker)
+        slot.worker = worker
+        lease = slot.lease()
+        if self._debug and lease is not None:
+            raise FeedError(*_still_held(slot, lease))
+        return slot
+
+    def _choose(self, worker: int) -> Slot:
         self._collect()
         free = self._free
         for position in range(len(free) - 1, -1, -1):
             if free[position].worker == worker:
                 return free.pop(position)
         if len(self.slots) < self.limit:
-            slot = Slot(len(self.slots))
-            self.slots.append(slot)
-        elif free:
-            slot = free.pop()
-        else:
-            return None
-        slot.worker = worker
-        return slot
+            self.slots.append(Slot(len(self.slots)))
+            return self.slots[-1]
+        if not free and self._cooling:
+            self._cooling[0].event.synchronize()
+            self._collect()
+        if not free:
+            raise FeedError("no slot is free for another batch: more are under way than were asked for")
+        return free.pop()
 
     @property
     def num_taken(self) -> int:
         """How many slots are being written, wait to be read, or are held by batches."""
         self._collect()
-        return len(self.slots) - len(self._free) - self._num_discarded
+        return len(self.slots) - len(self._free) - len(self._cooling) - self._num_discarded
 
     def free(self, slot: Slot) -> None:
-        """The slot may be written again."""
+        """The slot may be written again, from any thread; if pinned, after the device's copies from it."""
+        if self._last_copy is not None:
+            slot.event = self._last_copy()
+        if self._debug and slot.mapping is not None:
+            slot.mapping.array()[:] = _POISON
         self._returned.append(slot)
 
     def discard(self, slot: Slot) -> None:
@@ -114,9 +150,10 @@ class Ring:
 
     def lease(self, slot: Slot, batch: int, release: Callable[[Slot], None]) -> NDArray[np.uint8]:
         """The slot's bytes; when the last array on them goes, ``release(slot)`` is called."""
+        window = self._window(slot)
         lease = Lease(slot, release, batch)
         slot.lease = weakref.ref(lease)
-        return self._window(slot).array(lease)
+        return window.array(lease)
 
     def view(self, slot: Slot) -> NDArray[np.uint8]:
         """The slot's bytes, to be read before it is freed."""
@@ -126,22 +163,27 @@ class Ring:
         """The lease on the memory at an address, if there is one."""
         for slot in self.slots:
             mapping, lease = slot.mapping, slot.lease()
-            if mapping and lease and 0 <= address - mapping.address < mapping.num_bytes:
-                return lease
+            if mapping is not None and lease is not None:
+                offset = address - mapping.address
+                if offset >= 0 and offset < mapping.num_bytes:
+                    return lease
         return None
 
     def _window(self, slot: Slot) -> Mapping:
         mapping = slot.mapping
         if mapping is None or mapping.num_bytes < slot.capacity:
             slot.mapping = None  # a pinned window must go before the larger one comes
-            mapping = slot.mapping = self._map_slot(
-                self.file.descriptor, slot.capacity, offset=offset_of(slot.number)
-            )
+            del mapping
+            slot.mapping = self._map_slot(self.file.descriptor, slot.capacity, offset=offset_of(slot.number))
+            return slot.mapping
         return mapping
 
     def _collect(self) -> None:
         while self._returned:
-            self._free.append(self._returned.popleft())
+            slot = self._returned.popleft()
+            (self._free if slot.event is None else self._cooling).append(slot)
+        while self._cooling and self._cooling[0].event.query():
+            self._free.append(self._cooling.pop(0))
 
 
 def offset_of(slot: int) -> int:
@@ -149,6 +191,17 @@ def offset_of(slot: int) -> int:
     return (slot + 1) * STRIDE
 
 
-def progress_of(mapping: Mapping) -> Any:
-    """The words of the first page as a flat view of 64-bit integers."""
-    return memoryview(mapping.array().view(np.int64))  # type: ignore[arg-type]
+def progress_of(file: SharedFile) -> Any:
+    """The words of the first pages, as a flat view of 64-bit integers."""
+    return memoryview(file.map(PROGRESS_BYTES).array().view(np.int64))  # type: ignore[arg-type]
+
+
+def _still_held(slot: Slot, lease: Lease) -> tuple[str]:
+    from hotloop.feed.holders import holders
+
+    mapping = slot.mapping
+    found = holders(mapping.address, mapping.num_bytes) if mapping is not None else []
+    where = "; ".join(found) or "nobody that could be found (an array, or native code)"
+    return (
+        f"batch {lease.batch} was given back and is still held by {where}: its slot is written again now",
+    )

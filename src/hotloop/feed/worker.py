@@ -16,24 +16,22 @@ from torch.utils.data import _utils as torch_utils
 
 from hotloop.feed import randomness
 from hotloop.feed.arena import Arena
+from hotloop.feed.board import Board, board_bytes
 from hotloop.feed.channel import Ends
 from hotloop.feed.collating import stacking
-from hotloop.feed.history import History
 from hotloop.feed.memory import SharedFile
 from hotloop.feed.packing import Spans, pack
 from hotloop.feed.reading import Reader, Reading
-from hotloop.feed.ring import COLLATING, FETCHING, STARTING, STOP, WAITING, progress_of
+from hotloop.feed.ring import COLLATING, FETCHING, PROGRESS_BYTES, STARTING, STOP, WAITING, progress_of
 
-#: What a message to a worker begins with: a batch to make, one to make and drop, a new epoch, a question.
+#: What a message to a worker begins with: a batch to make, one to make and drop, a new epoch.
 TASK: Final = 0
 REPLAY: Final = 1
 EPOCH: Final = 2
-STATE: Final = 3
-#: What a reply begins with: a batch in its slot, an exception, the end of an iterable, generator states.
+#: What a reply begins with: a batch in its slot, an exception, the end of an iterable.
 BATCH: Final = 0
 FAILED: Final = 1
 EXHAUSTED: Final = 2
-STATES: Final = 3
 
 #: What is left of a batch travels in the reply up to this size, else it lies in the slot.
 _INLINE_BYTES: Final = 2048
@@ -60,18 +58,24 @@ class Reply(NamedTuple):
 class Setup:
     """What every worker of one iterator is told.
 
-    ``states`` are generator states to begin with, by worker; ``epoch`` counts from 0 in one iterator.
+    ``depth`` is the most tasks a worker has at a time, ``epoch`` the number of the iterator's epoch (seeds of
+    samples), ``states`` are generator states to begin with, by worker.
     """
 
     reading: Reading
     file: SharedFile
-    progress_bytes: int
     base_seed: int
     num_workers: int
     init_fn: Callable[[int], None] | None
     seed_by: str
     depth: int
+    epoch: int
     states: dict[int, Any]
+
+    def board(self, worker: int) -> Board:
+        """Where a worker notes its generators' states."""
+        offset = PROGRESS_BYTES + worker * board_bytes(self.depth)
+        return Board(self.file, offset, self.depth, whole=self.reading.is_iterable)
 
 
 class Stopped(BaseException):
@@ -115,10 +119,10 @@ class Worker:
         self._ends = ends
         self._worker = worker
         self._arena = Arena(setup.file)
-        self._history = History(setup.depth, whole=setup.reading.is_iterable)
-        self._progress = progress_of(setup.file.map(setup.progress_bytes))
+        self._board = setup.board(worker)
+        self._progress = progress_of(setup.file)
         self._mark = 1 + 2 * worker
-        self._epoch = 0
+        self._epoch = setup.epoch
         self._first = 0  # number in the epoch of the batch's first sample
         self._reader: Reader | None = None
         self._init_error: ExceptionWrapper | None = None
@@ -133,10 +137,8 @@ class Worker:
                 self._make(*message[1:])
             elif kind == REPLAY:
                 self._replay(*message[1:])
-            elif kind == EPOCH:
-                self._next_epoch()
             else:
-                self._ends.send((STATES, self._worker, *self._history.ask(message[1])))
+                self._next_epoch()
 
     def _begin(self) -> None:
         self._say(-1, STARTING)
@@ -153,7 +155,7 @@ class Worker:
 
     def _next_epoch(self) -> None:
         self._epoch += 1
-        self._history.restart()
+        self._board.before(self._epoch, -1)
         if self._init_error is None:
             self._reader = self._new_reader()
 
@@ -164,7 +166,7 @@ class Worker:
 
     def _make(self, task: int, slot: int, capacity: int, first: int, index: bytes) -> None:
         started, cpu = perf_counter_ns(), thread_time_ns()
-        self._history.before(task)
+        self._board.before(self._epoch, task)
         arena = self._arena
         arena.open(slot, capacity)
         self._first = first
@@ -173,7 +175,7 @@ class Worker:
         capacity, used = arena.capacity, arena.used
         kept = arena.close()
         wall = perf_counter_ns() - started
-        self._history.after(wall)
+        self._board.after(wall)
         self._say(task, WAITING)
         cpu = thread_time_ns() - cpu
         self._ends.send(tuple(Reply(kind, task, capacity, used, kept, wall, cpu, meta, spans)))
@@ -196,7 +198,7 @@ class Worker:
 
     def _replay(self, task: int, first: int, index: bytes) -> None:
         """Make a batch that was already handed out before the loader was resumed, and drop it."""
-        self._history.before(task)
+        self._board.before(self._epoch, task)
         self._first = first
         try:
             if self._reader is not None:
@@ -254,7 +256,7 @@ _open_arena: Arena | None = None
 
 def _slot_memory(num_bytes: int) -> Any:
     arena = _open_arena
-    return arena.out if arena is not None and arena.gives_memory else None
+    return arena.out if arena is not None and arena.is_open and arena.gives_memory else None
 
 
 def _portable(error: ExceptionWrapper) -> bytes:

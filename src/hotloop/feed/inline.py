@@ -1,0 +1,217 @@
+"""``num_workers=0``: batches made in the training process, big ones in memory that is used again."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import _utils as torch_utils
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+from hotloop.feed import randomness
+from hotloop.feed.ahead import order_ahead
+from hotloop.feed.collating import Out, stacking
+from hotloop.feed.errors import FeedError
+from hotloop.feed.layout import ALIGNMENT
+from hotloop.feed.memory import round_up
+from hotloop.feed.reading import Reader, Reading, plan_of
+from hotloop.feed.resume import Position, beginning_again
+from hotloop.feed.worker import sample_seed
+
+#: Below this malloc hands out memory that is mapped already.
+_WORTH_RECYCLING_BYTES: Final = 1 << 20
+#: Batches that may be held before new ones get memory of their own.
+_SPARE: Final = 4
+
+
+class Recycler:
+    """Memory for one batch after the other; it is used again when nothing of its batch is left."""
+
+    def __init__(self) -> None:
+        self._free: list[NDArray[np.uint8]] = []
+        self._num_out = 0
+        self._memory: NDArray[np.uint8] | None = None
+        self._used = 0
+        self._wanted = 0
+
+    def out(self, num_bytes: int) -> Out | None:
+        """What gives memory for a tensor of so many bytes, None where fresh memory is as good."""
+        return self._tensor if num_bytes == 0 or num_bytes >= _WORTH_RECYCLING_BYTES else None
+
+    def close(self) -> None:
+        """The batch is made."""
+        self._memory = None
+        self._used = 0
+
+    def _tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        plain = torch.empty(shape, dtype=dtype) if self._num_out >= _SPARE and self._memory is None else None
+        num_bytes = int(np.prod(shape)) * dtype.itemsize
+        if plain is not None or not num_bytes:
+            return torch.empty(shape, dtype=dtype) if plain is None else plain
+        start = round_up(self._used, ALIGNMENT)
+        self._used = start + num_bytes
+        self._wanted = max(self._wanted, self._used)
+        if self._memory is None:
+            self._memory = self._lease()
+        if self._used > self._memory.nbytes:
+            return torch.empty(shape, dtype=dtype)  # the next batch's memory is larger
+        count = num_bytes // dtype.itemsize
+        return torch.frombuffer(self._memory, dtype=dtype, count=count, offset=start).view(shape)
+
+    def _lease(self) -> NDArray[np.uint8]:
+        while self._free:
+            memory = self._free.pop()
+            if memory.nbytes >= self._wanted:
+                break
+        else:
+            memory = np.empty(self._wanted, np.uint8)
+        self._num_out += 1
+        return np.asarray(_Leased(self, memory))
+
+    def _back(self, memory: NDArray[np.uint8]) -> None:
+        self._num_out -= 1
+        self._free.append(memory)
+
+
+class _Leased:
+    """The base of a batch's tensors; gives their memory back when the last of them goes."""
+
+    __slots__ = ("__array_interface__", "_memory", "_recycler")
+
+    def __init__(self, recycler: Recycler, memory: NDArray[np.uint8]) -> None:
+        self._recycler = recycler
+        self._memory = memory
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._recycler._back(self._memory)
+
+
+class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
+    """Torch's single-process iterator with memory that is used again, and a position to resume from."""
+
+    #: Told where the iterator was when it is dropped within its epoch.
+    when_left: Callable[[dict[str, Any]], None] | None = None
+
+    def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
+        self._epoch = 0
+        if resumed is None:
+            super().__init__(loader)
+            self._begin(loader)
+            return
+        with beginning_again(loader, resumed["position"]):
+            super().__init__(loader)
+        self._base_seed = resumed["base_seed"]
+        with beginning_again(loader, resumed["position"]):
+            self._begin(loader)
+            self._sampler_iter = iter(self._index_sampler)
+            self._skip(resumed["position"])
+
+    def _begin(self, loader: Any) -> None:
+        self._position = Position(loader)
+        self._num_samples = 0
+        self._is_over = False
+        self._recycler = Recycler()
+        self._seeds = loader.seed_by == "sample"
+        reading = Reading(
+            kind=self._dataset_kind,
+            dataset=self._dataset,
+            auto_collation=self._auto_collation,
+            collate_fn=self._collate_fn,
+            drop_last=self._drop_last,
+            singly=self._seeds,
+        )
+        self._is_iterable = reading.is_iterable
+        self._table = dict(torch_utils.collate.default_collate_fn_map)
+        self._stacks = self._table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn
+        self._table[torch.Tensor] = stacking(self._recycler.out, alike=True)
+        self._reader = Reader(reading, out=self._recycler.out, around=self._around, watch=self._watch)
+        plan = plan_of(self._dataset)
+        order = order_ahead(loader) if plan is not None else None
+        if plan is not None and order is not None:
+            plan(order)
+
+    def _next_data(self) -> Any:
+        try:
+            index = self._next_index()
+            number, first = self._count(index)
+            if not self._seeds:
+                data = self._reader.read(index)
+            else:
+                self._first = first
+                with randomness.preserved():
+                    data = self._reader.read(index)
+        except StopIteration:
+            self._end_epoch()
+            raise
+        finally:
+            self._recycler.close()
+        self._position.handed_out(number)
+        if self._pin_memory:
+            return torch_utils.pin_memory.pin_memory(data, self._pin_memory_device)
+        return data
+
+    def _count(self, index: Any) -> tuple[int, int]:
+        first = self._num_samples
+        try:
+            data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
+        except Exception:  # what never leaves this process may be anything
+            data = b""
+        self._position.drew(index, data)
+        self._num_samples += len(index) if self._auto_collation else 1
+        return self._position.num_done, first
+
+    def _end_epoch(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            end = getattr(self._dataset, "epoch_end", None)
+            if callable(end):
+                end()
+
+    def _around(self, collate: Callable[[Any], Any], samples: Any) -> Any:
+        if self._stacks and collate is torch_utils.collate.default_collate:
+            return torch_utils.collate.collate(samples, collate_fn_map=self._table)
+        return collate(samples)
+
+    def _watch(self, indices: Sequence[Any]) -> Iterator[Any]:
+        for position, index in enumerate(indices):
+            if self._seeds:
+                randomness.seed_all(sample_seed(self._base_seed, self._epoch, self._first + position))
+            yield index
+
+    # -- resuming --------------------------------------------------------------------------------------------
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an epoch was begun and has batches left."""
+        return not self._is_over
+
+    def state(self) -> dict[str, Any]:
+        """Where this iterator is, so that another one can go on from there."""
+        return {
+            "position": self._position.state(),
+            "base_seed": self._base_seed,
+            "epoch": self._epoch,
+            "num_workers": 0,
+        }
+
+    def _skip(self, position: dict[str, Any]) -> None:
+        for number in range(position["num_done"]):
+            try:
+                index = self._next_index()
+            except StopIteration:
+                raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
+            self._count(index)
+            if self._is_iterable:
+                self._reader.read(index)
+            self._position.handed_out(number)
+        self._position.check(position)
+        self._num_yielded = position["num_done"]
+
+    def __del__(self) -> None:
+        if self.when_left is not None and self.is_under_way and not torch_utils.python_exit_status:
+            self.when_left(self.state())
