@@ -129,6 +129,11 @@ class SampleCache:
         """Memory it may take."""
         return int(self._shared.header[Header.LIMIT])
 
+    @property
+    def is_full(self) -> bool:
+        """Did a sample find no free room lately?"""
+        return bool(self._shared.header[Header.FULL])
+
     def note(self, text: str) -> None:
         """Something to say along with the statistics."""
         self._notes.append(text)

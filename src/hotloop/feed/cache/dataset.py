@@ -50,18 +50,19 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         if not hasattr(self.dataset, "__getitems__"):
             return [self[index] for index in indices]
         numbers = [self._number(index) for index in indices]
+        asked = [index if number is None else number for index, number in zip(indices, numbers, strict=True)]
         samples = [MISSING if number is None else self.cache.get(number) for number in numbers]
         missing = [position for position, sample in enumerate(samples) if sample is MISSING]
         if missing:
             began = time.perf_counter()
-            made = self.dataset.__getitems__([indices[position] for position in missing])
+            made = self.dataset.__getitems__([asked[position] for position in missing])
             seconds = (time.perf_counter() - began) / len(missing)
             for position, sample in zip(missing, made, strict=True):
                 number = numbers[position]
                 if number is not None:
                     self.cache.put(number, sample, seconds=seconds)
                 samples[position] = sample
-        return [self._finish(index, sample) for index, sample in zip(indices, samples, strict=True)]
+        return [self._finish(index, sample) for index, sample in zip(asked, samples, strict=True)]
 
     def gather(self, indices: Sequence[Any], out: Out | None = None) -> Any:
         """The collated batch, as ``default_collate`` gives it; one vectorised copy if all are cached."""
@@ -77,8 +78,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         self.cache.plan(np.array([number for number in numbers if number is not None], np.int64))
 
     def epoch_end(self) -> None:
-        """Take back what killed workers had claimed, and let the cache try to grow again."""
+        """Take back what killed workers had claimed, grow again, make the disk tier last."""
         self.cache.sweep()
+        if (sync := getattr(self.dataset, "sync", None)) is not None:
+            sync()
 
     def stats(self, *, merged: bool = True) -> CacheStats:
         """Figures of all workers of all ranks, or with ``merged=False`` of this rank's workers."""
@@ -154,15 +157,23 @@ def cached(
     part, remaining = _first_stages(dataset, stage)
     if not allow_random and len(dataset):
         _refuse_random(part, stage)
-    identity, why_alone = (
-        _identity(dataset, stage, policy, fingerprint, allow_random) if shared else (None, "")
-    )
-    if disk is not None:
-        part = _with_disk(part, disk, identity)
-    cache = SampleCache(len(dataset), max_bytes=max_bytes, policy=policy, fingerprint=identity, copy=copy)
-    if why_alone:
-        cache.note(why_alone)
+    identity, why_unknown = _identity(dataset if fingerprint is None else fingerprint, len(dataset), stage)
+    meeting = fingerprints.fingerprint(identity, policy, allow_random) if shared and identity else None
+    if disk is not None and identity is None:
+        raise CacheError(f"no disk tier: {why_unknown}", hint="name the data with fingerprint=")
+    cache = SampleCache(len(dataset), max_bytes=max_bytes, policy=policy, fingerprint=meeting, copy=copy)
+    if shared and identity is None:
+        warnings.warn(f"{_ALONE}: {why_unknown}; {_NAME_IT}", RuntimeWarning, stacklevel=2)
+        cache.note(f"{_ALONE}: {why_unknown}")
+    if disk is not None and identity is not None:
+        from hotloop.feed.cache.disk import DiskTier
+
+        part = DiskTier(part, disk, identity, memory=cache)
     return CachedDataset(part, cache, remaining)
+
+
+_ALONE = "the cache is not shared between ranks"
+_NAME_IT = "name the data with cached(..., fingerprint=...)"
 
 
 def _first_stages(dataset: Any, stage: str | None) -> tuple[Any, Remaining | None]:
@@ -186,22 +197,9 @@ def _refuse_random(part: Any, stage: str | None) -> None:
         )
 
 
-def _identity(
-    dataset: Any, stage: str | None, policy: str, name: str | bytes | None, allow_random: bool
-) -> tuple[bytes | None, str]:
-    """What the ranks meet by, or None and why they cannot."""
-    what = dataset if name is None else name
+def _identity(*what: Any) -> tuple[bytes | None, str]:
+    """What is cached, as bytes; or None and why it cannot be told."""
     try:
-        return fingerprints.fingerprint(what, len(dataset), stage, policy, allow_random), ""
+        return fingerprints.fingerprint(*what), ""
     except fingerprints.Unknowable as unknown:
-        why = f"not shared between ranks: {unknown}; name the data with cached(..., fingerprint=...)"
-        warnings.warn(why, RuntimeWarning, stacklevel=4)
-        return None, why
-
-
-def _with_disk(part: Any, folder: str | Path, identity: bytes | None) -> Any:
-    from hotloop.feed.cache.disk import DiskTier  # type: ignore[import-not-found,unused-ignore]
-
-    if identity is None:
-        raise CacheError("a disk tier needs a fingerprint", hint="name the data with fingerprint=")
-    return DiskTier(part, folder, identity)
+        return None, str(unknown)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sys
+import sysconfig
 import types
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,8 +38,11 @@ def fingerprint(*parts: Any) -> bytes:
         Unknowable: an object holds state that cannot be read (an open file of another library, say).
     """
     walk = _Walk()
-    for part in parts:
-        walk.add(part, "dataset")
+    try:
+        for part in parts:
+            walk.add(part, "dataset")
+    except RecursionError:
+        raise Unknowable("it is nested too deeply") from None
     return walk.digest()
 
 
@@ -102,7 +107,7 @@ class _Walk:
         elif isinstance(value, type):
             self._add_class(value, where)
         elif isinstance(value, types.ModuleType):
-            self._say(value.__name__)
+            self._say(value.__name__, getattr(value, "__version__", ""))
         elif isinstance(value, (staticmethod, classmethod)):
             self.add(value.__func__, where)
         elif isinstance(value, types.FunctionType):
@@ -135,8 +140,8 @@ class _Walk:
         """Its name, and for what a user wrote its methods and constants, and those of its bases."""
         self._say(value.__module__, value.__qualname__)
         for base in value.__mro__:
-            if base.__module__.partition(".")[0] in _LIBRARIES:
-                self._say(base.__module__, base.__qualname__)
+            if library := _library(base.__module__):
+                self._say(library, base.__qualname__)
                 continue
             for name, member in sorted(vars(base).items()):
                 if name not in _NOT_OF_THE_CLASS:
@@ -144,16 +149,19 @@ class _Walk:
                     self.add(member.fget if isinstance(member, property) else member, f"{where}.{name}")
 
     def _add_function(self, value: types.FunctionType, where: str) -> None:
+        """Its code, and what that refers to; of a library's function its name, and what it wraps."""
         self._say(value.__module__, value.__qualname__)
-        if value.__module__.partition(".")[0] in _LIBRARIES:
-            return
-        self.add(value.__code__, where)
         self._add_all((value.__defaults__, value.__kwdefaults__), where)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             try:
                 self.add(cell.cell_contents, f"{where}.{name}")
             except ValueError:
                 self._say("empty cell")
+        # Not by __module__, which a decorator copies from what it wraps.
+        if library := _library(value.__globals__.get("__name__", "__main__")):
+            self._say(library)
+            return
+        self.add(value.__code__, where)
         for name in _global_names(value.__code__):
             if name in value.__globals__:
                 self._say(name)
@@ -212,9 +220,19 @@ _NOT_OF_THE_CLASS = {
     "__firstlineno__", "__annotate__", "__annotate_func__",
 }  # fmt: skip
 
-#: Whose code is known by its name: it does not differ between processes that run the same environment.
-_LIBRARIES = {
-    "abc", "builtins", "collections", "copyreg", "enum", "functools", "hotloop", "itertools", "json", "math",
-    "numpy", "operator", "os", "pathlib", "pickle", "posixpath", "random", "re", "torch", "torchvision",
-    "typing", "PIL", "h5py", "pandas", "scipy", "cv2", "zipfile", "io",
-}  # fmt: skip
+
+@functools.cache
+def _library(module: str) -> str:
+    """How a module is known by name and version if it is not the user's own code; empty if it is."""
+    top = module.partition(".")[0]
+    if top == "__main__" or module not in sys.modules:
+        return ""
+    file = getattr(sys.modules[module], "__file__", None)
+    if top == "hotloop" or file is None or file.startswith(_LIBRARY_FOLDERS) or "-packages/" in file:
+        return f"{module} {getattr(sys.modules.get(top), '__version__', '')}"
+    return ""
+
+
+_LIBRARY_FOLDERS = tuple(
+    sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)

@@ -14,6 +14,7 @@ from hotloop.feed.collating import Out
 from hotloop.feed.layout import ALIGNMENT, DTYPES, Field, Layout
 from hotloop.feed.tree import Branch, Structure, unflatten
 
+_STRINGS = (layouts.TEXT, layouts.BYTES)
 _NUMBERS = {layouts.INTEGER: torch.int64, layouts.REAL: torch.float64, layouts.BOOLEAN: torch.bool}
 
 
@@ -28,6 +29,8 @@ class Batched:
     structure: Structure
     num_bytes: int
     leaves: tuple[tuple[Field, torch.dtype | None], ...]
+    #: Of each leaf: what a batch of strings is there. ``default_collate`` transposes sequences into tuples.
+    strings: tuple[type, ...]
 
     def gather(self, arena: NDArray[np.uint8], offsets: NDArray[np.int64], out: Out) -> list[Any]:
         """The leaves of the batch of samples at these offsets (multiples of 64)."""
@@ -38,6 +41,8 @@ class Batched:
         for position, (field, _) in enumerate(self.leaves):
             if field.kind == layouts.TEXT:
                 leaves[position] = [raw.decode("utf-8", "surrogatepass") for raw in leaves[position]]
+            if field.kind in _STRINGS:
+                leaves[position] = self.strings[position](leaves[position])
         return unflatten(self.structure, leaves)
 
 
@@ -51,7 +56,15 @@ def plan_batch(layout: Layout) -> Batched | None:
         (field, leaf if isinstance(leaf, torch.dtype) else None)
         for field, leaf in zip(layout.fields, leaves, strict=True)
     )
-    return Batched(structure=structure, num_bytes=layout.num_bytes, leaves=typed)
+    strings = tuple(_string_batches(layout.structure, list))
+    return Batched(structure=structure, num_bytes=layout.num_bytes, leaves=typed, strings=strings)
+
+
+def _string_batches(structure: Structure, parent: type) -> list[type]:
+    if not isinstance(structure, Branch):
+        return [parent]
+    kind = list if structure.kind == "mapping" else tuple
+    return [found for child in structure.children for found in _string_batches(child, kind)]
 
 
 def _collated(structure: Structure) -> Structure | None:
@@ -78,7 +91,7 @@ def _dtype(field: Field) -> torch.dtype | str | None:
             return torch.from_numpy(np.empty(0, field.dtype)).dtype
         except (TypeError, ValueError):
             return None
-    if field.kind in (layouts.TEXT, layouts.BYTES):
+    if field.kind in _STRINGS:
         return field.kind
     return _NUMBERS.get(field.kind)
 

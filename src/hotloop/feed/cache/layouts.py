@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hotloop.feed.cache.table import Header, Table
 from hotloop.feed.layout import Layout
-from hotloop.feed.memory import PAGE_BYTES, SharedFile
+from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
 
 #: Where the log begins in the shared file; its first page holds nothing.
 LOG_OFFSET = 1 << 40
@@ -56,13 +56,15 @@ class Layouts:
         at = header[Header.LAYOUT_BYTES]
         entry = pickle.dumps(layout, pickle.HIGHEST_PROTOCOL)
         end = at + _LENGTH.size + len(entry)
-        if end > self._ceiling:
+        more = round_up(end) - round_up(at)
+        free = header[Header.LIMIT] - header[Header.OVERHEAD] - header[Header.FRONTIER]
+        if end > self._ceiling or more > free:
             return INLINE
         try:
             os.pwrite(self._file.descriptor, _LENGTH.pack(len(entry)) + entry, LOG_OFFSET + at)
         except OSError:
             return INLINE
-        header[Header.OVERHEAD] += _pages(end) - _pages(at)
+        header[Header.OVERHEAD] += more
         header[Header.LAYOUT_BYTES] = end
         self._catch_up()
         return at
@@ -103,7 +105,3 @@ class Layouts:
             self._numbers[layout] = number
             position = start + length
         self._seen = end
-
-
-def _pages(num_bytes: int) -> int:
-    return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES

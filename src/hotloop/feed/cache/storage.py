@@ -243,18 +243,25 @@ class Blocks(Space):
     def _reserve_blocks(self, count: int) -> bool:
         if not count:
             return True
+        end = self._header[Header.USED] + count * self._header[Header.BLOCK_BYTES]
+        return self._reserve_chain() and self.arena.reserve(end)
+
+    def _reserve_chain(self) -> bool:
+        """Room for the chain of as many blocks as the limit allows: it counts, so it comes first."""
         header = self._header
-        size = header[Header.BLOCK_BYTES]
-        end = header[Header.USED] + count * size
-        chain_bytes = round_up(4 * (end // size))
-        # The chain's own memory counts; it is taken off the arena's end before the arena reaches it.
-        if end + chain_bytes > self.arena.room_bytes:
-            return False
-        try:
-            self._file.reserve(chain_bytes, offset=CHAIN_OFFSET)
-        except OSError:
-            return False
-        return self.arena.reserve(end)
+        had = header[Header.CHAIN_BYTES]
+        most = (self.arena.room_bytes + had) // (header[Header.BLOCK_BYTES] + 4)
+        needed = round_up(4 * most)
+        if needed > had:
+            if header[Header.OVERHEAD] + header[Header.FRONTIER] + needed - had > header[Header.LIMIT]:
+                return False
+            try:
+                self._file.reserve(needed, offset=CHAIN_OFFSET)
+            except OSError:
+                return False
+            header[Header.OVERHEAD] += needed - had
+            header[Header.CHAIN_BYTES] = needed
+        return True
 
     def release(self, item: int) -> None:
         """Put a sample's blocks on the free list, the first on top."""
@@ -277,8 +284,7 @@ class Blocks(Space):
         free = header[Header.FREE_BLOCKS] * header[Header.BLOCK_BYTES]
         if time.monotonic_ns() < header[Header.PAUSED_UNTIL_NS]:
             return free
-        chain = round_up(4 * (self.arena.room_bytes // max(header[Header.BLOCK_BYTES], 1) + 1))
-        return free + max(0, self.arena.room_bytes - chain - header[Header.USED])
+        return free + max(0, self.arena.room_bytes - header[Header.USED])
 
     def read(self, item: int) -> NDArray[np.uint8] | None:
         """A private copy; block by block where they do not follow each other."""

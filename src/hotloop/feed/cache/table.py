@@ -32,6 +32,7 @@ class Header(IntEnum):
     LIMIT = 3  # what those that have met may take
     RANKS = 4
     DIRTY = 5  # somebody is changing the table, or died while doing so
+    FULL = 6  # a sample found no free room
     FRONTIER = 8  # bytes of the arena that are reserved
     USED = 9  # bytes of the arena that were ever handed out
     OVERHEAD = 10  # bytes reserved outside the arena
@@ -43,6 +44,7 @@ class Header(IntEnum):
     PAUSED_UNTIL_NS = 16
     PAUSE_REASON = 17
     EVICTING = 18
+    CHAIN_BYTES = 19
     FINGERPRINT = 24  # and the three after it
 
 

@@ -40,6 +40,7 @@ class Writer:
             return False
         num_bytes = encoded.layout.num_bytes
         if not shared.evicts and num_bytes > shared.space.available_bytes():
+            shared.header[Header.FULL] = 1
             return False
         parts = _parts(encoded)
         try:
@@ -63,6 +64,7 @@ class Writer:
             for index in self._shared.table.dead_claims().tolist():
                 self._forget(index)
             self._shared.header[Header.PAUSED_UNTIL_NS] = 0
+            self._shared.header[Header.FULL] = 0
 
     def _claim(
         self, index: int, of: layout.Layout, parts: list[NDArray[np.uint8]], num_bytes: int, seconds: float
@@ -110,6 +112,7 @@ class Writer:
         shared = self._shared
         if shared.space.allocate(index, num_bytes):
             return True
+        shared.header[Header.FULL] = 1
         if not shared.evicts:
             return False
         threshold, num_items = shared.policy.threshold(index), shared.table.num_items

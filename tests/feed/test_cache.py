@@ -1,0 +1,369 @@
+"""What comes out of a cache is what the dataset gives, whatever it gives, and stays so."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import random
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from cache_samples import Ragged, Squares, is_right
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+
+from hotloop.feed.cache.cache import SampleCache
+from hotloop.feed.cache.dataset import cached
+from hotloop.feed.cache.errors import CacheError
+from hotloop.feed.cache.policies import POLICIES
+from hotloop.feed.cache.reading import MISSING
+from hotloop.feed.stages import stage
+
+MIB = 1 << 20
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclasses.dataclass
+class Box:
+    corners: Any
+    label: str
+
+
+class Listed(Dataset[Any]):
+    """Samples as they are in a list."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal in type, dtype, shape and value, all the way down."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, torch.Tensor):
+        return left.dtype == right.dtype and left.shape == right.shape and left.equal(right)
+    if isinstance(left, np.ndarray):
+        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+    if dataclasses.is_dataclass(left):
+        return same(vars(left), vars(right))
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 70), 1 << 70),
+    st.floats(allow_nan=False),
+    st.text(max_size=20),
+    st.binary(max_size=200),
+    st.tuples(
+        st.sampled_from(
+            [torch.uint8, torch.float32, torch.bfloat16, torch.bool, torch.complex64, torch.int64]
+        ),
+        st.lists(st.integers(0, 5), max_size=3),
+    ).map(lambda made: torch.arange(int(np.prod(made[1]))).to(made[0]).reshape(made[1])),
+    st.tuples(st.sampled_from(["u1", "<f8", ">i4", "M8[s]", "S3"]), st.integers(0, 9)).map(
+        lambda made: np.zeros(made[1], made[0])
+    ),
+    st.sampled_from([np.float32(1.5), np.int64(3), np.bool_(True), 2j, Box]),
+)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        st.builds(Point, inner, inner),
+        st.builds(Box, inner, st.text(max_size=5)),
+        st.dictionaries(st.integers(), inner, max_size=2).map(collections.OrderedDict),
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(samples=st.lists(trees, min_size=1, max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_any_tree_comes_back_as_it_was(policy: str, samples: list[Any]) -> None:
+    cache = SampleCache(len(samples), max_bytes=8 * MIB, policy=policy)
+    for index, sample in enumerate(samples):
+        assert cache.put(index, sample)
+    assert all(same(cache.get(index), sample) for index, sample in enumerate(samples))
+    cache.close()
+
+
+def test_the_second_epoch_reads_nothing() -> None:
+    dataset = Squares()
+    kept = cached(dataset, 8 * MIB)
+    before = dataset.reads
+    first = [kept[index] for index in range(len(kept))]
+    assert dataset.reads == before + len(dataset)
+    second = [kept[index] for index in range(len(kept))]
+    assert dataset.reads == before + len(dataset)
+    assert all(map(same, first, second))
+    assert kept.stats().hits == kept.stats().misses == len(dataset)
+    kept.close()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_writing_into_a_sample_does_not_reach_the_cache(policy: str) -> None:
+    kept = cached(Squares(), 8 * MIB, policy)
+    for _ in range(3):
+        data, _ = kept[3]
+        assert is_right((data, 3), 3)
+        data.zero_()
+    kept.close()
+
+
+def test_views_cannot_be_written_to_and_outlive_the_cache() -> None:
+    samples = [{"array": np.arange(5) + index, "tensor": torch.arange(9) + index} for index in range(9)]
+    kept = cached(Listed(samples), 8 * MIB, copy=False)
+    for index in range(9):
+        kept[index]
+    view = kept[4]
+    with pytest.raises(ValueError, match="read-only"):
+        view["array"][0] = 1
+    kept.close()
+    del kept
+    assert same(view, samples[4])
+    with pytest.raises(ValueError, match="copy=False needs policy='keep'"):
+        cached(Squares(), 8 * MIB, "lru", copy=False)
+
+
+def test_indices_mean_what_they_mean_to_the_dataset() -> None:
+    class Named(Squares):
+        def __getitem__(self, index: Any) -> Any:
+            return super().__getitem__(0) if index == "first" else super().__getitem__(index)
+
+    kept = cached(Named(), 8 * MIB)
+    assert is_right(kept[-1], 39)
+    assert is_right(kept[np.int64(5)], 5)
+    assert is_right(kept[torch.tensor(6)], 6)
+    assert is_right(kept["first"], 0)
+    assert kept.stats().num_items == 3
+    with pytest.raises(IndexError):
+        kept[40]
+    kept.close()
+
+
+def test_an_error_of_the_dataset_is_passed_on_and_nothing_is_kept() -> None:
+    class Failing(Squares):
+        def __getitem__(self, index: int) -> Any:
+            if index == 7:
+                raise RuntimeError("broken file")
+            return super().__getitem__(index)
+
+    kept = cached(Failing(), 8 * MIB)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="broken file"):
+            kept[7]
+    assert 7 not in kept.cache
+    kept.close()
+
+
+def batches_of(dataset: Any, indices: list[int]) -> Any:
+    return default_collate([dataset[index] for index in indices])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda index: (torch.full((3, 4), index, dtype=torch.uint8), index),
+        lambda index: {
+            "x": np.full(5, index, np.int16),
+            "t": f"{index:03d}",
+            "f": float(index),
+            "b": index < 3,
+        },
+        lambda index: Point([torch.tensor(index)], (b"ab", torch.zeros(0, 2))),
+        lambda index: torch.full((9000,), index, dtype=torch.float64),
+        lambda index: {"number": np.float32(index), "wide": torch.full((2, 2), index, dtype=torch.bfloat16)},
+        lambda index: collections.OrderedDict(a=torch.tensor([index])),
+        lambda index: f"text of {index}" if index % 2 else "other",
+    ],
+)
+def test_gather_is_default_collate(policy: str, make: Any) -> None:
+    samples = Listed([make(index) for index in range(12)])
+    kept = cached(samples, 8 * MIB, policy)
+    given_out: list[torch.Tensor] = []
+
+    def out(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        given_out.append(torch.empty(shape, dtype=dtype))
+        return given_out[-1]
+
+    for chosen in ([0, 1, 2], [3, 1, 1], [-1, 5, 3], list(range(12)), [11, 0, 7], [4]):
+        assert same(kept.gather(chosen), batches_of(samples, chosen))
+        assert same(kept.gather(chosen, out), batches_of(samples, chosen))
+    stats = kept.stats()
+    assert stats.hits + stats.misses == 2 * (3 + 3 + 3 + 12 + 3 + 1)
+    kept.close()
+
+
+def test_a_gathered_batch_fills_the_memory_it_was_given() -> None:
+    kept = cached(Squares(), 8 * MIB)
+    for index in range(40):
+        kept[index]
+    slots: list[torch.Tensor] = []
+
+    def out(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        slots.append(torch.zeros(shape, dtype=dtype))
+        return slots[-1]
+
+    data, numbers = kept.gather([3, 9, 30], out)
+    assert [data.data_ptr(), numbers.data_ptr()] == [slot.data_ptr() for slot in slots]
+    kept.close()
+
+
+def test_the_dataset_reads_what_is_missing_in_one_go() -> None:
+    asked: list[list[int]] = []
+
+    class Batched(Squares):
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            asked.append(indices)
+            return [self[index] for index in indices]
+
+    kept = cached(Batched(), 8 * MIB, fingerprint="batched")
+    kept.__getitems__([1, 2, 3])
+    samples = kept.__getitems__([2, 5, -1, 3])
+    assert asked == [[1, 2, 3], [5, 39]]
+    assert [number for _, number in samples] == [2, 5, 39, 3]
+    kept.close()
+
+
+def test_torch_loads_from_it_and_from_a_part_of_it() -> None:
+    kept = cached(Ragged(30), 8 * MIB)
+    loader = DataLoader(Subset(kept, range(5, 25)), batch_size=4, shuffle=True, collate_fn=list)
+    for _ in range(2):
+        assert sorted(number for batch in loader for _, number in batch) == list(range(5, 25))
+    assert kept.stats().hits == 20
+    kept.close()
+
+
+def test_a_random_stage_is_refused_by_name_and_by_leaf() -> None:
+    class Augmented(Squares):
+        @stage("decode")
+        def decode(self, index: int) -> dict[str, Any]:
+            return {"image": torch.full((9,), index), "label": index}
+
+        @stage("flip")
+        def flip(self, sample: dict[str, Any]) -> dict[str, Any]:
+            return {**sample, "image": sample["image"] * random.random()}
+
+        def __getitem__(self, index: int) -> Any:
+            return self.flip(self.decode(index))
+
+    with pytest.raises(CacheError, match="flip is not the same on a second read"):
+        cached(Augmented(), 8 * MIB)
+    frozen = cached(Augmented(), 8 * MIB, allow_random=True)
+    assert same(frozen[3], frozen[3])
+    early = cached(Augmented(), 8 * MIB, stage="decode")
+    first, second = early[3], early[3]
+    assert not same(first, second)
+    assert early.stats().hits == 1
+    with pytest.raises(ValueError, match="decode, flip"):
+        cached(Augmented(), 8 * MIB, stage="crop")
+    frozen.close()
+    early.close()
+
+
+def test_what_cannot_be_kept_is_said_once_and_still_delivered() -> None:
+    samples = [(index, (lambda: 1) if index in (1, 3) else 0) for index in range(5)]
+    with pytest.raises(CacheError, match="it cannot be stored"):
+        cached(Listed(samples[1:4]), 8 * MIB)
+    kept = cached(Listed(samples), 8 * MIB, fingerprint="functions")
+    with pytest.warns(RuntimeWarning, match="sample 1 is not cached"):
+        kept[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kept[3][0] == 3
+    kept.close()
+
+
+def test_a_sample_larger_than_the_cache_is_delivered() -> None:
+    for policy in POLICIES:
+        kept = cached(Squares(9, 3 * MIB), MIB, policy)
+        assert is_right(kept[2], 2)
+        assert is_right(kept[2], 2)
+        assert kept.stats().num_items == 0
+        kept.close()
+
+
+def test_bad_arguments_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="none of keep, lru, cost, clairvoyant"):
+        cached(Squares(), MIB, "fifo")
+    with pytest.raises(ValueError, match="not a size"):
+        cached(Squares(), "many")
+    with pytest.raises(CacheError, match="the table of 100000 samples alone takes"):
+        cached(Squares(100_000), MIB)
+
+
+def test_an_empty_dataset_is_an_empty_cache() -> None:
+    kept = cached(Squares(0), MIB)
+    assert len(kept) == 0
+    assert list(DataLoader(kept)) == []
+    kept.print_cache_stats()
+    kept.close()
+
+
+def test_the_statistics_in_the_words_of_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = cached(Squares(100, MIB // 8), 32 * MIB)
+    for _ in range(4):
+        for index in range(10):
+            kept[index]
+    kept.print_cache_stats()
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "Size 10 items; Memory 1.3/32.0 MB; Hit Rate 75.00% (30 hits / 10 misses)"
+    assert second.startswith("policy keep; 0 evictions; ")
+    assert kept.stats().saved_s > 0
+    kept.close()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_as_many_layouts_as_samples(policy: str) -> None:
+    """Beyond the log of layouts a sample carries its own."""
+    kept = cached(Ragged(400), MIB, policy)
+    for _ in range(2):
+        assert all(is_right(kept[index], index) for index in range(400))
+    assert kept.stats().num_items > 100
+    kept.close()
+
+
+def test_the_memory_in_use_grows_with_what_is_in_it_and_ends_at_the_limit() -> None:
+    limit = 8 * MIB
+    for policy in POLICIES:
+        for dataset in (Squares(150, MIB // 8), Ragged(300, MIB // 4)):
+            kept = cached(dataset, limit, policy)
+            kept[0]
+            assert kept.cache.resident_bytes < limit // 4
+            for index in range(len(dataset)):
+                kept[index]
+            assert limit * 0.9 < kept.cache.resident_bytes <= limit
+            assert kept.stats().num_bytes > limit * 0.85
+            kept.close()
+
+
+def test_missing_says_what_it_is() -> None:
+    cache = SampleCache(3, max_bytes=MIB)
+    assert repr(cache.get(0)) == "MISSING"
+    assert cache.get(0, None) is None
+    assert cache.gather(np.array([0])) is MISSING
+    cache.close()
