@@ -28,6 +28,7 @@ SIDE = 224
 BATCH_SIZE = 128
 NUM_IMAGES = 2048
 MAX_WAIT_SHARE = 0.01
+WARM_UP_STEPS = 3
 
 
 class Images(Dataset[tuple[torch.Tensor, int]]):
@@ -201,8 +202,8 @@ def waiting(ways: dict[str, Any], clock: Clock, args: argparse.Namespace) -> dic
 
 
 def train(model: nn.Module, optimizer: Any, batches: Iterator[Any], clock: Clock) -> tuple[float, float]:
-    """Mean seconds per step that the host waited, and in all, after three steps of warm-up."""
-    waited_s, steps, begin = 0.0, -3, 0.0
+    """Mean seconds per step that the host waited, and in all, after the first steps."""
+    waited_s, steps, begin = 0.0, -WARM_UP_STEPS, 0.0
     while True:
         if steps == 0:
             waited_s, begin = 0.0, clock.now()
@@ -226,9 +227,10 @@ def train(model: nn.Module, optimizer: Any, batches: Iterator[Any], clock: Clock
 
 
 def same(batch: Any, seconds: float) -> Iterator[Any]:
-    start = time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    start, steps = time.perf_counter(), 0
+    while steps < 2 * WARM_UP_STEPS or time.perf_counter() - start < seconds:
         yield batch
+        steps += 1
 
 
 def small_network() -> nn.Module:
