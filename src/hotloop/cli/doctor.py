@@ -1,0 +1,75 @@
+"""``hotloop doctor``: this machine in one line a part: what it is, whether it is fine, what to do."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotloop.cli.run import terminal_width
+from hotloop.doctor.line import Line
+
+_MARKS = {
+    "ok": ("ok", "green"),
+    "warn": ("!", "yellow"),
+    "bad": ("!!", "red"),
+    "fact": ("", ""),
+    "unknown": ("?", "dim"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop doctor``."""
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path(), help="folder the training data is read from"
+    )
+    parser.add_argument(
+        "--python", metavar="PYTHON", default=sys.executable, help="the interpreter that trains"
+    )
+    parser.add_argument("--quick", action="store_true", help="facts only, nothing is measured")
+    parser.add_argument("--json", action="store_true", help="the lines as JSON on standard output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0, or 1 where something is wrong (``bad``); what could be better does not count."""
+    from hotloop.doctor.examine import examine
+
+    if not options.quick and sys.stderr.isatty():
+        print("measuring storage, copies and matrix products ...", file=sys.stderr)
+    lines = examine(options.data.resolve(), python=options.python, quick=options.quick)
+    if options.json:
+        document = {"schema": 1, "lines": [dataclasses.asdict(line) for line in lines]}
+        print(json.dumps(document, indent=1, default=str))
+    else:
+        sys.stdout.write(render(lines, width=terminal_width(), color=sys.stdout.isatty()))
+    return int(any(line.state == "bad" for line in lines))
+
+
+def render(lines: Sequence[Line], *, width: int, color: bool) -> str:
+    """One line a part under its topic, with the advice below it; plain text, colored on request."""
+    out: list[str] = []
+    topics = list(dict.fromkeys(line.topic for line in lines))
+    for topic in topics:
+        out += ([""] if out else []) + [topic]
+        for line in (one for one in lines if one.topic == topic):
+            mark, style = _MARKS[line.state]
+            text = textwrap.wrap(
+                f"{line.name}: {line.value}", width - 5, subsequent_indent="  ", break_long_words=False
+            )
+            out.append(f"  {_painted(f'{mark:<2}', style, color)} {text[0]}")
+            out += [f"     {more}" for more in text[1:]]
+            out += [f"       {more}" for more in textwrap.wrap(line.advice, width - 7)]
+    worst = [line for line in lines if line.state in ("warn", "bad")]
+    bad = sum(line.state == "bad" for line in worst)
+    said = f"{len(worst)} of {len(lines)} could be better" + (f", {bad} of them wrong" if bad else "")
+    out += ["", said + "." if worst else "Nothing is off."]
+    return "\n".join(out) + "\n"
+
+
+def _painted(text: str, style: str, color: bool) -> str:
+    codes = {"green": "32", "yellow": "33", "red": "31", "dim": "2"}
+    return f"\x1b[{codes[style]}m{text}\x1b[0m" if color and style else text

@@ -1,0 +1,91 @@
+"""The torch that is installed, its threads, and settings of the environment that cost speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop.doctor.line import Line, Patient
+from hotloop.units import rate
+
+#: Variable -> value that hurts ("": any) -> what it does.
+_VARIABLES = {
+    (
+        "CUDA_LAUNCH_BLOCKING",
+        "1",
+    ): "Every kernel is waited for: the device idles between them. Unset it.",
+    ("NVIDIA_TF32_OVERRIDE", "0"): "TF32 is off whatever the script says. Unset it.",
+    ("TORCHDYNAMO_DISABLE", "1"): "torch.compile does nothing. Unset it.",
+    ("TORCH_COMPILE_DISABLE", "1"): "torch.compile does nothing. Unset it.",
+    (
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        "1",
+    ): "Every tensor is a cudaMalloc, which waits for the device. Unset it.",
+    ("PYTHONMALLOC", "debug"): "Every allocation is checked. Unset it.",
+    ("NCCL_P2P_DISABLE", "1"): "GPUs talk through the host instead of to each other. Unset it.",
+    ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "Collectives are checked on all ranks. Unset it for real runs.",
+    ("PYTORCH_JIT", "0"): "TorchScript runs as Python. Unset it.",
+}
+
+
+def check(patient: Patient) -> Iterator[Line]:
+    """Build, threads, variables, measured peaks of the processor."""
+    torch = patient.torch
+    if "torch" not in torch:
+        yield Line(
+            topic="torch", name="build", value=str(torch.get("error") or "not installed"), state="bad",
+            advice="Name the python that trains with --python.",
+        )  # fmt: skip
+        return
+    yield _build(patient)
+    yield from _threads(patient)
+    if torch.get("triton") is False and torch.get("cuda_available"):
+        advice = "torch.compile cannot make GPU kernels without it: pip install triton."
+        yield Line(topic="torch", name="triton", value="not installed", state="warn", advice=advice)
+    for (name, value), words in _VARIABLES.items():
+        if patient.environment.get(name, "").lower() == value.lower():
+            yield Line(topic="torch", name=name, value=value, state="bad", advice=words)
+    host = torch.get("host") or {}
+    if host:
+        yield Line(
+            topic="processor", name="measured",
+            value=f"copy {host['copy_gb_per_s']:.1f} GB/s, matrix product float32 "
+            f"{rate(host['float32_gflop_per_s'])} and bfloat16 {rate(host['bfloat16_gflop_per_s'])} GFLOP/s",
+            data=dict(host),
+        )  # fmt: skip
+
+
+def _build(patient: Patient) -> Line:
+    torch, gpus = patient.torch, patient.machine.get("gpus") or []
+    version = f"torch {torch['torch']}" + (f", CUDA {torch['cuda']}" if torch.get("cuda") else "")
+    data = {name: torch.get(name) for name in ("torch", "cuda", "hip", "cudnn", "cuda_available")}
+    visible = [gpu for gpu in gpus if gpu.get("visible", True)]
+    if gpus and not torch.get("cuda") and not torch.get("hip"):
+        advice = (
+            "There is a GPU and this torch cannot use one: install a CUDA build (pytorch.org/get-started)."
+        )
+        return Line(
+            topic="torch", name="build", value=f"{version}: CPU only", state="bad", advice=advice, data=data
+        )
+    if gpus and not visible:
+        advice = (
+            f"CUDA_VISIBLE_DEVICES={patient.environment.get('CUDA_VISIBLE_DEVICES', '')!r} hides every GPU."
+        )
+        return Line(topic="torch", name="build", value=version, state="bad", advice=advice, data=data)
+    if gpus and not torch.get("cuda_available"):
+        driver = next((gpu["driver"] for gpu in gpus if gpu.get("driver")), "of this machine")
+        advice = (
+            f"torch finds no GPU: driver {driver} is too old for CUDA {torch.get('cuda')}, or has failed."
+        )
+        return Line(topic="torch", name="build", value=version, state="bad", advice=advice, data=data)
+    return Line(topic="torch", name="build", value=version, state="ok", data=data)
+
+
+def _threads(patient: Patient) -> Iterator[Line]:
+    cores, threads = float(patient.machine["cores"]), int(patient.torch["threads"])
+    value = f"{threads} in torch, OMP_NUM_THREADS {patient.environment.get('OMP_NUM_THREADS') or 'not set'}"
+    if threads > cores:
+        wanted = f"OMP_NUM_THREADS={int(cores) or 1}"
+        advice = f"More than the {cores:g} usable cores: threads wait for each other. {wanted}."
+        yield Line(topic="torch", name="threads", value=value, state="warn", advice=advice)
+    else:
+        yield Line(topic="torch", name="threads", value=value, state="ok", data={"threads": threads})
