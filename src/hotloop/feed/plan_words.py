@@ -26,11 +26,11 @@ def table(plan: CachePlan) -> str:
         f"{_count(plan.num_workers, 'worker')}",
         f"measured on {_count(plan.num_measured, 'sample')}, one thread, ms a sample",
         "",
-        f"{'stage':<22}{'ms':>9}{'10-90 %':>15}{'CPU ms':>9}{'kept':>11}{'fits':>7}{'ms then':>8}",
+        f"{'stage':<21}{'ms':>9}{'10-90 %':>15}{'CPU ms':>9}{'kept':>11}{'fits':>7}{'ms then':>8}",
     ]
     for stage, cut in zip(plan.stages, plan.cuts, strict=True):
         spread = f"{_ms(stage.low_s)}-{_ms(stage.high_s)}"
-        row = f"{stage.name[:21]:<22}{_ms(stage.time_s):>9}{spread:>15}{_ms(stage.cpu_s):>9}"
+        row = f"{stage.name[:20]:<21}{_ms(stage.time_s):>9}{spread:>15}{_ms(stage.cpu_s):>9}"
         if cut.refused:
             word = cut.refused if len(cut.refused) <= 14 else cut.refused[:13] + "…"
             lines.append(f"{row}{units.size(stage.num_bytes):>11} {word}"[:WIDTH])
@@ -38,7 +38,7 @@ def table(plan: CachePlan) -> str:
             lines.append(
                 f"{row}{units.size(stage.num_bytes):>11}{units.share(cut.fraction):>7}{_ms(cut.time_s):>8}"
             )
-    lines.append(f"{'a sample':<22}{_ms(plan.time_s):>9}{'':>15}{_ms(plan.cpu_s):>9}")
+    lines.append(f"{'a sample':<21}{_ms(plan.time_s):>9}{'':>15}{_ms(plan.cpu_s):>9}")
     lines.append("")
     for text in (_advice(plan), *plan.notes):
         lines += _wrapped(text)
@@ -60,7 +60,7 @@ def _advice(plan: CachePlan) -> str:
     if best is None:
         refused = [cut for cut in plan.cuts if cut.refused]
         if len(refused) == len(plan.cuts):
-            return f"No stage can be cached: {plan.verdict or refused[0].refused}."
+            return f"No stage can be cached: {refused[0].refused if plan.verdict else plan.verdict}."
         return "No cache: none of the stages would save a tenth of a sample's time within this memory."
     where = "" if best.stage == plan.stages[-1].name else f', after="{best.stage}"'
     return (

@@ -84,7 +84,7 @@ class ComposedPipeline(Pipeline):
 
     def beside(self, sample: Any) -> Any:
         """The sample without what the transform gave."""
-        return put(sample, self.place, None)
+        return put(sample, self.place, ())
 
 
 class _Watched:
