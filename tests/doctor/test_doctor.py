@@ -19,8 +19,9 @@ from hotloop.doctor.line import Line, Patient
 from hotloop.doctor.reading import READ_BYTES, files_in, random_reads
 
 GPU = {
-    "index": 0, "name": "NVIDIA H200", "memory_bytes": 150 << 30, "driver": "570.1", "visible": True, "pcie_gen_max": 5,
-    "pcie_width": 16, "pcie_width_max": 16, "power_limit_w": 700.0, "power_limit_max_w": 700.0,
+    "index": 0, "name": "NVIDIA H200", "memory_bytes": 150 << 30, "driver": "570.1", "visible": True,
+    "pcie_gen_max": 5, "pcie_width": 16, "pcie_width_max": 16,
+    "power_limit_w": 700.0, "power_limit_max_w": 700.0,
 }  # fmt: skip
 TORCH = {"torch": "2.13.0+cu130", "cuda": "13.0", "cuda_available": True, "threads": 4, "triton": True}
 
