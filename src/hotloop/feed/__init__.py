@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hotloop.feed.cache.dataset import cached as cached
     from hotloop.feed.cache.errors import CacheError as CacheError
     from hotloop.feed.cache.statistics import CacheStats as CacheStats
+    from hotloop.feed.config import ConfigError as ConfigError
+    from hotloop.feed.config import FeedConfig as FeedConfig
     from hotloop.feed.determinism import check_deterministic as check_deterministic
     from hotloop.feed.errors import BakeError as BakeError
     from hotloop.feed.errors import DamagedBakeError as DamagedBakeError
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Where every public name lives.
 _EXPORTS = {
+    "ConfigError": "hotloop.feed.config",
+    "FeedConfig": "hotloop.feed.config",
     "Baked": "hotloop.feed.baking",
     "bake": "hotloop.feed.baking",
     "Accumulation": "hotloop.feed.accumulation",
