@@ -17,6 +17,7 @@ from tests.feed.simulated_streams import Device
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, Dataset
 
+from hotloop.feed.loader import Loader
 from hotloop.feed.prefetch import DevicePrefetcher
 
 
@@ -100,10 +101,10 @@ def test_a_break_does_not_pull_the_memory_from_under_the_copies(seed: int, taken
         found: list[Any] = []
         left = taken
         for batch in DevicePrefetcher(Recycling(8), "cuda", depth=3):
-            left -= 1
+            last, left = batch, left - 1
             if not left:
                 break
-        device.launch(batch["image"], found)
+        device.launch(last["image"], found)
         device.finish()
     assert found == [[taken - 1] * 4]
 
@@ -340,6 +341,54 @@ def test_the_state_is_that_of_the_batch_in_use(device: str, taken: int) -> None:
 def test_a_depth_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="depth must be at least 1"):
         DevicePrefetcher([], "cpu", depth=0)
+
+
+class Images(Dataset[dict[str, Any]]):
+    def __len__(self) -> int:
+        return 160
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": torch.full((64, 64), index, dtype=torch.int32), "index": index}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_slots_of_our_loader_are_not_filled_again_under_a_copy(num_workers: int, seed: int) -> None:
+    loader = Loader(Images(), batch_size=4, num_workers=num_workers, debug=True)
+    with pytest.MonkeyPatch.context() as patch:
+        device, found, indices = Device(seed).install(patch), [], []
+        for batch in DevicePrefetcher(loader, "cuda"):
+            device.launch(batch["x"], found)
+            device.launch(batch["index"], indices)
+            del batch
+        device.finish()
+    assert [k for batch in indices for k in batch] == list(range(160))
+    images = torch.tensor(found).view(160, -1)
+    assert torch.equal(images.amin(1), torch.arange(160))
+    assert torch.equal(images.amax(1), torch.arange(160))
+
+
+def test_our_loader_resumes_where_the_step_was(frozen: Device) -> None:
+    def loader() -> Loader:
+        generator = torch.Generator().manual_seed(3)
+        return Loader(Images(), batch_size=8, shuffle=True, generator=generator, num_workers=1)
+
+    def indices(batches: Any) -> list[list[int]]:
+        found: list[list[int]] = []
+        for batch in batches:
+            frozen.launch(batch["index"], found)
+        frozen.finish()
+        return found
+
+    wanted = indices(DevicePrefetcher(loader(), "cuda"))
+    prefetcher = DevicePrefetcher(loader(), "cuda", depth=3)
+    iterator = iter(prefetcher)
+    first = indices(next(iterator) for _ in range(6))
+    state = prefetcher.state_dict()
+    del iterator
+    resumed = DevicePrefetcher(loader(), "cuda", depth=3)
+    resumed.load_state_dict(state)
+    assert first + indices(resumed) == wanted
 
 
 @pytest.mark.gpu
