@@ -32,6 +32,7 @@ types: $(READY)
 # The reference pages that are derived from the code.
 docs: $(READY)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/plot_hit_rate.py
 
 # Benchmarks report, tests check: nothing here fails on a slow machine. Run them on a quiet one.
 bench: $(READY)
