@@ -102,19 +102,27 @@ def transport(make: Callable[[dict[str, Any]], Epoch], settings: dict[str, Any])
             if settings.get("copy_out"):
                 buffer.copy_(data)
     wall_s = time.perf_counter() - start
-    reference = (before + memcpy(num_bytes)) / 2
-    value = carried / wall_s
-    return {"value": value, "memcpy": reference, "share": value / reference, "wall_s": wall_s}
+    value, reference = carried / wall_s, (before + memcpy(num_bytes)) / 2
+    return {
+        "value": value,
+        "memcpy": reference,
+        "share": value / reference,
+        "memcpy_in_turn": memcpy(num_bytes, num_targets=5),
+        "wall_s": wall_s,
+    }
 
 
-def memcpy(num_bytes: int, *, seconds: float = 0.15) -> float:
-    """Bytes per second of one thread copying from one ordinary array into another that is reused."""
-    source, target = np.ones(num_bytes, np.uint8), np.zeros(num_bytes, np.uint8)
-    np.copyto(target, source)
+def memcpy(num_bytes: int, *, num_targets: int = 1, seconds: float = 0.15) -> float:
+    """Bytes per second of one thread copying an ordinary array into one that is reused, or several in turn.
+
+    Several in turn do not stay in a processor's cache, nor do the batches of a loader that reads ahead.
+    """
+    source = np.ones(num_bytes, np.uint8)
+    targets = [np.zeros(num_bytes, np.uint8) for _ in range(num_targets)]
     times, start = [], time.perf_counter()
-    while len(times) < 5 or time.perf_counter() - start < seconds:
+    while len(times) < 2 * num_targets or time.perf_counter() - start < seconds:
         begin = time.perf_counter()
-        np.copyto(target, source)
+        np.copyto(targets[len(times) % num_targets], source)
         times.append(time.perf_counter() - begin)
     return num_bytes / float(np.median(times))
 

@@ -136,18 +136,19 @@ class Blocks(Dataset[torch.Tensor]):
     """
 
     def __init__(self, num_bytes: int, num_batches: int) -> None:
-        self.sample = torch.arange(num_bytes // (8 * SAMPLES_PER_BLOCK), dtype=torch.int64).view(torch.uint8)
+        words = torch.arange(num_bytes // 8, dtype=torch.int64)
+        self.samples = words.view(torch.uint8).view(SAMPLES_PER_BLOCK, -1)
         self.num_batches = num_batches
 
     def __len__(self) -> int:
         return self.num_batches * SAMPLES_PER_BLOCK
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return self.sample
+        return self.samples[index % SAMPLES_PER_BLOCK]
 
     def batch(self) -> torch.Tensor:
         """What every batch must hold."""
-        return self.sample.repeat(SAMPLES_PER_BLOCK)
+        return self.samples.view(-1)
 
 
 def shuffled_batches(count: int, batch_size: int, seed: int) -> Iterator[Sequence[int]]:

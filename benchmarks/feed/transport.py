@@ -56,7 +56,8 @@ def measure(num_rounds: int, seconds: float, workers: int, only: str = "") -> di
             results = seen[row["way"]]["results"]
             if results:
                 row["share"] = harness.spread([one["share"] for one in results])
-                row["memcpy"] = harness.spread([one["memcpy"] for one in results])
+                for key in ("memcpy", "memcpy_in_turn"):
+                    row[key] = harness.spread([one[key] for one in results])
         result[f"{size_mb} MB"] = {"settings": settings, "rows": rows}
     return result
 
@@ -67,7 +68,9 @@ def report(result: Mapping[str, Any]) -> None:
         for row in part["rows"]:
             if "share" in row:
                 share, memcpy = row["share"]["median"], row["memcpy"]["median"]
-                print(f"    {row['way']:<26}{share:>6.0%} of memcpy ({memcpy / 1e9:.1f} GB/s)")
+                in_turn = row["memcpy_in_turn"]["median"]
+                text = f"{share:>6.0%} of memcpy ({memcpy / 1e9:.1f} GB/s"
+                print(f"    {row['way']:<26}{text}; {in_turn / 1e9:.1f} into five targets in turn)")
 
 
 def targets(result: Mapping[str, Any]) -> list[Target]:
