@@ -29,6 +29,7 @@ from hotloop.feed.pipelines.pipeline import (
     Remaining,
     SubsetPipeline,
     WholePipeline,
+    as_it_is,
 )
 
 __all__ = ["WHOLE", "Pipeline", "Remaining", "StageError", "find_pipeline", "split_after", "stage"]
@@ -60,16 +61,17 @@ def split_after(dataset: Any, after: str | int, *, index: int = 0) -> tuple[Any,
     """A dataset of what stage ``after`` gives, and the function of index and that value that does the rest.
 
     ``after`` is a stage's name or its number, from 0. Both halves together are checked against the dataset
-    itself on sample ``index``, under the same random state, bit for bit.
+    itself on sample ``index``, under the same random state, bit for bit. After the last stage the first half
+    is ``dataset`` itself.
 
     Raises:
         StageError: there is no such stage, or the halves do not make the whole.
     """
     pipeline = find_pipeline(dataset, index=index)
     cut = _position(pipeline, dataset, after)
+    if cut == len(pipeline.names) - 1:
+        return dataset, as_it_is
     prefix, remaining = pipeline.prefix(cut), pipeline.remaining(cut)
-    if cut == len(pipeline.names) - 1 and prefix is dataset:
-        return prefix, remaining
     with randomness.preserved():
         _require_the_same(dataset, prefix, remaining, pipeline.names[cut], index)
     return prefix, remaining

@@ -21,7 +21,7 @@ from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.collating import Out
 from hotloop.feed.determinism import check_deterministic
-from hotloop.feed.stages import Remaining, find_pipeline
+from hotloop.feed.stages import Remaining, split_after
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
@@ -135,6 +135,7 @@ def cached(
     copy: bool = True,
     allow_random: bool = False,
     disk: str | Path | None = None,
+    max_disk_bytes: str | float | int = "auto",
 ) -> CachedDataset:
     """Put a map-style dataset, or its first stages, behind a cache in memory shared by all workers and ranks.
 
@@ -148,7 +149,8 @@ def cached(
         shared: share with other processes that cache the same; otherwise only with this one's workers.
         copy: see :class:`SampleCache`.
         allow_random: cache even if a second reading differs: every epoch then sees the first one's draw.
-        disk: a folder for a second, larger tier (needs ``lmdb``).
+        disk: a folder on a local disk for a second, larger tier that later runs find again (needs ``lmdb``).
+        max_disk_bytes: how large that may become; ``"auto"`` is half of what is free there.
 
     Raises:
         CacheError: a sample differs when it is read again, or ``max_bytes`` is too small.
@@ -168,7 +170,7 @@ def cached(
     if disk is not None and identity is not None:
         from hotloop.feed.cache.disk import DiskTier
 
-        part = DiskTier(part, disk, identity, memory=cache)
+        part = DiskTier(part, disk, identity, max_bytes=max_disk_bytes, memory=cache, check=not allow_random)
     return CachedDataset(part, cache, remaining)
 
 
@@ -179,12 +181,8 @@ _NAME_IT = "name the data with cached(..., fingerprint=...)"
 def _first_stages(dataset: Any, stage: str | None) -> tuple[Any, Remaining | None]:
     if stage is None:
         return dataset, None
-    pipeline = find_pipeline(dataset)
-    if stage not in pipeline.names:
-        raise ValueError(f"no stage {stage!r} in this dataset; it has {', '.join(pipeline.names)}")
-    cut = pipeline.names.index(stage)
-    last = cut == len(pipeline.names) - 1
-    return pipeline.prefix(cut), None if last else pipeline.remaining(cut)
+    part, remaining = split_after(dataset, stage)
+    return part, None if part is dataset else remaining
 
 
 def _refuse_random(part: Any, stage: str | None) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar
 
 from hotloop.feed.errors import FeedError
-from hotloop.feed.pipelines.pipeline import WHOLE, Observer, Pipeline, Remaining
+from hotloop.feed.pipelines.pipeline import WHOLE, Observer, Pipeline, Remaining, as_it_is
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,12 +103,8 @@ class MarkedPipeline(Pipeline):
     def remaining(self, cut: int) -> Remaining:
         """``__getitem__`` without the marked calls before the cut."""
         if self.names[cut] == WHOLE:
-            return _as_it_is
+            return as_it_is
         return functools.partial(_replay, self.dataset, self.names[:cut], self.names[cut])
-
-
-def _as_it_is(index: int, value: Any) -> Any:
-    return value
 
 
 def find_marked(dataset: Any, index: int) -> MarkedPipeline | str:

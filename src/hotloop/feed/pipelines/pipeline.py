@@ -62,10 +62,11 @@ class WholePipeline(Pipeline):
 
     def remaining(self, cut: int) -> Remaining:
         """Nothing is left to do."""
-        return _as_it_is
+        return as_it_is
 
 
-def _as_it_is(index: int, value: Any) -> Any:
+def as_it_is(index: int, value: Any) -> Any:
+    """What remains after the last stage: nothing."""
     return value
 
 
