@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hotloop.feed.sizing import Fed
-from hotloop.feed.throughput import Setting
+from hotloop.feed.throughput import Method, Setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Workload:
     overhead_s: float = 1e-4
     start_s: float = 0.02
     num_bytes: int = 1 << 20
-    gil_free: bool = False
+    methods: tuple[Method, ...] = ("inline", "process")
 
 
 class _Worker:
@@ -197,6 +197,8 @@ def lognormal(mean_s: float, spread: float, seed: int) -> Callable[[int], float]
 
 _heavy = lognormal(0.060, 1.2, seed=3)
 
+ALL: tuple[Method, ...] = ("inline", "thread", "process")
+
 #: The six of the issue. Seconds of waiting, of computing.
 WAITING = Workload(name="waiting", batch=lambda k: (0.100, 0.002), step_s=0.010)
 COMPUTING = Workload(name="computing", batch=lambda k: (0.0, 0.060), step_s=0.010)
@@ -211,6 +213,6 @@ HUGE = Workload(
 )
 HEAVY = Workload(name="heavy", batch=lambda k: (0.8 * _heavy(k), 0.2 * _heavy(k)), step_s=0.020)
 CACHED = Workload(
-    name="cached", batch=lambda k: (0.0, 0.060 if k < 400 else 0.0003), step_s=0.004, gil_free=True
+    name="cached", batch=lambda k: (0.0, 0.060 if k < 400 else 0.0003), step_s=0.004, methods=ALL
 )
 SIX = (WAITING, COMPUTING, TINY, HUGE, HEAVY, CACHED)

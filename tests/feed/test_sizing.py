@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from feed_simulation import (
+    ALL,
     CACHED,
     COMPUTING,
     HEAVY,
@@ -41,13 +42,13 @@ def run(sizer: Sizer, simulation: Simulation, *, batches: int) -> list[Fed]:
 def settled(
     workload: Workload, *, cores: float, batches: int = SETTLED, memory_bytes: int = 16 * GIB
 ) -> Sizer:
-    sizer = Sizer(cores=cores, memory_bytes=memory_bytes, gil_free=workload.gil_free)
+    sizer = Sizer(cores=cores, memory_bytes=memory_bytes, methods=workload.methods)
     run(sizer, Simulation(workload, ONE_WORKER, cores=cores), batches=batches)
     return sizer
 
 
 def best_of_grid(workload: Workload, *, cores: float) -> float:
-    grid = [*GRID, Setting("thread", 1, 2)] if workload.gil_free else GRID
+    grid = [*GRID, Setting("thread", 1, 2)] if "thread" in workload.methods else GRID
     return min(mean_iteration_s(workload, s, cores=cores, first=FIRST, last=LAST) for s in grid)
 
 
@@ -76,7 +77,7 @@ def test_tiny_batches_are_made_in_the_training_thread() -> None:
 
 
 def test_once_cached_a_thread_takes_over() -> None:
-    sizer = Sizer(cores=2.0, memory_bytes=GIB * 8, gil_free=True)
+    sizer = Sizer(cores=2.0, memory_bytes=GIB * 8, methods=ALL)
     simulation = Simulation(CACHED, ONE_WORKER, cores=2.0)
     run(sizer, simulation, batches=400)
     cold = sizer.setting

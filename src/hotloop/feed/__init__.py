@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hotloop.feed.accumulation import Accumulation as Accumulation
+    from hotloop.feed.autosize import Budget as Budget
+    from hotloop.feed.autosize import Measured as Measured
+    from hotloop.feed.autosize import Sizes as Sizes
+    from hotloop.feed.autosize import autosize as autosize
     from hotloop.feed.baking import Baked as Baked
     from hotloop.feed.baking import bake as bake
+    from hotloop.feed.budget import memory_budget as memory_budget
+    from hotloop.feed.budget import usable_cores as usable_cores
     from hotloop.feed.cache.cache import SampleCache as SampleCache
     from hotloop.feed.cache.dataset import CachedDataset as CachedDataset
     from hotloop.feed.cache.dataset import cached as cached
@@ -38,6 +44,12 @@ if TYPE_CHECKING:
 
 #: Where every public name lives.
 _EXPORTS = {
+    "Budget": "hotloop.feed.autosize",
+    "Measured": "hotloop.feed.autosize",
+    "Sizes": "hotloop.feed.autosize",
+    "autosize": "hotloop.feed.autosize",
+    "memory_budget": "hotloop.feed.budget",
+    "usable_cores": "hotloop.feed.budget",
     "ConfigError": "hotloop.feed.config",
     "FeedConfig": "hotloop.feed.config",
     "Baked": "hotloop.feed.baking",

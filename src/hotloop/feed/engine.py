@@ -71,6 +71,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         self._in_order = bool(getattr(loader, "in_order", True))
         self._failure: WorkerError | None = None
         self._hung = False
+        self._last_state: dict[str, Any] | None = None
         self._workers: list[Member] = []
         self._poll = select.poll()
         self._by_descriptor: dict[int, Member] = {}
@@ -90,8 +91,12 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._oom_kills = death.count_oom_kills()
         self._ring.limit = SPARE_SLOTS
-        for _ in range(self._num_workers):
-            self.add_worker()
+        try:
+            for _ in range(self._num_workers):
+                self.add_worker()
+        except BaseException:
+            self._shutdown_workers()
+            raise
         self._reset(loader, first_iter=True, resumed=resumed)
 
     def _make_setup(self, loader: Any) -> Setup:
@@ -131,11 +136,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             self._ring.file.reserve(notes, offset=PROGRESS_BYTES + number * notes)
             member = start_process(self._context, self._setup, number, self._life)
         except OSError as error:
-            self._shutdown_workers()
             raise death.not_started(number, error) from error
-        except BaseException:
-            self._shutdown_workers()
-            raise
         self._join(member)
         return member
 
@@ -349,6 +350,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def _fail(self, member: Member) -> None:
         self._failure = death.explain(member, self._task_info.values(), self._ring.progress, self._oom_kills)
+        self._last_state = self.state()
         self._shutdown_workers()
         raise self._failure
 
@@ -365,7 +367,9 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         return self._shutdown
 
     def state(self) -> dict[str, Any]:
-        """Where this iterator is, so that another one can go on from there."""
+        """Where this iterator is, so that another one can go on from there; also after a worker's death."""
+        if self._last_state is not None:
+            return self._last_state
         states = {member.number: self._noted(member) for member in self._workers}
         return {
             "position": self._position.state(),
@@ -441,6 +445,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             if not member.is_alive:
                 member.process.close()  # its descriptors: somebody may keep this iterator
         self._life.close()
+        self._ring.file.close()  # batches that are held keep their windows, not the descriptor
 
     def __del__(self) -> None:
         if self._shutdown or self._pid != os.getpid() or torch_utils.python_exit_status:

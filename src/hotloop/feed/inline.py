@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -29,10 +30,15 @@ _SPARE: Final = 4
 
 
 class Recycler:
-    """Memory for one batch after the other; it is used again when nothing of its batch is left."""
+    """Memory for one batch after the other; it is used again when nothing of its batch is left.
 
-    def __init__(self) -> None:
+    One thread makes batches, any may drop them. Beyond ``spare`` batches held, new ones get fresh memory.
+    """
+
+    def __init__(self, spare: int = _SPARE) -> None:
+        self._spare = spare
         self._free: list[NDArray[np.uint8]] = []
+        self._returned: deque[NDArray[np.uint8]] = deque()  # by whichever thread dropped the last tensor
         self._num_out = 0
         self._memory: NDArray[np.uint8] | None = None
         self._used = 0
@@ -48,7 +54,11 @@ class Recycler:
         self._used = 0
 
     def _tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        plain = torch.empty(shape, dtype=dtype) if self._num_out >= _SPARE and self._memory is None else None
+        if self._memory is None:
+            self._collect()
+        plain = (
+            torch.empty(shape, dtype=dtype) if self._num_out >= self._spare and self._memory is None else None
+        )
         num_bytes = int(np.prod(shape)) * dtype.itemsize
         if plain is not None or not num_bytes:
             return torch.empty(shape, dtype=dtype) if plain is None else plain
@@ -72,9 +82,13 @@ class Recycler:
         self._num_out += 1
         return np.asarray(_Leased(self, memory))
 
+    def _collect(self) -> None:
+        while self._returned:
+            self._free.append(self._returned.popleft())
+            self._num_out -= 1
+
     def _back(self, memory: NDArray[np.uint8]) -> None:
-        self._num_out -= 1
-        self._free.append(memory)
+        self._returned.append(memory)
 
 
 class _Leased:

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
+from hotloop.feed import auto, threads
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import FeedError
 from hotloop.feed.inline import InlineIterator
 from hotloop.feed.resume import VERSION, generators_of
 from hotloop.feed.ring import Ring
+from hotloop.feed.sizing import Sizer
 from hotloop.feed.tree import flatten
 
 _METHODS = ("auto", "process", "thread")
@@ -34,13 +36,18 @@ class Loader(DataLoader):  # type: ignore[misc]
         copy: Always hand out copies.
         debug: Fill slots that are given back with 0xFF (not a number), and raise where a batch that was given
             back is still held when its slot is about to be written again.
-        worker_method: ``process``, ``thread``, or what is faster (``auto``).
+        num_workers: As torch's; or ``"auto"``: begin with one worker, measure, and change their number, their
+            batches ahead and their kind while it runs (:attr:`sizing` says what was chosen and why). Which
+            worker makes a batch is then not fixed: random transforms repeat only with ``seed_by="sample"``.
+        worker_method: ``process``, ``thread`` (for datasets that leave the interpreter free and may be read
+            by several threads at once), or ``auto``: processes, or what is faster if ``num_workers="auto"``.
         seed_by: ``worker``: random numbers as with torch, they depend on ``num_workers``. ``sample``: every
             sample of an epoch has a seed of its own, whoever reads it and with however many workers; samples
             are then read one by one.
 
     Raises:
-        ValueError: what torch refuses, and an unknown ``worker_method`` or ``seed_by``.
+        ValueError: what torch refuses; an unknown ``worker_method`` or ``seed_by``, or one that the dataset
+            or the other arguments rule out.
     """
 
     def __init__(
@@ -74,6 +81,9 @@ class Loader(DataLoader):  # type: ignore[misc]
             raise ValueError(f"seed_by must be one of {_SEEDS}, not {seed_by!r}")
         if seed_by == "sample" and isinstance(dataset, IterableDataset):
             raise ValueError("seed_by='sample' needs samples with an index: an IterableDataset has none")
+        self._auto = num_workers == "auto"
+        if isinstance(num_workers, str) and not self._auto:
+            raise ValueError(f"num_workers must be a number or 'auto', not {num_workers!r}")
         self.copy = copy
         self.debug = debug
         self.worker_method = worker_method
@@ -90,7 +100,7 @@ class Loader(DataLoader):  # type: ignore[misc]
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            1 if self._auto else num_workers,
             collate_fn,
             pin_memory,
             drop_last,
@@ -103,6 +113,19 @@ class Loader(DataLoader):  # type: ignore[misc]
             pin_memory_device=pin_memory_device,
             **extra,
         )
+        self._sizer: Sizer | None = None
+        self._files = auto.Files()
+        if worker_method == "thread":
+            threads.refuse(self)
+        if self._auto:
+            auto.refuse(self)
+
+    @property
+    def sizing(self) -> Sizer | None:
+        """What ``num_workers="auto"`` has chosen so far and why, to print; None without it."""
+        if self._auto and self._sizer is None:
+            self._sizer = auto.sizer_for(self)
+        return self._sizer
 
     # -- iterating -------------------------------------------------------------------------------------------
 
@@ -130,8 +153,12 @@ class Loader(DataLoader):  # type: ignore[misc]
             return super()._get_iterator()
         resumed, self._resumed = self._resumed, None
         iterator: Any
-        if self.num_workers == 0:
+        if self._auto:
+            iterator = auto.AutoEngine(self, resumed)
+        elif self.num_workers == 0:
             iterator = InlineIterator(self, resumed)
+        elif self.worker_method == "thread":
+            iterator = threads.ThreadEngine(self, resumed)
         else:
             self.check_worker_number_rationality()
             iterator = Engine(self, resumed)
@@ -182,7 +209,7 @@ class Loader(DataLoader):  # type: ignore[misc]
             raise FeedError(f"not a state of this version's Loader: version {state.get('version')!r}")
         found = state["iterator"]
         settings = (found["num_workers"], state["seed_by"]) if found is not None else None
-        own = (self.num_workers, self.seed_by)
+        own = ("auto" if self._auto else self.num_workers, self.seed_by)
         if settings is not None and settings != own and (settings[1], own[1]) != ("sample", "sample"):
             raise FeedError(
                 f"the state was taken with num_workers={settings[0]} and seed_by={settings[1]!r}, this loader "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -21,6 +21,8 @@ from hotloop.feed.throughput import INLINE, BatchCost, Method, Setting
 
 #: A change must win this share of an iteration to be kept: less is not worth a worker.
 _GAIN: Final = 0.02
+#: Where training waits for less than this share, more workers are not tried.
+_IDLE: Final = 0.04
 #: A block ends after this many batches and seconds, or the first number of batches whatever they took.
 _BLOCK: Final = (12, 0.25)
 _LONGEST_BLOCK: Final = 384
@@ -114,10 +116,10 @@ _Search = Generator[_Ask, Block, None]
 
 
 class Sizer:
-    """The controller. ``gil_free`` says that making a batch leaves the interpreter to others (threads pay).
+    """The controller. ``methods`` are those it may choose among: threads where the interpreter is left free.
 
     ``cores`` and ``memory_bytes`` are this rank's. The setting wanted is :attr:`setting`; it begins with
-    ``start``.
+    ``start``. :attr:`methods` and :attr:`most_workers` (processes) may be narrowed while it runs.
     """
 
     def __init__(
@@ -126,17 +128,19 @@ class Sizer:
         cores: float,
         memory_bytes: int,
         start: Setting = ONE_WORKER,
-        gil_free: bool = False,
+        methods: Iterable[Method] = ("inline", "process"),
         worker_bytes: int = 200 << 20,
     ) -> None:
         self.cores = cores
         self.memory_bytes = memory_bytes
-        self.gil_free = gil_free
+        self.methods = set(methods)
+        self.most_workers = _MOST_WORKERS
         self.worker_bytes = worker_bytes
         self.setting = start
         self.decisions = [Decision(batch=0, setting=start, reason="to begin with")]
         self.measured: dict[Setting, Block] = {}
         self.num_batches = 0
+        self.is_settled = False  # nothing is being tried
         self._batch_bytes = 0
         self._seen: list[float] = []
         self._search = self._run(start)
@@ -174,18 +178,38 @@ class Sizer:
 
     def relieve(self, shortage_bytes: int, reason: str) -> Setting:
         """Give back memory: batches ahead first, then workers. Does not take it again while this runs."""
-        self.memory_bytes = max(0, min(self.memory_bytes, self._memory(self.setting)) - shortage_bytes)
+        self.memory_bytes = max(0, min(self.memory_bytes, self.memory_of(self.setting)) - shortage_bytes)
         smaller = self.setting
-        while smaller.num_ahead > 1 and self._memory(smaller) > self.memory_bytes:
+        while smaller.num_ahead > 1 and self.memory_of(smaller) > self.memory_bytes:
             if smaller.prefetch_factor > 1:
                 smaller = smaller._replace(prefetch_factor=smaller.prefetch_factor - 1)
             else:
                 smaller = smaller._replace(num_workers=smaller.num_workers - 1)
-        if smaller != self.setting:
-            self._want(smaller, f"memory is short: {reason}")
-            self._search = self._run(smaller)
-            self._ask = next(self._search)
+        self._restart(smaller, f"memory is short: {reason}")
         return self.setting
+
+    def forbid(self, method: Method, reason: str) -> Setting:
+        """Never choose a method again; where it is in force, something else is wanted from now on."""
+        self.methods.discard(method)
+        if self.setting.method == method:
+            known = [s for s in self.measured if s.method in self.methods]
+            others = sorted(known, key=lambda s: self.measured[s].iteration_s)
+            fallback = Setting("thread", 1, 2) if "thread" in self.methods else INLINE
+            self._restart(others[0] if others else fallback, reason)
+        return self.setting
+
+    def limit(self, num_workers: int, reason: str) -> Setting:
+        """No more processes than these can be had."""
+        self.most_workers = num_workers
+        smaller = self.setting._replace(num_workers=num_workers) if num_workers else INLINE
+        self._restart(smaller, reason)
+        return self.setting
+
+    def _restart(self, setting: Setting, reason: str) -> None:
+        if setting != self.setting:
+            self._want(setting, reason)
+            self._search = self._run(setting)
+            self._ask = next(self._search)
 
     def _finish_block(self) -> None:
         block = self._block
@@ -209,7 +233,8 @@ class Sizer:
     def _num_stale(setting: Setting) -> int:
         return setting.num_ahead + setting.num_workers + 1
 
-    def _memory(self, setting: Setting) -> int:
+    def memory_of(self, setting: Setting) -> int:
+        """Bytes a setting takes: its processes, the batches ahead, the one in use."""
         processes = setting.num_workers if setting.method == "process" else 0
         return processes * self.worker_bytes + (setting.num_ahead + 1) * self._batch_bytes
 
@@ -218,7 +243,9 @@ class Sizer:
     def _run(self, start: Setting) -> _Search:
         block = yield start, _BLOCK
         while True:
+            self.is_settled = False
             block = yield from self._improve(block)
+            self.is_settled = True
             block = yield from self._watch(block)
 
     def _improve(self, block: Block) -> Generator[_Ask, Block, Block]:
@@ -256,11 +283,13 @@ class Sizer:
     def _promising(self, best: Block) -> tuple[Setting, str] | None:
         """The next setting to measure, and why: the closed form's choice first, then neighbours."""
         cost = self._cost(best)
-        options = [s for s in self._candidates(cost) if self._memory(s) <= self.memory_bytes or s == INLINE]
+        options = self._candidates(cost)
         if not options:
             return None
         chosen, predicted_s = throughput.best(cost, self.cores, options)
-        if chosen not in self.measured:
+        less = self.memory_of(chosen) < self.memory_of(best.setting)
+        worth = predicted_s < best.iteration_s * (1 - (0 if less else _GAIN))
+        if chosen not in self.measured and worth:
             return chosen, f"{units.duration(predicted_s)} an iteration predicted"
         for setting in options:
             if setting.method != "process" and setting not in self.measured:
@@ -268,20 +297,26 @@ class Sizer:
                 if predicted_s < best.iteration_s * (1 + _UNSURE):
                     return setting, f"{units.duration(predicted_s)} an iteration predicted, and it takes less"
         waiting = best.wait_s / best.iteration_s
-        if waiting < _GAIN:
+        if waiting < _IDLE:
             return None
         reason = f"training waits {units.share(waiting)} of its time"
-        for near in _neighbours(best.setting):
-            if near not in self.measured and self._memory(near) <= self.memory_bytes:
-                return near, reason
-        return None
+        near = [s for s in self._allowed(_neighbours(best.setting)) if s not in self.measured]
+        return (near[0], reason) if near else None
+
+    def _allowed(self, settings: Iterable[Setting]) -> list[Setting]:
+        return [
+            s
+            for s in settings
+            if s.method in self.methods
+            and (s.method != "process" or s.num_workers <= self.most_workers)
+            and (self.memory_of(s) <= self.memory_bytes or s == INLINE)
+        ]
 
     def _candidates(self, cost: BatchCost) -> list[Setting]:
-        found = [INLINE]
-        if self.gil_free:
-            found += [Setting("thread", n, 2) for n in range(1, max(1, int(self.cores)) + 1)]
-        found += throughput.process_settings(cost, most=_MOST_WORKERS, prefetch_factors=PREFETCH_FACTORS)
-        return found
+        threads = [Setting("thread", n, 2) for n in range(1, max(1, int(self.cores)) + 1)]
+        most = max(1, self.most_workers)
+        processes = throughput.process_settings(cost, most=most, prefetch_factors=PREFETCH_FACTORS)
+        return self._allowed([INLINE, *threads, *processes])
 
     def _cost(self, block: Block) -> BatchCost:
         num = len(block.fed)
@@ -310,7 +345,7 @@ class Sizer:
 
     def _is_better(self, best: Block, tried: Block) -> bool:
         gain = 1 - tried.iteration_s / best.iteration_s
-        if self._memory(tried.setting) < self._memory(best.setting):
+        if self.memory_of(tried.setting) < self.memory_of(best.setting):
             return gain > -_GAIN / 2  # takes less: as good is better
         return gain > _GAIN
 

@@ -1,0 +1,367 @@
+"""``num_workers="auto"``: an iterator whose workers come, go and change their kind while it runs.
+
+Every batch is timed and told to a ``Sizer``; what it wants is put in force without stopping: new workers get
+tasks once they are up, those too many get none and end when the search is over. Batches come in order
+throughout. Without workers a batch is made where it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter, process_time, thread_time
+from typing import Any, Final
+
+from torch.utils.data import IterableDataset
+
+from hotloop import units
+from hotloop.feed import budget
+from hotloop.feed.autosize import PREFETCH_FACTORS
+from hotloop.feed.engine import Engine
+from hotloop.feed.errors import FeedError, WorkerError
+from hotloop.feed.member import Member, Task
+from hotloop.feed.reading import gather_of
+from hotloop.feed.ring import SPARE_SLOTS, STARTING
+from hotloop.feed.sizing import ONE_WORKER, Fed, Sizer
+from hotloop.feed.threads import HERE, LocalReader, ThreadEngine, ThreadProcess
+from hotloop.feed.throughput import INLINE, Method, Setting
+from hotloop.feed.worker import Setup
+
+_ONE_THREAD: Final = Setting("thread", 1, 2)
+#: Above this share of the time the interpreter is held: threads would hold up training.
+_GIL_HELD: Final = 0.2
+#: How often memory is looked at; it takes a millisecond.
+_LOOK_EVERY_S: Final = 1.0
+_END_WITHIN_S: Final = 5.0
+
+
+def sizer_for(loader: Any) -> Sizer:
+    """The controller for a loader on this machine: what it may choose among, and where it begins.
+
+    Processes where the dataset is a stranger's. The training process itself only makes batches when nothing
+    depends on being in a worker; a thread beside training only where the dataset gathers whole batches, which
+    it does without random numbers and mostly without the interpreter.
+    """
+    gathers = gather_of(loader.dataset) is not None
+    methods: list[Method] = ["process"] if loader.worker_method != "thread" else ["thread"]
+    if _may_be_local(loader):
+        methods.append("inline")
+        if gathers and loader.worker_method == "auto":
+            methods.append("thread")
+    free = budget.usable_memory_bytes() - budget.headroom_bytes()
+    return Sizer(
+        cores=budget.usable_cores(),
+        memory_bytes=max(0, free) // budget.local_world_size(),
+        start=_ONE_THREAD if "thread" in methods else ONE_WORKER,
+        methods=methods,
+    )
+
+
+def refuse(loader: Any) -> None:
+    """Say what cannot be sized while it runs.
+
+    Raises:
+        ValueError: the dataset divides its samples by the number of workers.
+    """
+    if isinstance(loader.dataset, IterableDataset):
+        raise ValueError(
+            "num_workers='auto' needs a dataset with indices: an IterableDataset divides its samples by the "
+            "number of workers, which must not change while it is read"
+        )
+
+
+def _may_be_local(loader: Any) -> bool:
+    """Whether a batch made in the training process is the same as one made in a worker."""
+    return (
+        loader.worker_method != "process"
+        and loader.seed_by == "worker"
+        and loader.worker_init_fn is None
+        and not loader.timeout
+    )
+
+
+class Files:
+    """The files that came to be open in the training process while it read batches itself.
+
+    A worker forked afterwards would share their positions with it, and read other bytes than it asked for.
+    """
+
+    def __init__(self) -> None:
+        self._before: frozenset[str] | None = None
+
+    def begin(self) -> None:
+        """From now on batches are made here."""
+        if self._before is None:
+            self._before = self._now()
+
+    def opened(self) -> str:
+        """One of them; empty if there is none."""
+        return "" if self._before is None else min(self._now() - self._before, default="")
+
+    @staticmethod
+    def _now() -> frozenset[str]:
+        found = set()
+        folder = Path("/proc/self/fd")
+        for link in folder.iterdir() if folder.is_dir() else ():
+            try:
+                target = str(link.readlink())
+            except OSError:
+                continue
+            if target.startswith("/") and not target.startswith(("/dev/", "/memfd:", "/proc/")):
+                found.add(target)
+        return frozenset(found)
+
+
+class _Gone:
+    """Keeps the place of a worker that ended: the numbers of the others stay."""
+
+    active = False
+    is_alive = True
+    num_tasks = 0
+
+    def __init__(self, member: Member) -> None:
+        self.number, self.pid = member.number, member.pid
+        self.link = self.process = self
+
+    def nothing(self, *_: Any) -> None:
+        """Whatever a worker is asked."""
+
+    send = flush = close = join = terminate = kill = nothing
+
+
+class AutoEngine(ThreadEngine):
+    """The iterator of ``num_workers="auto"``."""
+
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
+        self._sizer: Sizer = loader.sizing
+        self._files: Files = loader._files
+        self._gathers = gather_of(self._dataset) is not None
+        self._setting = self._sizer.setting
+        self._setting = self._allowed(self._setting)
+        self._num_workers = self._setting.num_workers
+        self._room = SPARE_SLOTS + self._num_workers * int(loader.prefetch_factor)
+        self._local: LocalReader | None = None
+        self._ended: list[Any] = []  # processes
+        self._given_at = self._given_cpu_s = 0.0
+        self._made: tuple[float, float, int, Method] = (0.0, 0.0, 0, self._setting.method)
+        self._looked_at = perf_counter()
+        super()._begin(loader, resumed)
+
+    def _make_setup(self, loader: Any) -> Setup:
+        return replace(super()._make_setup(loader), depth=max(PREFETCH_FACTORS))
+
+    # -- an epoch --------------------------------------------------------------------------------------------
+
+    def _reset(self, loader: Any, first_iter: bool = False, resumed: dict[str, Any] | None = None) -> None:
+        self._sizer.begin_epoch()
+        self._given_at = 0.0
+        self._make_room()
+        super()._reset(loader, first_iter, resumed)
+        self._dispatch()
+
+    def _dispatch(self) -> bool:
+        """Give out tasks until as many are under way as are wanted; whether there was one to give."""
+        given = False
+        while len(self._task_info) < self._setting.num_ahead and Engine._dispatch(self):
+            given = True
+        return given
+
+    def _choose(self) -> Member:
+        """The wanted worker with the least to do; one that is still starting only if all are."""
+        wanted = self._wanted()
+        ready = [member for member in wanted if not self._is_starting(member)]
+        return min(ready or wanted, key=lambda member: member.num_tasks)
+
+    def _wanted(self) -> list[Member]:
+        members = [one for one in self._workers if _method_of(one) == self._setting.method]
+        return members[: self._setting.num_workers]
+
+    def _is_starting(self, member: Member) -> bool:
+        return bool(self._ring.progress[2 + 2 * member.number] == STARTING)
+
+    def _next_data(self) -> Any:
+        asked, cpu_s = perf_counter(), process_time()
+        batch = self._next_batch()
+        now = perf_counter()
+        if self._given_at:
+            wall_s, made_cpu_s, num_bytes, method = self._made
+            self._observe(
+                Fed(
+                    wait_s=now - asked,
+                    step_s=asked - self._given_at,
+                    fetch_s=wall_s,
+                    fetch_cpu_s=made_cpu_s,
+                    num_bytes=num_bytes,
+                    method=method,
+                    num_workers=sum(not self._is_starting(one) for one in self._wanted()),
+                    main_cpu_s=cpu_s - self._given_cpu_s - (made_cpu_s if method == "thread" else 0.0),
+                )
+            )
+        self._given_cpu_s = process_time()
+        self._given_at = perf_counter()
+        return batch
+
+    def _next_batch(self) -> Any:
+        if self._setting != INLINE or self._task_info:
+            return super()._next_data()
+        try:
+            index = self._next_index()
+        except StopIteration:
+            self._end_epoch()
+            raise
+        number = self._send_idx
+        self._count(index)
+        self._rcvd_idx = self._send_idx
+        began, cpu_s = perf_counter(), thread_time()
+        if self._local is None:
+            self._local = LocalReader(self._setup.reading, copy=self._copies)
+        batch = self._local.read(index)
+        self._made = (perf_counter() - began, thread_time() - cpu_s, 0, "inline")
+        self._position.handed_out(number)
+        return self._pinned(batch)
+
+    def _hand_out(self, task: Task) -> Any:
+        reply = task.reply
+        assert reply is not None
+        method: Method = "thread" if reply.kind == HERE else "process"
+        self._made = (reply.wall_ns / 1e9, reply.cpu_ns / 1e9, reply.used, method)
+        return super()._hand_out(task)
+
+    # -- sizing ----------------------------------------------------------------------------------------------
+
+    def _observe(self, fed: Fed) -> None:
+        sizer = self._sizer
+        wanted = sizer.observe(fed)
+        if self._holds_interpreter():
+            share = units.share(self.gil.ratio)
+            wanted = sizer.forbid("thread", f"reading holds the interpreter {share} of its time")
+        if self._given_at - self._looked_at > _LOOK_EVERY_S:
+            self._looked_at = self._given_at
+            wanted = self._relieve(wanted)
+        if wanted != self._setting:
+            self._put_in_force(wanted)
+        elif sizer.is_settled and len(self._workers) > len(self._wanted()):
+            self._retire()
+
+    def _holds_interpreter(self) -> bool:
+        methods = self._sizer.methods
+        return {"thread", "process"} <= methods and self.gil.is_known and self.gil.ratio > _GIL_HELD
+
+    def _relieve(self, wanted: Setting) -> Setting:
+        """Give memory back where it is short, and what is given back would help."""
+        found = budget.pressure()
+        if found and 4 * self._sizer.memory_of(wanted) > found.shortage_bytes:
+            return self._sizer.relieve(found.shortage_bytes, found.reason)
+        return wanted
+
+    def _allowed(self, wanted: Setting) -> Setting:
+        """What is wanted, or what may be had where processes can no longer be started."""
+        opened = self._files.opened() if wanted.method == "process" and not self._gathers else ""
+        if not opened:
+            return wanted
+        return self._sizer.forbid(
+            "process", f"reading here opened {opened}: a worker forked now would share its position"
+        )
+
+    def _put_in_force(self, wanted: Setting) -> None:
+        if self._num_missing(wanted) > 0:
+            wanted = self._allowed(wanted)
+        if wanted.method != "process":
+            self._files.begin()
+        elif self._num_missing(wanted) > 0:
+            self._end_threads()  # a process must not be forked beside threads
+        self._setting = wanted
+        self._prefetch_factor = max(1, wanted.prefetch_factor)
+        self._make_room()
+        limit = self._ring.limit
+        try:
+            for _ in range(self._num_missing(wanted)):
+                self.add_worker()
+        except WorkerError as error:  # no more can be had: these will do
+            self._setting = self._sizer.limit(len(self._wanted()), str(error.message))
+        self._ring.limit = limit
+        self._dispatch()
+
+    def add_worker(self) -> Member:
+        """Start one more worker, of the kind that is wanted.
+
+        Raises:
+            WorkerError: the system refuses another process, pipe, or memory.
+        """
+        return super().add_worker() if self._setting.method == "thread" else Engine.add_worker(self)
+
+    def _num_missing(self, wanted: Setting) -> int:
+        return wanted.num_workers - sum(_method_of(member) == wanted.method for member in self._workers)
+
+    def _make_room(self) -> None:
+        """Slots for all batches ahead."""
+        needed = self._setting.num_ahead + SPARE_SLOTS
+        self._ring.limit += max(0, needed - self._room)
+        self._room = max(self._room, needed)
+
+    def _retire(self) -> None:
+        """End the workers that are not wanted and have nothing left to hand out."""
+        wanted = self._wanted()
+        for member in self._workers:
+            if member not in wanted and not member.num_tasks and not isinstance(member, _Gone):
+                self._end(member)
+
+    def _end_threads(self) -> None:
+        threads = [member for member in self._workers if _method_of(member) == "thread"]
+        while any(task.reply is None and task.worker in threads for task in self._task_info.values()):
+            self._wait(None)
+        for member in threads:
+            self._end(member)
+
+    def _end(self, member: Member) -> None:
+        self._poll.unregister(member.link.replies)
+        del self._by_descriptor[member.link.replies]
+        member.link.close()
+        if _method_of(member) == "thread":
+            member.process.join()
+        else:
+            self._ended.append(member.process)
+        self._workers[self._workers.index(member)] = _Gone(member)  # type: ignore[call-overload]
+        while self._workers and isinstance(self._workers[-1], _Gone):
+            self._workers.pop()
+
+    def _shutdown_workers(self) -> None:
+        super()._shutdown_workers()
+        if self._pid == os.getpid():
+            while self._ended:
+                self._ended.pop().join(_END_WITHIN_S)
+
+    # -- resuming --------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Where this iterator is, so that another one can go on from there."""
+        return {**super().state(), "num_workers": "auto"}
+
+    def _skip(self, state: dict[str, Any]) -> None:
+        position = state["position"]
+        done, beyond = position["num_done"], set(position["beyond"])
+        if beyond and not self._workers:
+            self.add_worker()
+        while self._send_idx < max(beyond | {done - 1}) + 1:
+            if self._send_idx < done or self._send_idx in beyond:
+                self._pass_over()
+            elif not Engine._dispatch(self):
+                break
+        self._position.check(position)
+        self._rcvd_idx = done
+        self._num_yielded = done + len(beyond)
+
+    def _pass_over(self) -> None:
+        number = self._send_idx
+        try:
+            self._count(self._next_index())
+        except StopIteration:
+            raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
+        self._position.handed_out(number)
+
+
+def _method_of(member: Any) -> Method | None:
+    if isinstance(member, _Gone):
+        return None
+    return "thread" if isinstance(member.process, ThreadProcess) else "process"

@@ -1,0 +1,274 @@
+"""Batches made by threads of the training process: for work that leaves the interpreter free.
+
+A thread is a member of the engine as a worker process is, but what it makes is not copied between processes.
+A dataset that holds the interpreter (pure Python) would hold up training: :class:`GilShare` tells how much.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns, sleep, thread_time_ns
+from typing import Any, Final
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _utils as torch_utils
+from torch.utils.data import default_collate
+
+from hotloop.feed.collating import stacking
+from hotloop.feed.engine import Engine
+from hotloop.feed.inline import Recycler
+from hotloop.feed.member import Member, Task
+from hotloop.feed.reading import Reader, Reading
+from hotloop.feed.ring import COLLATING, FETCHING, WAITING
+from hotloop.feed.worker import EPOCH, EXHAUSTED, FAILED, TASK, Reply, _portable
+
+#: What a reply of a thread begins with: its ``meta`` is the batch itself.
+HERE: Final = 100
+
+#: A thread that gets the interpreter back this much too late was kept from it (the switch interval is 5 ms).
+_TICK_S: Final = 2e-4
+_LATE_S: Final = 1e-3
+#: Batches of one thread that may wait or be held before new ones get fresh memory.
+_SPARE: Final = 16
+#: Watched for this long, the answer is known.
+_ENOUGH_S: Final = 0.05
+
+
+@dataclass
+class GilShare:
+    """How much of the time in which batches were made another thread could not run."""
+
+    watched_s: float = 0.0
+    late_s: float = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Watched for long enough, or nothing to find out: this Python has no such lock."""
+        return self.watched_s >= _ENOUGH_S or not gil_enabled()
+
+    @property
+    def ratio(self) -> float:
+        """From 0 (free) to 1 (held all the time); 0 while nothing was seen."""
+        return self.late_s / self.watched_s if self.watched_s and gil_enabled() else 0.0
+
+    def watch(self, is_over: Callable[[], bool]) -> None:
+        """While a batch is being made and this thread would only wait: how late does it wake?"""
+        while not is_over() and not self.is_known:
+            began = perf_counter()
+            sleep(_TICK_S)
+            took = perf_counter() - began
+            self.watched_s += took
+            if took > _TICK_S + _LATE_S:
+                self.late_s += took - _TICK_S
+
+
+def gil_enabled() -> bool:
+    """Whether this Python runs one thread at a time."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def refuse(loader: Any) -> None:
+    """Say what threads cannot do, before they would do it wrongly.
+
+    Raises:
+        ValueError: the loader's arguments need processes.
+    """
+    if loader.seed_by == "sample":
+        raise ValueError(
+            "worker_method='thread' cannot seed by sample: the generators belong to the whole process, "
+            "training included; take worker_method='process'"
+        )
+    if loader.worker_init_fn is not None:
+        raise ValueError("worker_method='thread' starts no worker process for worker_init_fn to run in")
+    if loader.num_workers > 1 and isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        raise ValueError("an IterableDataset has one position: with worker_method='thread', num_workers=1")
+
+
+class LocalReader:
+    """Reads batches in this process, big ones into recycled memory. ``note`` is told where it is."""
+
+    def __init__(
+        self, reading: Reading, note: Callable[[int], None] = lambda place: None, *, copy: bool = False
+    ) -> None:
+        self._recycler = Recycler(spare=_SPARE)
+        self._note = note
+        out = (lambda num_bytes: None) if copy else self._recycler.out
+        table = dict(torch_utils.collate.default_collate_fn_map)
+        if table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn:
+            table[torch.Tensor] = stacking(out, alike=True)
+        self._table = table
+        self._reader = Reader(reading, out=out, around=self._around, watch=self._watch)
+
+    def read(self, index: Any) -> Any:
+        """The batch of these indices, collated.
+
+        Raises:
+            StopIteration: an iterable dataset has no more.
+        """
+        try:
+            return self._reader.read(index)
+        finally:
+            self._recycler.close()
+
+    def _around(self, collate: Callable[[Any], Any], samples: Any) -> Any:
+        self._note(COLLATING)
+        if collate is default_collate:
+            return torch_utils.collate.collate(samples, collate_fn_map=self._table)
+        return collate(samples)
+
+    def _watch(self, indices: Sequence[Any]) -> Iterator[Any]:
+        for position, index in enumerate(indices):
+            self._note(position)
+            yield index
+
+
+class _ThreadLink:
+    """To and from a thread, with the methods of the pipes to a process; a byte a reply wakes who polls."""
+
+    def __init__(self) -> None:
+        self.replies, self._bell = os.pipe()
+        self.ended = False
+        self.tasks: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._made: deque[Reply] = deque()
+        self._lock = threading.Lock()
+
+    def send(self, message: tuple[Any, ...]) -> None:
+        """A message the thread will read when it comes to it."""
+        self.tasks.put(message)
+
+    def reply(self, reply: Reply) -> None:
+        """In the thread: a batch is made."""
+        with self._lock:  # after close() the descriptor's number may be somebody else's
+            if not self.ended:
+                self._made.append(reply)
+                os.write(self._bell, b".")
+
+    def receive(self) -> list[Reply]:
+        """What was made; call it when there is something to read."""
+        return [self._made.popleft() for _ in os.read(self.replies, 1 << 12)]
+
+    def flush(self) -> bool:
+        """Nothing is ever left to send."""
+        return True
+
+    def close(self) -> None:
+        """Let the thread end after what it is at."""
+        with self._lock:
+            if self.ended:
+                return
+            self.ended = True
+            os.close(self.replies)
+            os.close(self._bell)
+        self.tasks.put(None)
+
+
+class ThreadProcess:
+    """A thread with what the engine asks of a process."""
+
+    exitcode = None
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self.pid = os.getpid()
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for it to end."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def terminate(self) -> None:
+        """A thread cannot be ended from outside; it ends after its batch, and with the process."""
+
+    kill = close = terminate
+
+
+def start_thread(reading: Reading, number: int, progress: Any, *, copy: bool) -> Member:
+    """A member of the engine that makes batches in a thread of this process."""
+    link = _ThreadLink()
+    thread = threading.Thread(
+        target=_serve, args=(reading, link, number, progress, copy), name=f"feed-{number}", daemon=True
+    )
+    thread.start()
+    return Member(number, ThreadProcess(thread), link)  # type: ignore[arg-type]  # the same methods
+
+
+def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy: bool) -> None:
+    mark = 1 + 2 * number
+
+    def note(place: int) -> None:
+        progress[mark + 1] = place
+
+    reader = LocalReader(reading, note, copy=copy)
+    note(WAITING)
+    while (message := link.tasks.get()) is not None and not link.ended:
+        if message[0] == TASK:
+            _, task, _, capacity, _, data = message
+            progress[mark] = task
+            note(FETCHING)
+            link.reply(_made(reading, reader, task, capacity, pickle.loads(data)))
+            note(WAITING)
+        elif message[0] == EPOCH:
+            reader = LocalReader(reading, note, copy=copy)
+
+
+def _made(reading: Reading, reader: LocalReader, task: int, capacity: int, index: Any) -> Reply:
+    began, cpu = perf_counter_ns(), thread_time_ns()
+    kind: int = HERE
+    made: Any = b""
+    try:
+        made = reader.read(index)
+    except Exception as error:
+        if isinstance(error, StopIteration) and reading.is_iterable:
+            kind = EXHAUSTED
+        else:
+            where = f"in DataLoader thread, batch {task} (samples {index!r:.200})"
+            kind, made = FAILED, _portable(ExceptionWrapper(where=where))
+    return Reply(kind, task, capacity, 0, False, perf_counter_ns() - began, thread_time_ns() - cpu, made, ())
+
+
+class ThreadEngine(Engine):
+    """The iterator of ``worker_method="thread"``: ``num_workers`` threads, otherwise as with processes.
+
+    Samples are made as without workers: ``get_worker_info()`` is None, and random transforms draw from the
+    generators of this process, in no fixed order.
+    """
+
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
+        self.gil = GilShare()
+        super()._begin(loader, resumed)
+
+    def add_worker(self) -> Member:
+        """Start one more thread."""
+        member = start_thread(self._setup.reading, len(self._workers), self._ring.progress, copy=self._copies)
+        self._join(member)
+        return member
+
+    def _wait(self, deadline: float | None) -> None:
+        if not self.gil.is_known:
+            self.gil.watch(lambda: bool(self._poll.poll(0)))
+        super()._wait(deadline)
+
+    def _hand_out(self, task: Task) -> Any:
+        if task.reply is None or task.reply.kind != HERE:
+            return super()._hand_out(task)
+        task.worker.num_tasks -= 1
+        self._position.handed_out(task.number, task.worker.number)
+        self._free(task)
+        self._dispatch()
+        return self._pinned(task.reply.meta)
+
+    def _noted(self, member: Member) -> tuple[int, Any] | None:
+        """Threads have no generators of their own."""
+        return None
