@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs")]
+
+import feed_reference  # noqa: E402
 
 from hotloop.cli import main as cli  # noqa: E402
 from hotloop.diagnose.limits import Limits  # noqa: E402
@@ -23,6 +25,7 @@ def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     return {
         REFERENCE / "cli.md": command_line(),
+        REFERENCE / "feed.md": feed_reference.page(),
         REFERENCE / "limits.md": limits(),
         RULES / "README.md": findings(),
     }

@@ -108,7 +108,7 @@ class FeedConfig:
                 )
         problems += _contradictions(keys)
         if problems:
-            hint = f"name what is not the loader's: ignore={unknown}" if unknown else None
+            hint = f"correct them, or say what is not the loader's: ignore={unknown}" if unknown else None
             raise ConfigError("\n".join(problems), hint=hint)
         return _assembled(keys)
 
