@@ -119,7 +119,7 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         if self._schema.loose:
             loose = [loose_leaves(self._schema, record) for record in records]
             for position, leaves in zip(self._schema.loose, zip(*loose, strict=True), strict=True):
-                values[position] = default_collate(list(leaves))
+                values[position] = leaves
         return self._batch.build(values)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -221,10 +221,12 @@ class _Batch:
         return batch
 
     def build(self, values: dict[int, Any]) -> Any:
-        """The batch with these values for the leaves."""
+        """The batch with these values for the leaves: a tensor, or a tuple of leaves yet to be collated."""
 
-        def field(batch: list[_Slot], *, collate_fn_map: Any = None) -> Any:
-            return values[batch[0].position]
+        def field(batch: Sequence[_Slot], *, collate_fn_map: Any = None) -> Any:
+            value = values[batch[0].position]
+            # Text stays as the list or tuple in which torch's collation hands it on.
+            return default_collate(type(batch)(value)) if isinstance(value, tuple) else value  # type: ignore[call-arg]
 
         return collate([self._skeleton], collate_fn_map={_Slot: field})
 

@@ -104,7 +104,8 @@ def settled(before: Fingerprint, after: Fingerprint) -> Fingerprint:
     """``before``, with what reading samples changed marked as volatile: such are no parameters."""
     names = before.parameters.keys() | after.parameters.keys()
     moved = sorted(n for n in names if before.parameters.get(n) != after.parameters.get(n))
-    return dataclasses.replace(before, volatile=tuple(moved))
+    # A file that reading made (an index, say) is there from now on.
+    return dataclasses.replace(before, volatile=tuple(moved), sources={**after.sources, **before.sources})
 
 
 def changes(then: Fingerprint, now: Fingerprint) -> list[str]:

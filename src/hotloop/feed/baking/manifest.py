@@ -157,7 +157,7 @@ def read(folder: Path, name: str = FILE) -> Manifest:
         version = content["hotloop_bake"]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise _damaged(path, f"not readable ({error})") from error
-    if _crc(content) != crc:
+    if _crc(content) != crc or not text.endswith("}\n"):
         raise _damaged(path, "its checksum does not match")
     if version != VERSION:
         raise BakeError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import pickle
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -73,10 +74,11 @@ class Row(NamedTuple):
 
 def infer(samples: Sequence[Encoded]) -> Schema:
     """The schema of a dataset from some of its samples."""
-    structures = {sample.layout.structure for sample in samples}
-    if len(structures) != 1:
+    structures = Counter(sample.layout.structure for sample in samples)
+    if not structures:
         return Schema(None, (), ())
-    structure = structures.pop()
+    structure = structures.most_common(1)[0][0]
+    samples = [sample for sample in samples if sample.layout.structure == structure]
     names = tuple(paths(structure))
     columns = []
     for position, name in enumerate(names):

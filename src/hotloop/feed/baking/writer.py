@@ -117,7 +117,8 @@ def run_bake(
     def existing() -> Outcome | None:
         return None if overwrite else _existing(out, fingerprint, verify)
 
-    if (found := existing()) is not None:
+    # With its builder's note still there, it was killed at the very end: what is left is tidied up below.
+    if not (out / folders.JOB).exists() and (found := existing()) is not None:
         return found
     _require_ours(out)
     with folders.building(
@@ -136,7 +137,7 @@ def run_bake(
                 write_parts_on_ray(folder, manifest, dataset, parts, most=num_workers, advance=advance)
             else:
                 _write(folder, manifest, dataset, parts, num_workers, multiprocessing_context, advance)
-        _require_unchanged(dataset, manifest, out)
+        _require_unchanged(dataset, manifest, out, read_here=num_workers == 0)
         _complete(folder, manifest)
         folders.publish(folder, out)
     return Outcome(baked=Baked(out, verify=verify), num_parts=manifest.num_parts, num_kept=len(kept))
@@ -301,10 +302,12 @@ def _digest(sample: Encoded) -> str:
     return digest.hexdigest()
 
 
-def _require_unchanged(dataset: Any, manifest: Manifest, out: Path) -> None:
+def _require_unchanged(dataset: Any, manifest: Manifest, out: Path, *, read_here: bool) -> None:
     """The dataset is still what it was at the start; else what was written is a mixture."""
     then = manifest.fingerprint
     now = fingerprints.take(dataset, source=then.source, beside=out)
+    if read_here:  # counters and caches that reading changed, in this process and not in a worker's copy
+        now = dataclasses.replace(now, parameters=then.parameters)
     changed = fingerprints.changes(then, now)
     if not changed:
         for index, digest in manifest.probed.items():

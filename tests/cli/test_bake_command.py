@@ -1,0 +1,97 @@
+"""``hotloop bake`` from the shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotloop.feed import Baked
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+MODULE = """
+import numpy as np
+
+class Squares:
+    def __init__(self, length=40):
+        self.length = length
+    def __len__(self):
+        return self.length
+    def __getitem__(self, index):
+        return {"image": np.full((4, 4), index, np.uint8), "label": index * index}
+
+squares = Squares(7)
+
+def noisy():
+    class Noisy(Squares):
+        def __getitem__(self, index):
+            return np.random.rand(3)
+    return Noisy()
+
+def needs(argument):
+    return Squares(argument)
+"""
+
+
+def hotloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "things.py").write_text(MODULE)
+    return subprocess.run(
+        [sys.executable, "-m", "hotloop", "bake", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        cwd=folder,
+        check=False,
+    )
+
+
+def test_a_class_an_object_and_a_file_can_be_named(tmp_path: Path) -> None:
+    done = hotloop(tmp_path, "things:Squares", "a", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["num_samples"], said["num_bytes"], said["num_parts_kept"]) == (40, 40 * 24, 0)
+    assert [column["name"] for column in said["columns"]] == ["image", "label"]
+    assert Baked(tmp_path / "a")[6]["label"] == 36
+    again = hotloop(tmp_path, str(tmp_path / "things.py") + ":Squares", "a", "--num-workers", "0")
+    assert again.returncode == 0, again.stderr
+    assert "already" in again.stderr
+    assert again.stdout == ""
+
+
+def test_a_stale_bake_is_one_error_and_overwrite_the_way_out(tmp_path: Path) -> None:
+    assert hotloop(tmp_path, "things:Squares", "a").returncode == 0
+    stale = hotloop(tmp_path, "things:squares", "a")
+    assert stale.returncode == 3
+    assert "dataset.length was 40, now 7" in stale.stderr
+    assert "--overwrite" in stale.stderr
+    assert hotloop(tmp_path, "things:squares", "a", "--overwrite", "--verify").returncode == 0
+    assert len(Baked(tmp_path / "a")) == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["things", "out"], 2, "MODULE:DATASET"),
+        (["no_such_module:x", "out"], 2, "no module"),
+        (["no_such.py:x", "out"], 2, "no such file"),
+        (["things:nothing", "out"], 2, "nothing"),
+        (["things:needs", "out"], 2, "without arguments"),
+        (["things:squares", "out", "--num-workers", "many"], 2, "many"),
+        (["things:noisy", "out"], 3, "not the same"),
+        (["things:MODULE", "out"], 2, "MODULE"),
+    ],
+)
+def test_what_cannot_be_baked_is_one_clear_error(
+    tmp_path: Path, arguments: list[str], code: int, words: str
+) -> None:
+    done = hotloop(tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,187 @@
+"""A bake knows what it was made from: what changes is named, what does not matter is not."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from bake_datasets import Counting, Given, Images, Rows, scaled
+
+from hotloop.feed import Baked, StaleBakeError, bake
+from hotloop.feed.baking import fingerprint
+
+MODULE = """
+import numpy as np
+
+SIDE = 4
+
+def resize(image, side):
+    return image[:side, :side]
+
+class Crop:
+    def __init__(self, side):
+        self.side = side
+    def __call__(self, image):
+        return resize(image, self.side)
+
+class Pictures:
+    def __init__(self, transform):
+        self.transform = transform
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return self.transform(np.full((8, 8), index + SIDE))
+
+def make():
+    return Pictures(Crop(3))
+"""
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Writes the module's text and imports it, under the same name every time."""
+    name = f"baked_module_{next(numbers)}"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def write(text: str) -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(text)
+        sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+    yield write
+    sys.modules.pop(name, None)
+
+
+CHANGES = [
+    ("return image[:side, :side]", "return image[:side, :side] + 0", "resize"),
+    ("SIDE = 4", "SIDE = 5", "SIDE was 4, now 5"),
+    ("return resize(image, self.side)", "return resize(image, self.side) * 1", "Crop"),
+    ("return 6", "return 7", "had 6 samples, now 7"),
+    ("Crop(3)", "Crop(2)", "transform.side was 3, now 2"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), CHANGES)
+def test_a_change_of_code_or_parameters_is_named(
+    written: Callable[[str], ModuleType], tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    bake(written(MODULE).make(), tmp_path / "out", num_workers=0)
+    changed = written(MODULE.replace(old, new)).make()
+    for call in (
+        lambda: Baked(tmp_path / "out", dataset=changed),
+        lambda: bake(changed, tmp_path / "out", num_workers=0),
+    ):
+        with pytest.raises(StaleBakeError, match=words) as caught:
+            call()
+        assert "overwrite" in (caught.value.hint or "")
+    bake(changed, tmp_path / "out", num_workers=0, overwrite=True)
+    Baked(tmp_path / "out", dataset=changed)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def resize(image, side):", 'def resize(image, side):\n    """Crops."""\n    # in place'),
+        ("return 6", "return (6)"),
+        ("def make():", "def unrelated():\n    pass\n\ndef make():"),
+    ],
+)
+def test_comments_layout_and_unrelated_code_do_not_count(
+    written: Callable[[str], ModuleType], tmp_path: Path, old: str, new: str
+) -> None:
+    bake(written(MODULE).make(), tmp_path / "out", num_workers=0)
+    Baked(tmp_path / "out", dataset=written(MODULE.replace(old, new)).make())
+
+
+def saved(path: Path, value: int) -> None:
+    np.save(path, np.full((8, 3), value, np.int32))
+
+
+def test_a_change_of_a_source_file_is_named(tmp_path: Path) -> None:
+    saved(tmp_path / "rows.npy", 1)
+    dataset = Rows(tmp_path / "rows.npy")
+    bake(dataset, tmp_path / "out", num_workers=0)
+    Baked(tmp_path / "out", dataset=Rows(tmp_path / "rows.npy"))  # fresh, not read from yet
+    os.utime(tmp_path / "rows.npy", ns=(0, 123))
+    with pytest.raises(StaleBakeError, match=r"rows\.npy changed"):
+        Baked(tmp_path / "out", dataset=dataset)
+
+
+def test_named_sources_take_the_place_of_those_found(tmp_path: Path) -> None:
+    saved(tmp_path / "rows.npy", 1)
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "a.txt").write_text("a")
+    dataset = Rows(tmp_path / "rows.npy")
+    bake(dataset, tmp_path / "out", num_workers=0, source=[tmp_path / "labels"])
+    os.utime(tmp_path / "rows.npy", ns=(0, 123))
+    Baked(tmp_path / "out", dataset=dataset)
+    (tmp_path / "labels" / "b.txt").write_text("b")
+    with pytest.raises(StaleBakeError, match=r"b\.txt is new"):
+        Baked(tmp_path / "out", dataset=dataset)
+
+
+class Touching(Images):
+    """Something writes to its source while it is read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 50:
+            self.path.write_text("other")
+        return super().__getitem__(index)
+
+
+def test_a_source_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("some")
+    with pytest.raises(StaleBakeError, match=r"changed while it was baked.*source changed"):
+        bake(Touching(tmp_path / "source"), tmp_path / "out", num_workers=2)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(StaleBakeError, match="unfinished bake"):  # half of it was read from the old file
+        bake(Touching(tmp_path / "source"), tmp_path / "out", num_workers=2)
+
+
+def test_what_reading_changes_is_no_parameter(tmp_path: Path) -> None:
+    bake(Counting(), tmp_path / "out", num_workers=0)
+    used = Counting()
+    used[3]
+    Baked(tmp_path / "out", dataset=used)
+
+
+def test_functions_and_their_arguments_count(tmp_path: Path) -> None:
+    saved(tmp_path / "rows.npy", 1)
+    bake(Rows(tmp_path / "rows.npy", functools.partial(scaled, by=2.0)), tmp_path / "out", num_workers=0)
+    with pytest.raises(StaleBakeError, match=r"by'\] was 2.0, now 3.0"):
+        Baked(tmp_path / "out", dataset=Rows(tmp_path / "rows.npy", functools.partial(scaled, by=3.0)))
+
+
+def test_large_containers_are_one_line_each() -> None:
+    paths = [f"/nowhere/{k}.jpg" for k in range(5_000)]
+    taken = fingerprint.take(Given([paths, np.arange(100_000)]))
+    assert len(taken.parameters) < 10
+    other = fingerprint.take(Given([[*paths[:-1], "/nowhere/other.jpg"], np.arange(100_000)]))
+    assert len(fingerprint.changes(taken, other)) == 1
+
+
+def test_many_source_files_are_told_by_folder(tmp_path: Path) -> None:
+    for k in range(300):
+        (tmp_path / f"{k}.jpg").write_text("x")
+    then = fingerprint.take(Given([0]), source=[tmp_path])
+    assert len(then.sources) == 1
+    (tmp_path / "7.jpg").write_text("yy")
+    now = fingerprint.take(Given([0]), source=[tmp_path])
+    assert len(fingerprint.changes(then, now)) == 1

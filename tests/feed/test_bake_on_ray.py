@@ -1,0 +1,52 @@
+"""The parts of a bake as tasks of a real local Ray, where it is installed (``pip install hotloop[ray]``)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bake_datasets import Images, Killed
+from test_bake import contents, described
+
+from hotloop.feed import BakeError, bake
+
+ray: Any = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own, about files it leaves open
+        here = str(Path(__file__).parent)
+        ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+        yield
+        ray.shutdown()
+
+
+def test_ray_writes_the_same_bytes_as_processes(tmp_path: Path) -> None:
+    dataset = Images(odd_every=5)
+    baked = bake(dataset, tmp_path / "ray", ray=True, verify="full")
+    bake(dataset, tmp_path / "here", num_workers=0)
+    assert contents(tmp_path / "ray") == contents(tmp_path / "here")
+    assert [described(sample) for sample in baked] == [described(dataset[k]) for k in range(96)]
+
+
+def test_a_task_whose_process_was_killed_is_run_again(tmp_path: Path) -> None:
+    dataset = Killed(40, str(tmp_path / "once"))
+    bake(dataset, tmp_path / "out", ray=True, source=[])
+    assert (tmp_path / "once").exists()
+
+
+class Broken(Images):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 17:
+            raise ZeroDivisionError("no such picture")
+        return super().__getitem__(index)
+
+
+def test_a_sample_that_raises_in_a_task_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BakeError, match=r"(?s)sample 17 \(part 5\).*no such picture"):
+        bake(Broken(), tmp_path / "out", ray=True)
