@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hotloop.feed.accumulation import Accumulation as Accumulation
-    from hotloop.feed.autosize import Budget as Budget
-    from hotloop.feed.autosize import Measured as Measured
-    from hotloop.feed.autosize import Sizes as Sizes
-    from hotloop.feed.autosize import autosize as autosize
+    from hotloop.feed.autosizing import Budget as Budget
+    from hotloop.feed.autosizing import Measured as Measured
+    from hotloop.feed.autosizing import Sizes as Sizes
+    from hotloop.feed.autosizing import autosize as autosize
     from hotloop.feed.baking import Baked as Baked
     from hotloop.feed.baking import bake as bake
     from hotloop.feed.budget import memory_budget as memory_budget
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 #: Where every public name lives.
 _EXPORTS = {
-    "Budget": "hotloop.feed.autosize",
-    "Measured": "hotloop.feed.autosize",
-    "Sizes": "hotloop.feed.autosize",
-    "autosize": "hotloop.feed.autosize",
+    "Budget": "hotloop.feed.autosizing",
+    "Measured": "hotloop.feed.autosizing",
+    "Sizes": "hotloop.feed.autosizing",
+    "autosize": "hotloop.feed.autosizing",
     "memory_budget": "hotloop.feed.budget",
     "usable_cores": "hotloop.feed.budget",
     "ConfigError": "hotloop.feed.config",

@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 
 from hotloop import units
 from hotloop.feed import budget
-from hotloop.feed.autosize import PREFETCH_FACTORS
+from hotloop.feed.autosizing import PREFETCH_FACTORS
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import FeedError, WorkerError
 from hotloop.feed.member import Member, Task

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from hotloop import units
 from hotloop.feed import throughput
-from hotloop.feed.autosize import PREFETCH_FACTORS
+from hotloop.feed.autosizing import PREFETCH_FACTORS
 from hotloop.feed.throughput import INLINE, BatchCost, Method, Setting
 
 #: A change must win this share of an iteration to be kept: less is not worth a worker.

@@ -20,7 +20,7 @@ Method = Literal["inline", "thread", "process"]
 
 #: Below this spread of batch times (standard deviation / mean) the closed form is right within 2 %.
 _STEADY: Final = 0.1
-_NUM_DRAWN: Final = 512
+_NUM_DRAWN: Final = 256
 
 
 class Setting(NamedTuple):
@@ -76,8 +76,12 @@ def best(
     cost: BatchCost, cores: float, candidates: Sequence[Setting], *, within: float = 0.02
 ) -> tuple[Setting, float]:
     """The first candidate within ``within`` of the fastest, and its seconds: order them by what they take."""
-    predicted = [(setting, iteration_s(cost, setting, cores)) for setting in candidates]
-    fastest = min(seconds for _, seconds in predicted)
+    fastest = min(iteration_s(cost, setting, cores) for setting in (candidates[0], candidates[-1]))
+    predicted = []
+    for setting in candidates:
+        if _least_s(cost, setting, cores) <= fastest * (1 + within):  # else it cannot be
+            predicted.append((setting, iteration_s(cost, setting, cores)))
+            fastest = min(fastest, predicted[-1][1])
     return next(pair for pair in predicted if pair[1] <= fastest * (1 + within))
 
 
@@ -90,6 +94,11 @@ def process_settings(cost: BatchCost, *, most: int, prefetch_factors: Sequence[i
         # Above sixteen, one more or less is within the noise of the estimate.
         if workers <= 16 or workers % 4 == 0 or workers == highest:
             yield from (Setting("process", workers, factor) for factor in factors)
+
+
+def _least_s(cost: BatchCost, setting: Setting, cores: float) -> float:
+    """What :func:`iteration_s` is at least."""
+    return cost.fetch_s + cost.step_s if setting == INLINE else _steady_s(cost, setting, cores)
 
 
 def _steady_s(cost: BatchCost, setting: Setting, cores: float) -> float:

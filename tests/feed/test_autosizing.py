@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.feed import guide_rules
-from hotloop.feed.autosize import Budget, Measured, autosize
+from hotloop.feed.autosizing import Budget, Measured, autosize
 
 GB = 10**9
 BUDGET = Budget(cores=8, memory_bytes=32 * GB)
@@ -174,6 +174,7 @@ def test_this_machine_has_a_budget() -> None:
 seconds = st.floats(0, 10, allow_subnormal=False)
 
 
+@settings(deadline=None)
 @given(
     sample_s=seconds,
     share=st.floats(0, 1),
