@@ -28,7 +28,7 @@ def prepare(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CacheError(f"no folder for the disk tier: {error}") from error
-    kind = _file_system(folder)
+    kind = file_system(folder)
     if kind.startswith(_REMOTE):
         raise CacheError(
             f"{folder} lies on {kind}: the disk tier needs a local file system",
@@ -36,7 +36,7 @@ def prepare(folder: Path) -> None:
         )
 
 
-def _file_system(folder: Path) -> str:
+def file_system(folder: Path) -> str:
     """The type of the file system a folder lies on, as the kernel names it; empty if it does not say."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
