@@ -44,7 +44,8 @@ arrays = st.builds(
 )
 leaves = st.one_of(
     tensors, arrays, st.none(), st.booleans(), st.integers(-(1 << 70), 1 << 70), st.floats(),
-    st.text(max_size=9), st.binary(max_size=9), st.sampled_from([np.float32(1.5), np.int8(-3), np.bool_(True), np.float64(0.1)]),
+    st.text(max_size=9), st.binary(max_size=9),
+    st.sampled_from([np.float32(1.5), np.int8(-3), np.bool_(True), np.float64(0.1)]),
     st.complex_numbers(),
 )  # fmt: skip
 names = st.text("abcxyz/. ", max_size=4) | st.integers(0, 3)

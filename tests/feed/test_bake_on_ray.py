@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,9 @@ ray: Any = pytest.importorskip("ray")
 def cluster() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own, about files it leaves open
-        here = str(Path(__file__).parent)
-        ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+        here = Path(__file__).resolve().parent
+        paths = f"{here}{os.pathsep}{here.parents[1] / 'src'}"
+        ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
         yield
         ray.shutdown()
 

@@ -52,7 +52,8 @@ def write_parts_on_ray(
                 advance(len(manifest.samples(part)))
     except ray.exceptions.RayError as error:
         raise BakeError(
-            f"Ray could not run the bake: {error}", hint="finished parts are kept: run it again"
+            f"Ray could not run the bake: {error}",
+            hint="finished parts are kept; every machine must be able to import the dataset's module and hotloop",
         ) from error
     finally:
         if started:

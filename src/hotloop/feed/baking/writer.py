@@ -75,7 +75,7 @@ def bake(
         verify: how the result is opened, see :class:`Baked`.
         multiprocessing_context: start method or context of the workers, as for torch's DataLoader.
         ray: run the parts as Ray tasks (``pip install hotloop[ray]``); ``out`` must be on a file system that
-            all machines share. ``num_workers`` then is the most that run at once.
+            all machines share. A number of ``num_workers`` then is the most that run at once.
         progress: a progress bar on standard error for what takes over two seconds.
 
     Raises:
@@ -109,6 +109,7 @@ def run_bake(
     progress: bool = True,
 ) -> Outcome:
     """As :func:`bake`, and says what was done."""
+    num_tasks = 0 if num_workers == "auto" else num_workers  # Ray knows its machines
     num_workers = _workers(num_workers)
     _require_map_style(dataset)
     out = out.resolve()
@@ -134,10 +135,10 @@ def run_bake(
             if ray:
                 from hotloop.feed.baking.on_ray import write_parts_on_ray
 
-                write_parts_on_ray(folder, manifest, dataset, parts, most=num_workers, advance=advance)
+                write_parts_on_ray(folder, manifest, dataset, parts, most=num_tasks, advance=advance)
             else:
                 _write(folder, manifest, dataset, parts, num_workers, multiprocessing_context, advance)
-        _require_unchanged(dataset, manifest, out, read_here=num_workers == 0)
+        _require_unchanged(dataset, manifest, out, read_here=num_workers == 0 and not ray)
         _complete(folder, manifest)
         folders.publish(folder, out)
     return Outcome(baked=Baked(out, verify=verify), num_parts=manifest.num_parts, num_kept=len(kept))
