@@ -1,0 +1,406 @@
+"""What a Loader does when something goes wrong: with real processes, killed and starved for real."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from loader_datasets import Augmented, Everything, Large, assert_same, ragged
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from hotloop.feed import Loader, WorkerError
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+
+def children() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if "resource_tracker" not in " ".join(one.cmdline())]
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Any:
+    own = {one.pid for one in children()}
+    yield
+    gc.collect()
+    assert {one.pid for one in children()} <= own
+
+
+def in_child(function: Callable[..., Any], *args: Any) -> Any:
+    """What ``function`` returns in a forked child, whose limits may be set."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(sender, function, *args))
+    child.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    finally:
+        child.join()
+        receiver.close()
+
+
+def _answer(sender: Any, function: Callable[..., Any], *args: Any) -> None:
+    warnings.simplefilter("ignore")
+    try:
+        sender.send(function(*args))
+    except BaseException as error:
+        sender.send(f"{type(error).__name__}: {error}")
+
+
+def limited(what: int, amount: int, loader_of: Callable[[], Any]) -> Any:
+    resource.setrlimit(what, (amount, resource.getrlimit(what)[1]))
+    return [index.tolist() for _, index in loader_of()]
+
+
+class Breaks(Dataset[Any]):
+    """Does something at sample 9."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.act = act
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 9:
+            self.act()
+        return torch.full((1000,), index)
+
+
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave() -> None:
+    os._exit(7)
+
+
+def overrun() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (kill_self, "was killed by SIGKILL while reading sample 9 (number 1 of batch 4)"),
+        (leave, "exited unexpectedly with code 7 while reading sample 9 (number 1 of batch 4)"),
+        (overrun, "was killed by SIGSEGV while reading sample 9"),
+    ],
+)
+def test_a_worker_that_dies_is_an_error_that_names_sample_and_cause(act: Any, words: str) -> None:
+    loader = Loader(Breaks(act), batch_size=2, num_workers=2)
+    iterator = iter(loader)
+    seen = []
+    with pytest.raises(WorkerError) as raised:
+        for batch in iterator:
+            seen.append(int(batch[0, 0]))
+    assert words in str(raised.value)
+    assert isinstance(raised.value, RuntimeError)
+    assert seen == [0, 2, 4, 6][: len(seen)]
+    with pytest.raises(WorkerError):
+        next(iterator)
+
+
+def kill_in_collate(samples: Any) -> Any:
+    if any(int(sample[0]) == 9 for sample in samples):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return torch.stack(samples)
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_worker_killed_in_collate() -> None:
+    loader = Loader(Breaks(nothing), batch_size=2, num_workers=2, collate_fn=kill_in_collate)
+    with pytest.raises(WorkerError, match="SIGKILL while collating batch 4"):
+        list(loader)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_killed_from_outside_at_any_point(persistent: bool) -> None:
+    """Waiting, writing or holding a slot: what was handed out stays right, and the next epoch works."""
+    for moment in range(6):
+        loader = Loader(Large(), batch_size=2, num_workers=2, persistent_workers=persistent)
+        iterator = iter(loader)
+        held = [next(iterator) for _ in range(moment)]
+        victim = iterator._workers[moment % 2]
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=f"worker {moment % 2} .*SIGKILL"):
+            while True:
+                held.append(next(iterator))
+        for number, (data, _) in enumerate(held):
+            assert data[0].eq(2 * number).all()
+        assert [index.tolist() for _, index in loader] == [[i, i + 1] for i in range(0, 24, 2)]
+
+
+class OddError(Exception):
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def raise_key() -> None:
+    {}["missing"]
+
+
+def raise_odd() -> None:
+    raise OddError(1, 2)
+
+
+def raise_local() -> None:
+    class LocalError(Exception):
+        pass
+
+    raise LocalError("of its own")
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "words"),
+    [
+        (raise_key, KeyError, "missing"),
+        (raise_odd, RuntimeError, "1 and 2"),
+        (raise_local, RuntimeError, "own"),
+    ],
+)
+def test_an_exception_keeps_its_type_traceback_and_index(act: Any, kind: Any, words: str) -> None:
+    iterator = iter(Loader(Breaks(act), batch_size=2, num_workers=2))
+    for _ in range(4):
+        next(iterator)
+    with pytest.raises(kind) as raised:
+        next(iterator)
+    text = str(raised.value)
+    assert "reading sample 9 (number 1 of batch 4)" in text
+    assert act.__name__ in text and words in text and "Original Traceback" in text
+    assert [int(batch[0, 0]) for batch in iterator] == [10, 12, 14]  # and goes on, as torch does
+
+
+def broken_init(worker: int) -> None:
+    raise LookupError("no such disk")
+
+
+def unpicklable(samples: Any) -> Any:
+    return lambda: samples
+
+
+def test_errors_in_init_and_in_what_collate_returns() -> None:
+    with pytest.raises(LookupError, match="no such disk"):
+        list(Loader(Everything(), num_workers=1, worker_init_fn=broken_init))
+    with pytest.raises(Exception, match=r"pickle.*unpicklable|unpicklable.*pickle"):
+        list(Loader(Everything(), num_workers=1, collate_fn=unpicklable))
+
+
+def hang() -> None:
+    time.sleep(1000)
+
+
+def test_a_worker_that_hangs_is_named_in_time() -> None:
+    loader = Loader(Breaks(hang), batch_size=2, num_workers=2, timeout=0.5)
+    with pytest.raises(WorkerError, match=r"timed out after 0.5 seconds: worker 0 .*reading sample 9"):
+        list(loader)
+
+
+LARGE = [[i, i + 1] for i in range(0, 24, 2)]
+
+
+def two_by_two() -> Any:
+    return Loader(Large(), batch_size=2, num_workers=2)
+
+
+def test_few_descriptors_are_enough() -> None:
+    assert in_child(limited, resource.RLIMIT_NOFILE, 64, two_by_two) == LARGE
+
+
+def test_keeping_many_batches_takes_no_descriptors() -> None:
+    loader = Loader(Everything(), batch_size=20, num_workers=2, collate_fn=ragged)
+    before = psutil.Process().num_fds()
+    kept = [batch for _ in range(3) for batch in loader]
+    assert len(kept[0].image) == 20
+    del loader
+    assert psutil.Process().num_fds() == before
+
+
+def test_too_few_descriptors_say_so() -> None:
+    def loader() -> Any:
+        return Loader(Large(), num_workers=12)
+
+    said = in_child(limited, resource.RLIMIT_NOFILE, psutil.Process().num_fds() + 12, loader)
+    assert "WorkerError" in said and "Too many open files" in said and "ulimit -n" in said
+
+
+def test_little_address_space_is_an_error_in_words() -> None:
+    def loader() -> Any:
+        return Loader(Cheap(), batch_size=200, num_workers=1)
+
+    used = psutil.Process().memory_info().vms
+    assert in_child(limited, resource.RLIMIT_AS, used + (2 << 30), loader) == [list(range(200))] * 2
+    said = in_child(limited, resource.RLIMIT_AS, used + (100 << 20), loader)
+    assert "WorkerError" in said and "no memory for a batch of 209715200 bytes" in said and "hint" in said
+
+
+class Cheap(Dataset[Any]):
+    """A megabyte a sample that takes no memory before it is collated."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(1, dtype=torch.uint8).expand(1 << 20), index % 200
+
+
+def can_unshare() -> bool:
+    mount = "mount -t tmpfs -o size=1m none /dev/shm"
+    return not subprocess.run(
+        ["unshare", "-rm", "sh", "-c", mount], capture_output=True, check=False
+    ).returncode
+
+
+@pytest.mark.skipif(not can_unshare(), reason="no mount namespaces here")
+def test_batches_that_do_not_fit_dev_shm() -> None:
+    body = """
+        import os
+        from hotloop.feed import Loader
+        from loader_datasets import Large
+        assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_bsize == 64 << 20
+        loader = Loader(Large(240), batch_size=80, num_workers=1)
+        print([int(index.sum()) for _, index in loader], os.listdir("/dev/shm"))
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SRC), str(Path(__file__).parent)])}
+    mount = 'mount -t tmpfs -o size=64m none /dev/shm && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", mount, "sh", sys.executable, "-c", textwrap.dedent(body)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout == "[3160, 9560, 15960] []\n", done.stderr
+
+
+class Busy(Everything):
+    def __getitem__(self, index: int) -> Any:
+        if index == 9:
+            time.sleep(1000)
+        return super().__getitem__(index)
+
+
+def feed_until_killed(sender: Any, method: str) -> None:
+    warnings.simplefilter("ignore")
+    iterator = iter(Loader(Busy(), batch_size=2, num_workers=2, multiprocessing_context=method))
+    for _ in range(4):
+        next(iterator)
+    sender.send([worker.pid for worker in iterator._workers])
+    next(iterator)  # never comes
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_killed_parent_leaves_no_process_and_nothing_in_dev_shm(method: str) -> None:
+    """One worker is busy in the dataset, the other waits."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    parent = context.Process(target=feed_until_killed, args=(sender, method))
+    parent.start()
+    pids = receiver.recv()
+    assert parent.pid is not None
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.join()
+    alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)[1]
+    for process in alive:
+        process.kill()
+    assert not [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    names = [f"torch_{pid}_" for pid in (parent.pid, *pids)]
+    assert not [one for one in Path("/dev/shm").iterdir() if one.name.startswith(tuple(names))]
+
+
+def measures() -> tuple[int, int, int]:
+    process = psutil.Process()
+    return process.num_fds(), process.num_threads(), process.memory_info().rss
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_many_short_epochs_do_not_grow(persistent: bool) -> None:
+    """benchmarks/feed/endurance.py runs 10,000."""
+    loader = Loader(Everything(8), batch_size=4, num_workers=1, persistent_workers=persistent)
+    for _ in range(10):
+        assert len(list(loader)) == 2
+    gc.collect()
+    before = measures()
+    for _ in range(60 if not persistent else 300):
+        for batch in loader:
+            del batch
+    gc.collect()
+    after = measures()
+    assert after[:2] == before[:2]
+    assert after[2] - before[2] < 8 << 20
+
+
+def test_a_long_epoch_does_not_grow() -> None:
+    loader = Loader(Everything(23), batch_size=2, num_workers=2, sampler=[3] * 8000)
+    sizes = []
+    for number, batch in enumerate(loader):
+        assert batch["int"][0] == 3
+        if number in (500, 3900):
+            gc.collect()
+            sizes.append(measures())
+    assert sizes[0][:2] == sizes[1][:2]
+    assert sizes[1][2] - sizes[0][2] < 8 << 20
+
+
+def train(rank: int, folder: str, sender: Any) -> None:
+    warnings.simplefilter("ignore")
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(3, 1))
+    found: list[Any] = []
+    for cls in (DataLoader, Loader):
+        torch.manual_seed(rank)
+        sampler = DistributedSampler(Augmented(), shuffle=True)
+        loader = cls(Augmented(), batch_size=3, sampler=sampler, num_workers=1)
+        batches = []
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch[0]).sum().backward()
+                batches.append(batch)
+        found.append(batches)
+    assert_same(found[1], found[0])
+    distributed.destroy_process_group()
+    sender.send(torch.cat([batch[3] for batch in found[1]]).tolist())
+
+
+def test_inside_two_ranks(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    ranks = [context.Process(target=train, args=(rank, str(tmp_path), sender)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+    assert set(receiver.recv() + receiver.recv()) == set(range(23))
+
+
+def test_an_iterator_dropped_in_the_middle_leaves_no_worker() -> None:
+    iterator = iter(Loader(Everything(), batch_size=2, num_workers=2, persistent_workers=True))
+    pids = [worker.pid for worker in iterator._workers]
+    next(iterator)
+    del iterator
+    gc.collect()
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_a_limit_on_file_sizes_does_not_kill() -> None:
+    said = in_child(limited, resource.RLIMIT_FSIZE, 1 << 30, two_by_two)
+    assert said == LARGE or ("WorkerError" in said and "File too large" in said)
