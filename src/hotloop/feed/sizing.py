@@ -297,10 +297,11 @@ class Sizer:
                 if predicted_s < best.iteration_s * (1 + _UNSURE):
                     return setting, f"{units.duration(predicted_s)} an iteration predicted, and it takes less"
         waiting = best.wait_s / best.iteration_s
-        if waiting < _IDLE:
+        varies = cost.spread >= throughput.STEADY
+        if waiting < (_GAIN if varies else _IDLE):
             return None
         reason = f"training waits {units.share(waiting)} of its time"
-        near = [s for s in self._allowed(_neighbours(best.setting)) if s not in self.measured]
+        near = [s for s in self._allowed(_neighbours(best.setting, varies)) if s not in self.measured]
         return (near[0], reason) if near else None
 
     def _allowed(self, settings: Iterable[Setting]) -> list[Setting]:
@@ -365,14 +366,14 @@ class Sizer:
         return "\n".join(lines)
 
 
-def _neighbours(setting: Setting) -> list[Setting]:
-    """A little more: of workers, then of batches ahead."""
-    if setting.method == "inline":
-        return [Setting("process", 1, 2)]
-    more = setting.num_workers + max(1, setting.num_workers // 4)
+def _neighbours(setting: Setting, varies: bool) -> list[Setting]:
+    """A little more: of workers and of batches ahead; these first where the times of batches vary."""
+    if setting == INLINE:
+        return [Setting("process", 1, 2), Setting("thread", 1, 2)]
+    more = setting._replace(num_workers=setting.num_workers + max(1, setting.num_workers // 4))
     factors = [later for now, later in pairwise(PREFETCH_FACTORS) if now == setting.prefetch_factor]
-    found = [setting._replace(num_workers=more)] if more <= _MOST_WORKERS else []
-    return found + [setting._replace(prefetch_factor=factor) for factor in factors]
+    further = [setting._replace(prefetch_factor=factor) for factor in factors]
+    return [*further, more] if varies else [more, *further]
 
 
 def _changed(settled: Block, block: Block) -> bool:

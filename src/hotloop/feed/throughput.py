@@ -19,8 +19,8 @@ from typing import Final, Literal, NamedTuple
 Method = Literal["inline", "thread", "process"]
 
 #: Below this spread of batch times (standard deviation / mean) the closed form is right within 2 %.
-_STEADY: Final = 0.1
-_NUM_DRAWN: Final = 256
+STEADY: Final = 0.1
+_NUM_DRAWN: Final = 512
 
 
 class Setting(NamedTuple):
@@ -65,7 +65,7 @@ def iteration_s(cost: BatchCost, setting: Setting, cores: float) -> float:
     if setting.method == "inline":
         return cost.fetch_s + cost.step_s
     steady = _steady_s(cost, setting, cores)
-    if cost.spread < _STEADY:
+    if cost.spread < STEADY:
         return steady
     mean_s = cost.fetch_s + _overhead_s(cost, setting)
     times = [mean_s * ratio for ratio in cost.seen or _lognormal(round(cost.spread, 1))]
@@ -88,8 +88,8 @@ def best(
 def process_settings(cost: BatchCost, *, most: int, prefetch_factors: Sequence[int]) -> Iterator[Setting]:
     """Worker counts worth a look, fewest first: up to what keeps pace with the step, for tails half more."""
     needed = (cost.fetch_s + cost.overhead_s) / max(cost.step_s + cost.receive_s, 1e-9)
-    highest = max(1, min(most, math.ceil(needed * (1.5 if cost.spread >= _STEADY else 1.0)) + 1))
-    factors = prefetch_factors if cost.spread >= _STEADY else prefetch_factors[:1]
+    highest = max(1, min(most, math.ceil(needed * (1.5 if cost.spread >= STEADY else 1.0)) + 1))
+    factors = prefetch_factors if cost.spread >= STEADY else prefetch_factors[:1]
     for workers in range(1, highest + 1):
         # Above sixteen, one more or less is within the noise of the estimate.
         if workers <= 16 or workers % 4 == 0 or workers == highest:
