@@ -1,4 +1,4 @@
-"""The feeding benchmarks: they compare within a round, refuse a loader that loses samples, and run without a GPU."""
+"""The feeding benchmarks: ratios within a round, no result from a loader that loses samples, no GPU needed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def test_measured_hit_rate_is_counted_at_the_dataset(modules: dict[str, ModuleTy
 def test_device_part_runs_without_a_device(tmp_path: Path) -> None:
     out = tmp_path / "feed.json"
     script = str(ROOT / "benchmarks" / "gpu" / "feed.py")
-    small = "--device cpu --rounds 1 --seconds 0 --workers 1 --count 96 --side 8 --batch-size 8".split()
+    size = ["--rounds", "1", "--seconds", "0", "--workers", "1", "--count", "96", "--side", "8"]
+    small = ["--device", "cpu", "--batch-size", "8", *size]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     subprocess.run([sys.executable, script, *small, "--out", str(out)], check=True, env=env, timeout=240)
     result = json.loads(out.read_text())
