@@ -1,4 +1,4 @@
-"""The feeding benchmarks: ratios within a round, no result from a loader that loses samples, no GPU needed."""
+"""The feeding benchmarks: ratios within a round, a loader that loses samples is none, no GPU needed."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sources import Images
+from sources import NUM_IMAGES, Images
 from tensordict import TensorDict
 from torch.utils.data import DataLoader
 
@@ -14,7 +14,7 @@ PACKAGES = ("tensordict",)
 
 
 def images(settings: dict[str, Any]) -> Any:
-    path = Path(settings["data"]) / "tensordict"
+    path = Path(settings["data"]) / f"tensordict-{NUM_IMAGES}"
     if not path.exists():
         plain = Images(settings["data"]).images
         stored = TensorDict({"image": plain, "label": torch.arange(len(plain))}, batch_size=[len(plain)])
