@@ -212,8 +212,9 @@ class Loader(DataLoader):  # type: ignore[misc]
         own = ("auto" if self._auto else self.num_workers, self.seed_by)
         if settings is not None and settings != own and (settings[1], own[1]) != ("sample", "sample"):
             raise FeedError(
-                f"the state was taken with num_workers={settings[0]} and seed_by={settings[1]!r}, this loader "
-                f"has num_workers={own[0]} and seed_by={own[1]!r}: random transforms would not go on as they were",
+                f"the state was taken with num_workers={settings[0]} and seed_by={settings[1]!r}, this "
+                f"loader has num_workers={own[0]} and seed_by={own[1]!r}: random transforms would not go on "
+                "as they were",
                 hint="resume with the same, or use seed_by='sample' from the start",
             )
         for generator, one in zip(generators_of(self), state["generators"], strict=True):

@@ -29,17 +29,24 @@ Spans = tuple[tuple[int, int] | None, ...]
 
 
 class _Packer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, arena: Arena) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=self._buffer)
-        self.spans: list[tuple[int, int] | None] = []
-        self._arena = arena
+    """Holds nothing that holds it: its memo has the batch, which must go when the packer does."""
+
+    def __init__(self, file: io.BytesIO, placer: _Placer) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=placer.buffer)
+        self._place = placer.tensor
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor and _is_plain(value):
-            return _tensor, (_SLOT, *self._placed(value))
+            return _tensor, (_SLOT, *self._place(value))
         return NotImplemented
 
-    def _placed(self, tensor: torch.Tensor) -> tuple[int, str, tuple[int, ...], tuple[int, ...] | None]:
+
+class _Placer:
+    def __init__(self, arena: Arena) -> None:
+        self.spans: list[tuple[int, int] | None] = []
+        self._arena = arena
+
+    def tensor(self, tensor: torch.Tensor) -> tuple[int, str, tuple[int, ...], tuple[int, ...] | None]:
         """Offset, dtype, shape and strides (None: row-major) of a tensor that lies in the slot afterwards."""
         shape, name, count = tuple(tensor.shape), _NAMES[tensor.dtype], tensor.numel()
         if not count:
@@ -57,7 +64,7 @@ class _Packer(pickle.Pickler):
             offset = self._arena.place(flat.numpy())
         return offset, name, shape, stride
 
-    def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
+    def buffer(self, buffer: pickle.PickleBuffer) -> bool:
         if buffer is _SLOT:
             self.spans.append(None)
             return False
@@ -71,9 +78,9 @@ class _Packer(pickle.Pickler):
 def pack(batch: Any, arena: Arena) -> tuple[bytes, Spans]:
     """Put a batch's bytes into the arena's open slot; the rest of it, and where its bytes lie."""
     file = io.BytesIO()
-    packer = _Packer(file, arena)
-    packer.dump(batch)
-    return file.getvalue(), tuple(packer.spans)
+    placer = _Placer(arena)
+    _Packer(file, placer).dump(batch)
+    return file.getvalue(), tuple(placer.spans)
 
 
 def unpack(meta: bytes, spans: Spans, memory: NDArray[np.uint8] | None) -> Any:

@@ -7,6 +7,7 @@ worker leaves nothing behind. Before the slots lie a page with every worker's pr
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -91,6 +92,7 @@ class Ring:
         self.progress = progress_of(self.file)
         self.slots: list[Slot] = []
         self.limit = 0
+        self._pid = os.getpid()
         self._num_discarded = 0
         self._map_slot = map_slot
         self._last_copy = last_copy
@@ -136,6 +138,8 @@ class Ring:
 
     def free(self, slot: Slot) -> None:
         """The slot may be written again, from any thread; if pinned, after the device's copies from it."""
+        if os.getpid() != self._pid:
+            return  # a forked child dropped its view of a batch
         if self._last_copy is not None:
             slot.event = self._last_copy()
         if self._debug and slot.mapping is not None:
