@@ -28,6 +28,7 @@ _libc.mmap.argtypes = [
     ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
 ]  # fmt: skip
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -65,6 +66,11 @@ class Mapping:
     def array(self, owner: object | None = None) -> NDArray[np.uint8]:
         """All bytes of the window as a flat uint8 array whose base keeps this mapping and ``owner`` alive."""
         return np.asarray(_Bytes(self, owner))
+
+    def will_need(self, offset: int, num_bytes: int) -> None:
+        """Ask the kernel to read these bytes from the file without waiting for them; only a hint."""
+        first = offset // PAGE_BYTES * PAGE_BYTES
+        _libc.madvise(self._address + first, offset + num_bytes - first, mmap.MADV_WILLNEED)
 
     def __del__(self) -> None:
         if self._address:

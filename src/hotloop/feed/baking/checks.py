@@ -36,7 +36,9 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 
 
 def tables(manifest: Manifest) -> list[Table]:
-    """The dense files there are: without the ends of records where there is no record."""
+    """The dense files there are: none without samples, no ends of records where there is no record."""
+    if not manifest.num_samples:
+        return []
     every = manifest.tables()
     return every if manifest.has_records else every[:-1]
 
@@ -82,8 +84,6 @@ class Checksums:
 
 def num_blocks(manifest: Manifest, table: Table) -> int:
     """Blocks of a dense file: every part begins one."""
-    if not manifest.num_samples:
-        return 0
     last = len(manifest.samples(manifest.num_parts - 1))
     return (manifest.num_parts - 1) * _per_part(manifest, table) - (-last // table.block_rows)
 
@@ -115,11 +115,28 @@ class TableCheck:
         """
         if not self._num_left:
             return
-        part, inside = np.divmod(rows, self._manifest.part_samples)
-        blocks = part * self._per_part + inside // self._table.block_rows
+        blocks = self._blocks(rows)
         wanted = blocks[~self._good[blocks]]
         for block in np.unique(wanted).tolist():
             self._check_block(block)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every block was looked at."""
+        return not self._num_left
+
+    def blocks(self, rows: Rows) -> tuple[Rows, Rows]:
+        """First row and number of rows of the blocks that have these rows."""
+        part, inside = np.divmod(np.unique(self._blocks(rows)), self._per_part)
+        first = inside * self._table.block_rows
+        starts = part * self._manifest.part_samples + first
+        in_part = np.minimum(self._manifest.part_samples, self._manifest.num_samples - starts + first)
+        return starts, np.minimum(self._table.block_rows, in_part - first)
+
+    def _blocks(self, rows: Rows) -> Rows:
+        part, inside = np.divmod(rows, self._manifest.part_samples)
+        blocks: Rows = part * self._per_part + inside // self._table.block_rows
+        return blocks
 
     def check_all(self) -> None:
         """See that every block is as it was written."""

@@ -53,7 +53,7 @@ def write_parts_on_ray(
     except ray.exceptions.RayError as error:
         raise BakeError(
             f"Ray could not run the bake: {error}",
-            hint="finished parts are kept; every machine must be able to import the dataset's module and hotloop",
+            hint="finished parts are kept; every machine must be able to import the dataset's module",
         ) from error
     finally:
         if started:

@@ -40,11 +40,6 @@ class Column(NamedTuple):
     shape: tuple[int, ...]
     num_bytes: int
 
-    @property
-    def layout(self) -> Layout:
-        """The layout of one row of this column."""
-        return Layout(LEAF, (Field(self.kind, self.dtype, self.shape, 0, self.num_bytes),), self.num_bytes)
-
 
 class Schema(NamedTuple):
     """The structure that samples share (None: they share none), their leaves' names, the dense ones."""
@@ -52,6 +47,13 @@ class Schema(NamedTuple):
     structure: Structure | None
     leaves: tuple[str, ...]
     columns: tuple[Column, ...]
+
+    def layouts(self) -> list[Layout]:
+        """The layout of one row of each column."""
+        return [
+            Layout(LEAF, (Field(c.kind, c.dtype, c.shape, 0, c.num_bytes),), c.num_bytes)
+            for c in self.columns
+        ]
 
     @property
     def row_bytes(self) -> int:
@@ -101,8 +103,10 @@ def split(schema: Schema, sample: Encoded) -> Row:
     return Row(dense, b"".join([_FITS, *loose]) if loose else b"")
 
 
-def join(schema: Schema, dense: Sequence[Bytes], record: Bytes) -> Any:
+def join(schema: Schema, layouts: Sequence[Layout], dense: Sequence[Bytes], record: Bytes) -> Any:
     """The sample that :func:`split` took apart; tensors and arrays have memory of their own.
+
+    ``layouts`` is ``schema.layouts()``, made once.
 
     Raises:
         ValueError: the record is not one (it was damaged, and nobody looked at its checksum).
@@ -110,10 +114,11 @@ def join(schema: Schema, dense: Sequence[Bytes], record: Bytes) -> Any:
     if is_odd(record):
         return _read_odd(record)
     leaves: list[Any] = [None] * len(schema.leaves)
-    for column, row in zip(schema.columns, dense, strict=True):
-        leaves[column.position] = layout.read(column.layout, row, copy=True)
-    for position, leaf in zip(schema.loose, loose_leaves(schema, record), strict=True):
-        leaves[position] = leaf
+    for column, described, row in zip(schema.columns, layouts, dense, strict=True):
+        leaves[column.position] = layout.read(described, row, copy=True)
+    if len(schema.columns) < len(leaves):
+        for position, leaf in zip(schema.loose, loose_leaves(schema, record), strict=True):
+            leaves[position] = leaf
     assert schema.structure is not None
     return unflatten(schema.structure, leaves)
 
