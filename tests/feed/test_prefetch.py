@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.feed.simulated_streams import Device
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, Dataset
 
+from hotloop.feed.accumulation import Accumulation
 from hotloop.feed.loader import Loader
 from hotloop.feed.prefetch import DevicePrefetcher
 
@@ -338,6 +340,33 @@ def test_the_state_is_that_of_the_batch_in_use(device: str, taken: int) -> None:
     assert prefetcher.state_dict() == {"position": 0}
 
 
+def test_the_loaders_attributes_are_there_and_state_only_where_it_has_one(device: str) -> None:
+    loader = DataLoader(Numbers(), batch_size=4)
+    prefetcher = DevicePrefetcher(loader, device)
+    assert prefetcher.dataset is loader.dataset
+    assert prefetcher.batch_size == 4
+    assert not hasattr(prefetcher, "state_dict")
+    assert not hasattr(prefetcher, "load_state_dict")
+    assert hasattr(DevicePrefetcher(Resumable(), device), "state_dict")
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        _ = prefetcher.colour
+    assert copy.copy(prefetcher).loader is loader
+
+
+def test_accumulation_around_it_around_a_loader_without_state(device: str) -> None:
+    parameter = torch.nn.Parameter(torch.ones(1))
+    accumulation = Accumulation(torch.optim.SGD([parameter], lr=0.1), steps=4)
+    for batch in accumulation(DevicePrefetcher(DataLoader(Numbers(), batch_size=4), device)):
+        accumulation.backward(parameter.sum(), len(batch["name"]))
+    assert accumulation.num_optimizer_steps == 2
+    assert parameter.item() == pytest.approx(0.8)
+
+
+def test_a_device_without_streams_or_module() -> None:
+    batches = list(DevicePrefetcher([torch.ones(3)], "meta"))
+    assert batches[0].device.type == "meta"
+
+
 def test_a_depth_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="depth must be at least 1"):
         DevicePrefetcher([], "cpu", depth=0)
@@ -392,20 +421,51 @@ def test_our_loader_resumes_where_the_step_was(frozen: Device) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_values_are_right_while_host_memory_is_recycled() -> None:
-    buffer = torch.empty(1 << 22, dtype=torch.uint8).pin_memory()
-
-    class OneBuffer:
-        def __iter__(self) -> Iterator[torch.Tensor]:
-            for k in range(40):
-                batch = buffer.clone().pin_memory()
-                batch.fill_(k)
-                yield batch
-
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_on_a_gpu_every_step_sees_its_own_batch(num_workers: int) -> None:
+    loader = Loader(Images(), batch_size=4, num_workers=num_workers, pin_memory=True, debug=True)
     work = torch.randn(2048, 2048, device="cuda")
-    sums = []
-    for batch in DevicePrefetcher(OneBuffer(), "cuda", transform=lambda b: b.float()):
-        for _ in range(4):
-            work = work @ work / work.norm()
-        sums.append((batch.min(), batch.max()))
-    assert [(int(a), int(b)) for a, b in sums] == [(k, k) for k in range(40)]
+    seen = []
+    for _ in range(3):
+        for batch in DevicePrefetcher(loader, "cuda", transform=lambda batch: batch["x"].float()):
+            for _ in range(4):
+                work = work @ work / work.norm()
+            seen.append(torch.stack([batch.amin((1, 2)), batch.amax((1, 2))]))
+    found = torch.cat(seen, dim=1).cpu()
+    assert torch.equal(found, torch.arange(160.0).repeat(2, 3))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_memory_recycled_by_hand_is_not_filled_under_a_copy() -> None:
+    class Pinned(Recycling):
+        def _tensor(self, value: int) -> torch.Tensor:
+            memory = self.free.pop() if self.free else torch.empty(1 << 22, dtype=torch.int16).pin_memory()
+            memory.fill_(value)
+            tensor = memory[:]
+            weakref.finalize(tensor, self._back, memory)
+            return tensor
+
+        def _back(self, memory: Any) -> None:
+            memory.fill_(-1)
+            self.free.append(memory)
+
+    seen = []
+    for batch in DevicePrefetcher(Pinned(60), "cuda"):
+        seen.append(torch.stack([batch["image"].amin(), batch["image"].amax()]))
+    assert torch.stack(seen).cpu().tolist() == [[k, k] for k in range(60)]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_any_structure() -> None:
+    batch = [
+        Hidden(),
+        Mover(torch.tensor([8])),
+        torch.eye(2).to_sparse(),
+        pack_sequence([torch.ones(2)]),
+        "a",
+    ]
+    (moved,) = DevicePrefetcher([batch], "cuda")
+    assert moved[0].tensor.is_cuda
+    assert moved[1].tensor.is_cuda
+    assert torch.equal(moved[2].to_dense().cpu(), torch.eye(2))
+    assert moved[3].data.is_cuda

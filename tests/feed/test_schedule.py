@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler as torch_schedulers
 
@@ -166,6 +166,7 @@ def test_wrong_arguments_change_nothing(wrong: dict[str, Any], words: str) -> No
     assert rates(of) == [0.1]
 
 
+@settings(deadline=None)
 @given(
     batch_size=st.integers(1, 10**5),
     base=st.integers(1, 10**5),

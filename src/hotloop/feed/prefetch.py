@@ -37,8 +37,8 @@ class DevicePrefetcher:
     as it is. Only page-locked batches overlap with computation (``pin_memory=True`` on the loader).
 
     An exception of the loader is raised where its batch would have come, and iteration can go on as the
-    loader allows. With a loader that keeps state, take :meth:`state_dict` from here: the loader's own is
-    ``depth`` batches ahead.
+    loader allows. Attributes are the loader's (``dataset``, ``sampler``), but for :attr:`state_dict`: the
+    loader's own is ``depth`` batches ahead.
 
     Raises:
         ValueError: ``depth`` is below 1.
@@ -76,20 +76,31 @@ class DevicePrefetcher:
         self._latest = weakref.ref(iterator)
         return iterator
 
-    def state_dict(self) -> Any:
-        """The loader's state as of the batch in use, whatever was read ahead since.
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader" or name.startswith("__"):  # a copy that is being made has no loader yet
+            raise AttributeError(name)
+        return getattr(self.loader, name)
 
-        Raises:
-            AttributeError: the loader has no ``state_dict``.
-        """
-        iterator = self._latest()
-        ahead = iterator.state if iterator is not None else None
-        return ahead if ahead is not None else self.loader.state_dict()  # type: ignore[attr-defined]
+    @property
+    def state_dict(self) -> Callable[[], Any]:
+        """The loader's state as of the batch in use, whatever was read ahead since; if it has one."""
+        own: Callable[[], Any] = self.loader.state_dict  # type: ignore[attr-defined]
+        return lambda: _else(getattr(self._latest(), "state", None), own)
 
-    def load_state_dict(self, state_dict: Any) -> None:
-        """Give the loader its state back; takes effect when iteration begins."""
-        self._latest = lambda: None
-        self.loader.load_state_dict(state_dict)  # type: ignore[attr-defined]
+    @property
+    def load_state_dict(self) -> Callable[[Any], None]:
+        """Give the loader its state back, for when iteration begins; if it has one."""
+        own: Callable[[Any], None] = self.loader.load_state_dict  # type: ignore[attr-defined]
+
+        def load(state_dict: Any) -> None:
+            self._latest = lambda: None
+            own(state_dict)
+
+        return load
+
+
+def _else(value: Any, otherwise: Callable[[], Any]) -> Any:
+    return otherwise() if value is None else value
 
 
 class _AsAsked:
@@ -243,7 +254,10 @@ def _streams(device: torch.device) -> Any:
     """The device's module if it has streams and events (``torch.cuda``, ``torch.xpu``), else None."""
     if device.type == "cpu":
         return None
-    module = torch.get_device_module(device)
+    try:
+        module = torch.get_device_module(device)
+    except RuntimeError:  # a device of tensors only: meta
+        return None
     wanted = ("Stream", "Event", "stream", "current_stream", "current_device")
     return module if all(hasattr(module, name) for name in wanted) else None
 
