@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,3 +55,22 @@ def is_right(sample: tuple[torch.Tensor, int], index: int) -> bool:
     """Is this sample of a Squares or Ragged what the dataset gives?"""
     data, number = sample
     return number == index and bool((data == pattern(index, data.numel())).all())
+
+
+def in_child(work: Callable[[], Any]) -> int:
+    """Run ``work`` in a forked child; its pid. The child's exit status is 0 if ``work`` returned."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def status_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

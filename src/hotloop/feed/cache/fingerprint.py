@@ -40,6 +40,8 @@ def fingerprint(*parts: Any) -> bytes:
     walk = _Walk()
     try:
         for part in parts:
+            # What it holds before what it is: a reason then names the attribute.
+            walk.add(getattr(part, "__dict__", None), "dataset")
             walk.add(part, "dataset")
     except RecursionError:
         raise Unknowable("it is nested too deeply") from None
@@ -96,7 +98,7 @@ class _Walk:
             self._say(len(value))
             for key, item in value.items():
                 self.add(key, where)
-                self.add(item, f"{where}[{key!r}]")
+                self.add(item, f"{where}.{key}" if isinstance(key, str) else f"{where}[{key!r}]")
         elif kind in (set, frozenset):
             self._say(sorted(fingerprint_of_one(item, where).hex() for item in value))
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:

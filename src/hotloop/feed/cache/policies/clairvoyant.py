@@ -95,8 +95,11 @@ class Clairvoyant:
             return
         index = self._mapped_index()
         self._plans, self._own = [], None
-        for number in np.flatnonzero(index[:, _LENGTH]).tolist():
-            plan = _Plan(self._file, index, number, self._table.num_items, int(index[number, _LENGTH]))
+        # Read once: a plan that is being replaced has no length for a moment, and another generation soon.
+        for number, length in enumerate(index[:, _LENGTH].tolist()):
+            if not length:
+                continue
+            plan = _Plan(self._file, index, number, self._table.num_items, length)
             self._plans.append(plan)
             if tuple(index[number, [_PID, _START]].tolist()) == self.session:
                 self._own = plan
@@ -125,7 +128,9 @@ class _Plan:
         self._places[:] = np.argsort(indices, kind="stable")
 
     def advance(self, items: NDArray[np.int64]) -> None:
-        reached = self._places[np.minimum(self._cursor[items], len(self._places) - 1)].max()
+        if not len(items):
+            return
+        reached = int(self._places[np.minimum(self._cursor[items], len(self._places) - 1)].max())
         np.add.at(self._cursor, items, 1)
         if reached > self._progress[0]:
             self._progress[0] = reached

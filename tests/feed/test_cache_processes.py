@@ -1,0 +1,242 @@
+"""One cache for many processes, and what is left of it when some of them are killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cache_samples import Ragged, Squares, in_child, is_right, status_of
+from torch.utils.data import DataLoader
+
+import hotloop.feed.cache
+from hotloop.feed import budget
+from hotloop.feed.cache import storage
+from hotloop.feed.cache.cache import SampleCache
+from hotloop.feed.cache.dataset import cached
+from hotloop.feed.cache.policies import POLICIES
+from hotloop.feed.cache.storage import Blocks
+from hotloop.feed.cache.table import READY, Header, table_bytes
+
+MIB = 1 << 20
+NONE = budget.Pressure(shortage_bytes=0, reason="")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is short of memory for other reasons has nothing to do with these tests."""
+    monkeypatch.setattr(storage.budget, "pressure", lambda: NONE)
+
+
+@pytest.mark.parametrize(
+    ("method", "policy"),
+    [("fork", "keep"), ("fork", "lru"), ("spawn", "clairvoyant"), ("forkserver", "cost")],
+)
+def test_workers_fill_one_cache_however_they_are_started(method: str, policy: str) -> None:
+    kept = cached(Squares(60), 4 * MIB, policy)
+    loader = DataLoader(
+        kept,
+        batch_size=5,
+        num_workers=2,
+        multiprocessing_context=method,
+        persistent_workers=True,
+        timeout=120,
+    )
+    for epoch in range(2):
+        kept.plan_epoch(range(60))
+        for data, numbers in loader:
+            rows = zip(data, numbers.tolist(), strict=True)
+            assert all(is_right((row, number), number) for row, number in rows)
+        assert (kept.stats().hits, kept.stats().misses) == (60 * epoch, 60)
+    assert is_right(kept[7], 7)
+    kept.close()
+
+
+def hammer(kept: Any, seed: int) -> None:
+    """Random reads, single and gathered; every sample must be whole."""
+    random = np.random.default_rng(seed)
+    for _ in range(60):
+        indices = random.integers(0, len(kept), 6).tolist()
+        assert all(is_right(kept[index], index) for index in indices)
+        data, numbers = kept.gather(indices[:1] * 3)
+        assert all(
+            is_right((row, int(number)), indices[0]) for row, number in zip(data, numbers, strict=True)
+        )
+        kept.plan_epoch(indices * 5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", [Squares, Ragged])
+def test_nobody_sees_a_sample_that_is_being_overwritten(policy: str, kind: Any) -> None:
+    kept = cached(kind(40, 30_000), 600_000, policy)
+    children = [in_child(lambda seed=seed: hammer(kept, seed)) for seed in range(3)]
+    hammer(kept, 9)
+    assert [status_of(pid) for pid in children] == [0, 0, 0]
+    if policy == "lru":
+        assert kept.stats().evictions > 100
+    check(kept.cache)
+    kept.close()
+
+
+def check(cache: SampleCache) -> None:
+    """Nothing has two owners, nothing is lost, nothing is over the limit."""
+    shared = cache._shared
+    cache.sweep()
+    assert cache.resident_bytes <= cache.limit_bytes
+    assert not len(shared.table.claims())
+    ready = np.flatnonzero(shared.table.state == READY)
+    if isinstance(shared.space, Blocks):
+        blocks = [block for index in ready.tolist() for block in shared.space._blocks(index).tolist()]
+        assert len(set(blocks)) == len(blocks)
+        size = shared.header[Header.BLOCK_BYTES]
+        assert len(blocks) + shared.header[Header.FREE_BLOCKS] == shared.header[Header.USED] // size
+    else:
+        begins = np.sort(shared.table.offset[ready])
+        ends = np.sort(shared.table.offset[ready] + shared.space.held_bytes(ready))
+        assert (begins[1:] >= ends[:-1]).all()
+        assert not ready.size or ends[-1] <= shared.header[Header.USED]
+
+
+def killed_at_line(number: int, work: Callable[[], Any]) -> Callable[[], Any]:
+    """``work``, killed with SIGKILL before the so-manieth line that it runs of the cache."""
+    folder = str(Path(hotloop.feed.cache.__file__).parent)
+
+    def run() -> None:
+        left = number
+
+        def trace(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal left
+            if not frame.f_code.co_filename.startswith(folder):
+                return None
+            if event == "line":
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        sys.settrace(trace)
+        work()
+        sys.settrace(None)
+
+    return run
+
+
+@pytest.mark.parametrize("policy", ["keep", "lru"])
+def test_a_writer_killed_at_any_line_loses_nothing_but_what_it_wrote(policy: str) -> None:
+    dataset = Ragged(12, 20_000)
+    # A stack may lose a stretch with each death; of blocks there are too few from the start.
+    cache = SampleCache(12, max_bytes=16 * MIB if policy == "keep" else 2 * table_bytes(12), policy=policy)
+    new = 11
+
+    def fill() -> None:
+        for index in [*range(11), new]:
+            if index not in cache:
+                cache.put(index, dataset[index])
+
+    def write() -> None:
+        with cache._shared.locked():
+            if new in cache:
+                cache._writer._forget(new)
+        cache.put(new, dataset[new])
+
+    fill()
+    number = 0
+    while True:
+        before = {index for index in range(11) if index in cache}
+        status = status_of(in_child(killed_at_line(number, write)))
+        if not status:
+            break
+        assert status == -signal.SIGKILL
+        if policy == "keep":
+            assert {index for index in range(11) if index in cache} >= before
+        assert all(is_right(cache.get(index), index) for index in range(12) if index in cache)
+        assert new in cache or cache.put(new, dataset[new])
+        check(cache)
+        number += 2
+    assert number > 60
+    cache.close()
+
+
+def test_a_fork_while_a_thread_holds_the_lock_does_not_block_the_child() -> None:
+    cache = SampleCache(4, max_bytes=MIB)
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with cache._shared.locked():
+            held.set()
+            forked.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = in_child(lambda: cache.put(1, "from the child") or sys.exit(3))
+    forked.set()
+    thread.join()
+    assert status_of(child) == 0
+    assert cache.get(1) == "from the child"
+    cache.close()
+
+
+def test_a_lock_dies_with_its_holder_while_other_children_live() -> None:
+    """A child forked while the lock is held shares no description with the holder."""
+    cache = SampleCache(4, max_bytes=MIB)
+    ready, wait = os.pipe(), os.pipe()
+
+    def hold_and_die() -> None:
+        cache._shared.lock.__enter__()
+        cache._shared.header[Header.DIRTY] = 1
+        grandchild = os.fork()
+        if not grandchild:
+            os.read(wait[0], 1)  # lives on, with everything it inherited
+            os._exit(0)
+        os.write(ready[1], b"x")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = in_child(hold_and_die)
+    os.read(ready[0], 1)
+    assert status_of(child) == -signal.SIGKILL
+    assert cache.put(2, "after")
+    os.write(wait[1], b"x")
+    for descriptor in (*ready, *wait):
+        os.close(descriptor)
+    cache.close()
+
+
+def test_threads_of_one_process_count_every_reading() -> None:
+    kept = cached(Squares(50, 2000), 400_000, "lru")
+
+    def read() -> None:
+        for _ in range(4):
+            for index in range(50):
+                assert is_right(kept[index], index)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stats = kept.stats()
+    assert stats.hits + stats.misses == 4 * 4 * 50
+    check(kept.cache)
+    kept.close()
+
+
+def test_figures_of_workers_that_ended_stay() -> None:
+    kept = cached(Squares(20), MIB)
+    for _ in range(5):
+        for _ in DataLoader(kept, num_workers=2, multiprocessing_context="fork"):
+            pass
+    assert (kept.stats().hits, kept.stats().misses) == (80, 20)
+    used_rows = int((kept.cache._shared.table.rows[:, 0] > 0).sum())
+    assert used_rows <= 4
+    kept.close()
+    assert not multiprocessing.active_children()

@@ -1,0 +1,347 @@
+"""Ranks and jobs that cache the same samples find one memory, and those that do not, do not."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cache_samples import Squares, in_child, is_right, status_of
+
+from hotloop.feed import budget
+from hotloop.feed.cache import rendezvous, storage
+from hotloop.feed.cache.cache import SampleCache
+from hotloop.feed.cache.dataset import cached
+from hotloop.feed.cache.errors import CacheError
+from hotloop.feed.cache.fingerprint import Unknowable, fingerprint
+from hotloop.feed.cache.table import table_bytes
+from hotloop.feed.memory import PAGE_BYTES
+
+MIB = 1 << 20
+HERE = Path(__file__).parent
+JOB = HERE / "cache_job.py"
+
+
+class Job:
+    """A process that caches on its own, asked line by line."""
+
+    def __init__(self, environment: dict[str, str], **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, JOB, json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return found
+
+    def ask(self, line: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+@pytest.fixture
+def meeting_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of our own instead of the user's, for this process and its children."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(rendezvous.tempfile, "tempdir", None)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    return tmp_path / f"hotloop-{os.getuid()}"
+
+
+@pytest.fixture
+def jobs(meeting_place: Path) -> Iterator[Any]:
+    started: list[Job] = []
+
+    def start(**options: Any) -> Job:
+        started.append(Job(dict(os.environ), **options))
+        return started[-1]
+
+    yield start
+    for job in started:
+        job.kill()
+
+
+def test_jobs_share_one_memory_and_it_outlives_whoever_made_it(jobs: Any, meeting_place: Path) -> None:
+    first, second = jobs(), jobs()
+    answers = [first.answer(), second.answer()]
+    assert answers[0]["inode"] == answers[1]["inode"]
+    assert first.ask("read 0 20")["misses"] == 20
+    reads = second.ask("read 0 30")
+    assert (reads["hits"], reads["misses"], reads["right"]) == (20, 30, True)
+    first.kill()
+    third = jobs()
+    assert third.answer()["inode"] == answers[0]["inode"]
+    assert third.ask("read 0 30")["hits"] == 50
+    second.ask("close")
+    third.ask("close")
+    assert list(meeting_place.iterdir()) == []
+
+
+def test_what_the_dead_left_behind_does_no_harm(jobs: Any, meeting_place: Path) -> None:
+    first = jobs()
+    first.answer()
+    first.ask("read 0 40")
+    first.kill()
+    (stale,) = meeting_place.iterdir()
+    assert stale.stat().st_size < 4096
+    for rubbish in (stale.read_bytes(), b"not json", b'[["x"]]', b'{"a": 1}', b"[[1, 2, 3, null]]"):
+        stale.write_bytes(rubbish)
+        kept = cached(Squares(), MIB)
+        assert (kept.stats().num_items, kept.stats().notes) == (0, ())
+        assert is_right(kept[3], 3)
+        kept.close()
+
+
+def test_a_descriptor_that_became_something_else_is_not_opened(meeting_place: Path) -> None:
+    from hotloop.feed.cache.process import own_start, pid_namespace
+
+    other = cached(Squares(), MIB)
+    (note,) = meeting_place.iterdir()
+    read_end, write_end = os.pipe()
+    descriptor = other.cache._file.descriptor
+    lie = [[os.getpid(), own_start(), fd, pid_namespace()] for fd in (read_end, write_end, 9999)]
+    note.write_text(json.dumps(lie))
+    kept = cached(Squares(), MIB)
+    assert os.fstat(kept.cache._file.descriptor).st_ino != os.fstat(descriptor).st_ino
+    assert is_right(kept[3], 3)
+    kept.close()
+    other.close()
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_other_data_is_another_cache(meeting_place: Path) -> None:
+    caches = [
+        cached(Squares(40), MIB),
+        cached(Squares(41), MIB),
+        cached(Squares(40, 500), MIB),
+        cached(Squares(40), MIB, "lru"),
+        cached(Squares(40), MIB, fingerprint="mine"),
+        cached(Squares(40), MIB, shared=False),
+    ]
+    assert len({os.fstat(each.cache._file.descriptor).st_ino for each in caches}) == 6
+    again = cached(Squares(40), MIB)
+    assert os.path.sameopenfile(again.cache._file.descriptor, caches[0].cache._file.descriptor)
+    again.close()
+    caches[0][3]
+    assert caches[0].stats().num_items == 1
+    for each in caches:
+        each.close()
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(meeting_place: Path) -> None:
+    meeting_place.mkdir(mode=0o777)
+    meeting_place.chmod(0o777)
+    kept = cached(Squares(), MIB)
+    assert "not shared between ranks" in kept.stats().notes[0]
+    assert is_right(kept[3], 3)
+    kept.close()
+
+
+def test_ranks_bring_their_share_as_they_meet(
+    jobs: Any, meeting_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    first = cached(Squares(), 2 * MIB)
+    assert first.cache.limit_bytes == MIB
+    assert "not all 2 ranks of this machine have met here" in first.stats().notes[0]
+    apart = cached(Squares(), 2 * MIB, shared=False)
+    assert apart.cache.limit_bytes == MIB
+    assert jobs(max_bytes=2 * MIB).answer()["limit"] == 2 * MIB
+    assert first.cache.limit_bytes == 2 * MIB
+    assert first.stats().notes == ()
+    first.close()
+    apart.close()
+
+
+def test_two_ranks_with_two_workers_each_stay_within_one_budget(meeting_place: Path) -> None:
+    limit, options = 10 * MIB, ["--standalone", "--nproc-per-node=2"]
+    run = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *options, str(JOB), "epochs", str(limit)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    figures = json.loads(run.stdout.splitlines()[-1])
+    assert figures["right"]
+    assert figures["limit"] == limit
+    assert 0.9 * limit < figures["resident"] <= 1.02 * limit
+    assert figures["ranks"] == [0, 1]
+    share = figures["items"] / 400
+    assert share > 0.9 * limit / (400 * 50_000)
+    assert figures["hit_rates"] == [0, share, share]
+
+
+def test_a_killed_group_leaves_no_memory_and_no_process(meeting_place: Path) -> None:
+    before = {entry.name for entry in Path("/dev/shm").iterdir() if "hotloop" in entry.name}
+    code = (
+        "import sys, os; from cache_samples import Squares; from torch.utils.data import DataLoader;"
+        "from hotloop.feed.cache.dataset import cached; k = cached(Squares(4000), '8MB');"
+        "i = iter(DataLoader(k, num_workers=2, persistent_workers=True)); next(i);"
+        "print(os.fstat(k.cache._file.descriptor).st_ino, flush=True); sys.stdin.read()"
+    )
+    job = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert job.stdout is not None and job.stdin is not None
+    inode = int(job.stdout.readline())
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    assert job.stdout.read() == b""  # every process that held the pipe is gone
+    job.stdin.close()
+    job.stdout.close()
+    assert {entry.name for entry in Path("/dev/shm").iterdir() if "hotloop" in entry.name} == before
+    assert inode not in open_inodes()
+    kept = cached(Squares(4000), "8MB")
+    assert kept.stats().num_items == 0
+    kept.close()
+
+
+def open_inodes() -> set[int]:
+    """Of the caches' memories that any process has open."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(link).startswith("/memfd:hotloop-cache"):  # noqa: PTH115 - a memfd's link is no path
+                found.add(link.stat().st_ino)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("kind", [resource.RLIMIT_AS, resource.RLIMIT_FSIZE])
+def test_a_limit_of_the_process_costs_hits_and_not_the_run(kind: int) -> None:
+    def read_twice() -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
+        room = used + 80 * MIB if kind == resource.RLIMIT_AS else 1 << 30
+        resource.setrlimit(kind, (room, resource.RLIM_INFINITY))
+        kept = cached(Squares(200, 500_000), 60 * MIB, shared=False)
+        assert all(is_right(kept[index], index) for _ in range(2) for index in range(200))
+        if kind == resource.RLIMIT_FSIZE:
+            assert "stopped growing: the system gives no more memory" in kept.stats().notes
+        else:
+            assert kept.stats().hits > 0
+
+    assert status_of(in_child(read_twice)) == 0
+
+
+def test_short_memory_stops_growth_until_it_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = budget.Pressure(shortage_bytes=1 << 30, reason="short")
+    monkeypatch.setattr(storage.budget, "pressure", lambda: state)
+    kept = cached(Squares(), 8 * MIB, shared=False)
+    assert is_right(kept[3], 3)
+    assert kept.stats().num_items == 0
+    assert "stopped growing: memory is short" in kept.stats().notes
+    state = budget.Pressure(shortage_bytes=0, reason="")
+    kept.epoch_end()
+    kept[3]
+    assert kept.stats().num_items == 1
+    assert kept.stats().notes == ()
+    kept.close()
+
+
+class Scaled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, value: Any) -> Any:
+        return value * self.factor
+
+
+def one(value: int) -> int:
+    return value + 1
+
+
+def two(value: int) -> int:
+    return value + 2
+
+
+class Piped:
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
+
+
+def test_what_differs_has_another_fingerprint(tmp_path: Path) -> None:
+    file = tmp_path / "data.bin"
+    file.write_bytes(b"1")
+    early = fingerprint(Piped(root=str(file)))
+    file.write_bytes(b"22")
+    changed = fingerprint(Piped(root=str(file)))
+    different = [
+        Squares(3), Squares(4), Piped(t=Scaled(1.0)), Piped(t=Scaled(2.0)), Piped(t=one), Piped(t=two),
+        Piped(t=functools.partial(one, 1)), Piped(t=functools.partial(one, 2)), Piped(t=lambda x: x + 1),
+        Piped(t=lambda x: x + 2), Piped(data=np.zeros(4)), Piped(data=np.ones(4)), Piped(data=torch.zeros(4)),
+        Piped(data=torch.zeros(2, 2)), Piped(names=["a", "b"]), Piped(names=["ab"]), Piped(names=("a", "b")),
+        Piped(names={"a", "b"}), Piped(t=Squares), Piped(t=len), Piped(t=torch.relu), Piped(t=1),
+        Piped(t=1.0), Piped(t=True), Piped(t="1"), Piped(t=b"1"), Piped(t=None),
+    ]  # fmt: skip
+    found = [early, changed, *map(fingerprint, different)]
+    assert len(set(found)) == len(found)
+
+
+def test_what_is_equal_has_the_same_fingerprint_in_another_process(meeting_place: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['']; from cache_samples import Squares; import random;"
+        "from hotloop.feed.cache.fingerprint import fingerprint; import numpy as np, torch;"
+        "print(fingerprint(Squares(9), {'a', 'b', 'c'}, np.arange(5), torch.ones(3), [1, [2]]).hex())"
+    )
+    own = fingerprint(Squares(9), {"a", "b", "c"}, np.arange(5), torch.ones(3), [1, [2]]).hex()
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert run.stdout.strip() == own, run.stderr
+
+
+def test_what_cannot_be_looked_into_is_said_and_not_shared(tmp_path: Path, meeting_place: Path) -> None:
+    with (tmp_path / "open.bin").open("wb") as file:
+        with pytest.raises(Unknowable, match=r"dataset\.file is a BufferedWriter"):
+            fingerprint(Piped(file=file))
+
+        class Opened(Squares):
+            def __init__(self) -> None:
+                super().__init__()
+                self.file = file
+
+            __getstate__ = object.__getstate__  # type: ignore[assignment]
+
+        with pytest.warns(RuntimeWarning, match=r"not shared between ranks: dataset\.file"):
+            kept = cached(Opened(), MIB)
+        assert is_right(kept[3], 3)
+        kept.close()
+        named = cached(Opened(), MIB, fingerprint="opened")
+        assert named.stats().notes == ()
+        named.close()
+        with pytest.raises(CacheError, match="no disk tier"):
+            cached(Opened(), MIB, disk=tmp_path, shared=False)
+
+
+def test_a_cache_of_nothing_but_its_table_is_refused_with_the_share_of_a_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    with pytest.raises(CacheError, match="for each of 8 ranks is too small"):
+        SampleCache(1000, max_bytes=8 * table_bytes(1000))
