@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import resource
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -204,6 +206,35 @@ def test_an_open_bake_keeps_no_descriptor(tmp_path: Path) -> None:
     baked = bake(Images(odd_every=5), tmp_path / "out", num_workers=2)
     assert baked.manifest.num_parts > 10
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def major_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def evict(path: Path) -> None:
+    """Take a file out of memory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def test_what_is_not_in_memory_is_asked_for_before_it_is_touched(tmp_path: Path) -> None:
+    bake(Given([np.full(300_000, k, np.uint8) for k in range(64)]), tmp_path / "out", num_workers=0)
+    file = tmp_path / "out" / "columns" / "000.bin"
+    indices = list(range(0, 64, 2))
+    evict(file)
+    before = major_faults()
+    np.take(np.memmap(file, np.uint8, "r", shape=(64, 300_000)), indices, axis=0)
+    unasked = major_faults() - before
+    evict(file)
+    if unasked < 32:
+        pytest.skip("files stay in memory here")
+    baked = Baked(tmp_path / "out")
+    before = major_faults()
+    batch = baked.gather(indices)
+    assert major_faults() - before < unasked / 4
+    assert batch[:, 0].tolist() == indices
 
 
 def test_the_bytes_do_not_depend_on_who_wrote_them(tmp_path: Path) -> None:
