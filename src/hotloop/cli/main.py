@@ -16,6 +16,7 @@ VERBS = {
     "report": "render a finished run again: terminal, HTML, JSON, Perfetto",
     "doctor": "this machine: what it has, what is off, what to do",
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
+    "audit": "read source, configuration and machine for what slows training; runs nothing",
     "demo": "the whole chain on a bundled training system",
 }
 

@@ -1,0 +1,1 @@
+"""Static rules over source, configuration and machine; nothing audited is ever executed."""

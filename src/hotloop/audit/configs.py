@@ -1,0 +1,139 @@
+"""Configuration files, read without running anything: YAML, JSON, TOML, and mmcv-style Python literals.
+
+YAML is read line by line, as far as nested ``key: value`` mappings go: no YAML library is needed; keys that
+stand in other constructs are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hotloop.audit.source import MAX_BYTES, Skipped, shown
+from hotloop.errors import UsageError
+
+_YAML_LINE: Final = re.compile(
+    r"^(?P<indent> *)(?:- +)?(?P<key>[\w.\-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s+(?P<value>.*))?$"
+)
+_TOML_OR_JSON_KEY: Final = '"?{}"?\\s*[=:]'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One leaf: ``key`` is its path with dots, ``name`` the last part, ``line`` counts from 1."""
+
+    key: str
+    name: str
+    value: Any
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFile:
+    """One configuration file."""
+
+    name: str
+    lines: list[str]
+    entries: list[Entry]
+
+
+def read(path: Path) -> ConfigFile | Skipped:
+    """Read one file by its ending. A missing file or an unknown ending is a UsageError."""
+    if not path.is_file():
+        raise UsageError(f"{path} is not a file", hint="--config takes YAML, JSON, TOML or Python files")
+    name = shown(path)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise UsageError(
+            f"{path}: no configuration format is known by this ending",
+            hint="use .yaml, .yml, .json, .toml or .py",
+        )
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return Skipped(file=name, reason=f"larger than {MAX_BYTES // 2**20} MiB")
+        text = path.read_text(encoding="utf-8-sig")
+        return ConfigFile(name=name, lines=text.splitlines(), entries=list(reader(text)))
+    except UnicodeDecodeError:
+        return Skipped(file=name, reason="not UTF-8 text")
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return Skipped(file=name, reason=f"not valid {path.suffix.lower()}: {error}")
+    except OSError as error:
+        return Skipped(file=name, reason=f"cannot be read: {error.strerror}")
+
+
+def _yaml(text: str) -> Iterator[Entry]:
+    path: list[tuple[int, str]] = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        match = _YAML_LINE.match(raw.rstrip())
+        if match is None or raw.lstrip().startswith("#"):
+            continue
+        indent = len(match["indent"])
+        while path and path[-1][0] >= indent:
+            path.pop()
+        name = match["key"].strip("\"'")
+        value = re.sub(r"\s+#.*$", "", match["value"] or "").strip()
+        path.append((indent, name))
+        if value and not value.startswith(("|", ">", "&", "*")):
+            yield Entry(key=".".join(p for _, p in path), name=name, value=_scalar(value), line=number)
+
+
+def _scalar(text: str) -> Any:
+    plain = text.strip("\"'")
+    lowered = plain.lower()
+    if lowered in ("true", "yes", "on"):
+        return True
+    if lowered in ("false", "no", "off"):
+        return False
+    for kind in (int, float):
+        try:
+            return kind(plain)
+        except ValueError:
+            continue
+    return plain
+
+
+def _json(text: str) -> Iterator[Entry]:
+    yield from _nested(json.loads(text), text)
+
+
+def _toml(text: str) -> Iterator[Entry]:
+    yield from _nested(tomllib.loads(text), text)
+
+
+def _nested(value: Any, text: str, path: tuple[str, ...] = ()) -> Iterator[Entry]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _nested(item, text, (*path, str(key)))
+    elif path and not isinstance(value, list):
+        found = re.search(_TOML_OR_JSON_KEY.format(re.escape(path[-1])), text)
+        line = text.count("\n", 0, found.start()) + 1 if found else 1
+        yield Entry(key=".".join(path), name=path[-1], value=value, line=line)
+
+
+def _python(text: str) -> Iterator[Entry]:
+    """``name = literal`` and ``name = dict(key=…)`` at the top level, as mmcv and mmengine write them."""
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            yield from _literal(statement.value, (statement.targets[0].id,), statement.lineno)
+
+
+def _literal(node: ast.expr, path: tuple[str, ...], line: int) -> Iterator[Entry]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                yield from _literal(keyword.value, (*path, keyword.arg), keyword.value.lineno)
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant):
+                yield from _literal(value, (*path, str(key.value)), value.lineno)
+    elif isinstance(node, ast.Constant):
+        yield Entry(key=".".join(path), name=path[-1], value=node.value, line=line)
+
+
+_READERS: Final = {".yaml": _yaml, ".yml": _yaml, ".json": _json, ".toml": _toml, ".py": _python}

@@ -1,0 +1,187 @@
+"""Training loops: the code that runs once per step, and whether a line in it runs at every step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hotloop.audit.module import Function, Loop, Module, chain
+
+_LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OPTIMIZER: Final = re.compile(
+    r"(^|[._])(optim\w*|opt(_\w+|[A-Z_]\w*)?|\w+_opt|opt|sgd|adam\w*|solver|\w*scaler\w*|optimizer\w*)$", re.I
+)
+_NOT_OPTIMIZER: Final = re.compile(r"sched|(^|[._])env", re.I)
+_BACKWARDS: Final = ("backward", "manual_backward")
+#: A name of a switch that turns a way of computing on, not an occasional action.
+_SWITCH: Final = re.compile(r"amp|fp16|bf16|half|cuda|gpu|distributed|mixed|scaler|clip|train", re.I)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """What runs once per step: a loop's body, or a function called once per step.
+
+    ``backwards`` and ``steps`` are the calls of ``backward`` and of optimizers' ``step`` in it.
+    """
+
+    module: Module
+    root: Loop | Function
+    backwards: tuple[ast.Call, ...]
+    steps: tuple[ast.Call, ...]
+    calls: tuple[ast.Call, ...] = field(repr=False)
+
+    @property
+    def function(self) -> Function | None:
+        """The function that the region is, or is part of."""
+        return self.root if isinstance(self.root, _FUNCTIONS) else self.module.function_of(self.root)
+
+    def contains(self, node: ast.AST) -> bool:
+        """Whether ``node`` lies inside."""
+        return self.root in self.module.ancestors(node)
+
+    def every_step(self, node: ast.AST) -> bool:
+        """Whether ``node`` surely runs at every step: not gated by a condition, a handler or a skip."""
+        below = node
+        for above in self.module.ancestors(node):
+            if _gates(above, below) or _skipped_before(above, below):
+                return False
+            if above is self.root:
+                return not (isinstance(above, _LOOPS) and below in above.orelse)
+            if isinstance(above, *_NESTED) and above.name != "closure":
+                return False
+            below = above
+        return False
+
+    def calls_named(self, *names: str) -> Iterator[ast.Call]:
+        """Calls in the region by the last part of what is called."""
+        return (call for call in self.calls if chain(call.func).rpartition(".")[2] in names)
+
+
+_NESTED: Final = ((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),)
+
+
+def find(module: Module, called_in_loops: set[str]) -> list[Region]:
+    """The regions of a module. ``called_in_loops``: last names of all calls in loops of the whole tree."""
+    backwards = [call for name in _BACKWARDS for call in module.calls.get(name, ()) if _is_backward(call)]
+    if not backwards:
+        return []
+    steps = [call for call in module.calls.get("step", ()) if is_optimizer_step(module, call)]
+    roots: dict[ast.AST, None] = {}
+    for call in backwards:
+        root = _root(module, call, steps, called_in_loops)
+        if root is not None:
+            roots[root] = None
+    return [_region(module, root, backwards, steps) for root in roots]  # type: ignore[arg-type]
+
+
+def is_optimizer_step(module: Module, call: ast.Call) -> bool:
+    """Whether ``x.step()`` moves parameters: x is named or made as an optimizer or a gradient scaler."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner = chain(call.func.value)
+    if _NOT_OPTIMIZER.search(owner):
+        return False
+    made = module.made_by(call.func.value)
+    return bool(_OPTIMIZER.search(owner)) or (made.startswith("torch.optim.") and "sched" not in made)
+
+
+def loop_calls(module: Module) -> Iterator[str]:
+    """Last names of the calls that stand in loops of this module."""
+    for name, calls in module.calls.items():
+        if any(isinstance(a, _LOOPS) for call in calls for a in module.ancestors(call)):
+            yield name
+
+
+def _is_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and chain(call.func.value).rpartition(".")[2] not in (
+        "ctx",
+        "super",
+        "autograd",
+    )
+
+
+def _root(module: Module, call: ast.Call, steps: list[ast.Call], called_in_loops: set[str]) -> ast.AST | None:
+    """The innermost loop with a backward and a step; else the function with both, if loops call it."""
+    above_steps = {a for step in steps for a in module.ancestors(step)}
+    crossed: Function | None = None
+    for above in module.ancestors(call):
+        if isinstance(above, _LOOPS) and above in above_steps and _may_cross(module, crossed, above):
+            return above
+        if isinstance(above, _FUNCTIONS):
+            if crossed is None and above in above_steps and above.name in called_in_loops:
+                return above
+            crossed = above
+        if isinstance(above, ast.ClassDef):
+            return None
+    return None
+
+
+def _may_cross(module: Module, nested: Function | None, loop: ast.AST) -> bool:
+    """A function defined in the loop and handed to ``step`` (a closure) belongs to the loop."""
+    return nested is None or nested.name.endswith("closure")
+
+
+def _region(
+    module: Module, root: Loop | Function, backwards: list[ast.Call], steps: list[ast.Call]
+) -> Region:
+    def inside(node: ast.AST) -> bool:
+        return root in module.ancestors(node)
+
+    calls = sorted(
+        (call for named in module.calls.values() for call in named if _in_lines(root, call) and inside(call)),
+        key=lambda call: (call.lineno, call.col_offset),
+    )
+    return Region(
+        module=module,
+        root=root,
+        backwards=tuple(call for call in backwards if inside(call)),
+        steps=tuple(call for call in steps if inside(call)),
+        calls=tuple(calls),
+    )
+
+
+def _in_lines(root: ast.AST, node: ast.AST) -> bool:
+    first, last = root.lineno, root.end_lineno  # type: ignore[attr-defined]
+    return bool(first <= node.lineno <= (last or first))  # type: ignore[attr-defined]
+
+
+def _gates(above: ast.AST, below: ast.AST) -> bool:
+    if isinstance(above, ast.If | ast.IfExp):
+        return below is not above.test and not _is_switch(above.test)
+    if isinstance(above, ast.BoolOp):
+        return below is not above.values[0]
+    return isinstance(above, ast.ExceptHandler | ast.Match)
+
+
+def _is_switch(test: ast.expr) -> bool:
+    """``if use_amp``, ``if scaler is not None``: a way of computing, the same at every step."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_switch(test.operand)
+    if isinstance(test, ast.Compare):
+        none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+        return none and isinstance(test.ops[0], ast.Is | ast.IsNot) and _is_switch(test.left)
+    return isinstance(test, ast.Name | ast.Attribute) and bool(_SWITCH.search(chain(test)))
+
+
+def _skipped_before(above: ast.AST, below: ast.AST) -> bool:
+    """Whether an earlier ``if …: continue`` in the same block may skip ``below``."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(above, name, None)
+        if isinstance(block, list) and below in block:
+            before = block[: block.index(below)]
+            return any(
+                isinstance(s, ast.If)
+                and isinstance(s.body[-1], ast.Continue | ast.Break | ast.Return)
+                and not _leaves_for_good(s)
+                for s in before
+            )
+    return False
+
+
+def _leaves_for_good(statement: ast.If) -> bool:
+    """``if step > max: break`` ends the loop; what follows still runs at every step there is."""
+    return isinstance(statement.body[-1], ast.Break)

@@ -1,0 +1,44 @@
+"""An audit as JSON (schema 1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hotloop.audit.audit import Audit
+from hotloop.findings import Finding
+
+
+def render(audit: Audit) -> str:
+    """``{"schema": 1, "findings": [{"id", "file", "line", "message", "fix", …}], "files", "lines",
+    "skipped"}``.
+    """
+    return json.dumps(document(audit), indent=2, ensure_ascii=False) + "\n"
+
+
+def document(audit: Audit) -> dict[str, Any]:
+    """The dictionary that ``render`` writes."""
+    return {
+        "schema": 1,
+        "findings": [_finding(finding) for finding in audit.findings],
+        "files": audit.num_files,
+        "lines": audit.num_lines,
+        "rules": audit.num_rules,
+        "ignored": audit.num_ignored,
+        "skipped": [{"file": skipped.file, "reason": skipped.reason} for skipped in audit.skipped],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    where = finding.where
+    return {
+        "id": finding.id,
+        "severity": finding.severity,
+        "file": where.file if where else "",
+        "line": where.line if where else 0,
+        "column": finding.data.get("column", 1),
+        "function": where.function if where else "",
+        "also": finding.data.get("lines", []),
+        "message": finding.message,
+        "fix": finding.advice or None,
+    }

@@ -1,0 +1,1 @@
+"""One folder per family of findings, one file per static rule: ``ID`` and ``check(tree)``."""

@@ -1,0 +1,1 @@
+"""Static rules of the family ``config/``, one file each."""

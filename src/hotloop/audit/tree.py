@@ -1,0 +1,122 @@
+"""Everything an audit looks at: modules, training regions, loaders, datasets, options, configs, machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from hotloop.audit import datasets, loaders, regions
+from hotloop.audit.configs import ConfigFile
+from hotloop.audit.module import Function, Module, chain
+from hotloop.audit.options import Option, options_of
+
+#: Files without any of these words train nothing with torch.
+RELEVANT: Final = re.compile(r"\b(torch|lightning|accelerate|transformers)\b")
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine that will train: usable cores, and GPUs (0: none, or not known)."""
+
+    cores: float
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Tree:
+    """All that one audit was given. ``texts`` has every parsed file's text, modules only the relevant
+    ones.
+    """
+
+    modules: list[Module]
+    texts: list[str] = field(default_factory=list)
+    configs: list[ConfigFile] = field(default_factory=list)
+    machine: Machine | None = None
+
+    @cached_property
+    def regions(self) -> list[regions.Region]:
+        """Every training loop and every function that is one step of it."""
+        called = {name for module in self.modules for name in regions.loop_calls(module)}
+        return [region for module in self.modules for region in regions.find(module, called)]
+
+    @cached_property
+    def loaders(self) -> list[loaders.Loader]:
+        """Every DataLoader call."""
+        return [loader for module in self.modules for loader in loaders.find(module)]
+
+    @cached_property
+    def datasets(self) -> list[datasets.DatasetClass]:
+        """Every Dataset class."""
+        return datasets.find(self.modules)
+
+    @cached_property
+    def options(self) -> list[Option]:
+        """Every argparse option of a known meaning, and every other one."""
+        return [option for module in self.modules for option in options_of(module)]
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every word of every source text."""
+        return frozenset(word for text in self.texts for word in _WORD.findall(text))
+
+    @cached_property
+    def _functions(self) -> dict[str, list[tuple[Module, Function]]]:
+        found: dict[str, list[tuple[Module, Function]]] = {}
+        for module in self.modules:
+            for function in module.functions:
+                found.setdefault(function.name, []).append((module, function))
+        return found
+
+    @cached_property
+    def trains_on_cuda(self) -> bool:
+        """Whether any source speaks of CUDA devices."""
+        return "cuda" in self.words
+
+    def mentions(self, *words: str) -> bool:
+        """Whether any of the words occurs anywhere in the tree."""
+        return any(word in self.words for word in words)
+
+    def target(self, module: Module, call: ast.Call) -> tuple[Module, Function] | None:
+        """The function of the tree that a call runs: of the same file, imported, or a method of ``self``."""
+        func = call.func
+        if isinstance(func, ast.Name):
+            own = [f for f in module.functions if f.name == func.id and f in module.tree.body]
+            if own:
+                return module, own[-1]
+            return self._imported(module.imports.get(func.id, ""))
+        if isinstance(func, ast.Attribute):
+            if isinstance(func.value, ast.Name) and func.value.id == "self":
+                owner = module.class_of(call)
+                method = module.method(owner, func.attr) if owner else None
+                return (module, method) if method else None
+            return self._imported(module.dotted(func))
+        return None
+
+    def _imported(self, dotted: str) -> tuple[Module, Function] | None:
+        package, _, name = dotted.rpartition(".")
+        found = [
+            (module, function)
+            for module, function in self._functions.get(name, ())
+            if package
+            and (module.dotted_name == package or module.dotted_name.endswith("." + package))
+            and function in module.tree.body
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def callers(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
+        """Calls anywhere in the tree of something of that name."""
+        for module in self.modules:
+            for call in module.calls.get(function.name, ()):
+                yield module, call
+
+
+def uses_cuda(module: Module) -> bool:
+    """Whether a file moves things to a CUDA device, or to one it is told."""
+    if any(chain(call.func) != "torch.cuda" for call in module.calls.get("cuda", ())):
+        return True
+    return "cuda" in module.source.text or ".to(self.device" in module.source.text

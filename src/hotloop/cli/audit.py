@@ -1,0 +1,89 @@
+"""``hotloop audit PATH...``: static rules over source, configuration and machine; nothing is executed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hotloop.cli.run import terminal_width
+from hotloop.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop audit``."""
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", type=Path, help="Python files, or folders of them (default: .)"
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        action="append",
+        default=[],
+        type=Path,
+        help="a configuration the code reads: YAML, JSON, TOML or mmcv-style Python",
+    )
+    parser.add_argument("--json", action="store_true", help="findings as JSON on standard output")
+    parser.add_argument("--sarif", metavar="FILE", type=Path, help="write SARIF 2.1.0 to FILE")
+    parser.add_argument("--github", action="store_true", help="annotations for GitHub Actions")
+    parser.add_argument(
+        "--fail-on",
+        metavar="SEVERITY",
+        choices=("info", "low", "medium", "high"),
+        help="exit with 1 on a finding this severe or worse: info, low, medium, high",
+    )
+    parser.add_argument(
+        "--cores", metavar="N", type=_cores, help="usable cores of the training machine (default: this one's)"
+    )
+    parser.add_argument(
+        "--gpus",
+        metavar="N",
+        type=_gpus,
+        default=0,
+        help="its GPUs, which share the cores (default: not known)",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 1 where ``--fail-on`` is reached, else 0."""
+    from hotloop.audit.audit import SEVERITIES, audit
+    from hotloop.audit.render import github, json, sarif, text
+    from hotloop.audit.tree import Machine
+    from hotloop.launch.machine import usable_cores
+    from hotloop.record.publish import write_text_atomic
+
+    machine = Machine(cores=options.cores or usable_cores(), gpus=options.gpus)
+    done = audit(options.paths or [Path()], options.config, machine)
+    if options.sarif:
+        try:
+            write_text_atomic(options.sarif, sarif.render(done))
+        except OSError as error:
+            raise UsageError(f"{options.sarif} cannot be written: {error.strerror}") from error
+        print(f"hotloop: wrote {options.sarif}", file=sys.stderr)
+    if options.json:
+        sys.stdout.write(json.render(done))
+    elif options.github:
+        sys.stdout.write(github.render(done))
+    else:
+        color = sys.stdout.isatty()
+        sys.stdout.write(text.render(done, width=terminal_width() if color else 80, color=color))
+    if options.fail_on is None:
+        return 0
+    worst = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1]
+    return int(any(finding.severity in worst for finding in done.findings))
+
+
+def _cores(words: str) -> float:
+    try:
+        cores = float(words)
+    except ValueError:
+        cores = 0.0
+    if not 0 < cores < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a positive number of cores, got {words!r}")
+    return cores
+
+
+def _gpus(words: str) -> int:
+    if not words.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number of GPUs, got {words!r}")
+    return int(words)
