@@ -220,20 +220,20 @@ def evict(path: Path) -> None:
 
 
 def test_what_is_not_in_memory_is_asked_for_before_it_is_touched(tmp_path: Path) -> None:
-    bake(Given([np.full(300_000, k, np.uint8) for k in range(64)]), tmp_path / "out", num_workers=0)
+    bake(Given([np.full(150_000, k, np.uint8) for k in range(200)]), tmp_path / "out", num_workers=0)
     file = tmp_path / "out" / "columns" / "000.bin"
-    indices = list(range(0, 64, 2))
+    indices = np.random.default_rng(0).permutation(200)[:32].tolist()
     evict(file)
     before = major_faults()
-    np.take(np.memmap(file, np.uint8, "r", shape=(64, 300_000)), indices, axis=0)
+    np.take(np.memmap(file, np.uint8, "r", shape=(200, 150_000)), indices, axis=0)
     unasked = major_faults() - before
     evict(file)
-    if unasked < 32:
+    if unasked < 4:
         pytest.skip("files stay in memory here")
     baked = Baked(tmp_path / "out")
     before = major_faults()
     batch = baked.gather(indices)
-    assert major_faults() - before < unasked / 4
+    assert major_faults() - before <= unasked / 4
     assert batch[:, 0].tolist() == indices
 
 
