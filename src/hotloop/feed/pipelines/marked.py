@@ -47,7 +47,7 @@ def stage(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             @stage("decode")
             def decode(self, index): ...
 
-    ``cached(dataset, after="decode")`` then keeps what ``decode`` gave.
+    ``cached(dataset, stage="decode")`` then keeps what ``decode`` gave.
     """
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
