@@ -13,7 +13,7 @@ SCRIPT = """
     import importlib, json
     modules = "torch torch.utils.checkpoint torch.utils.tensorboard torch.distributed.checkpoint tqdm " \\
               "argparse json yaml tomllib selectors rich.live matplotlib.figure " \\
-              "matplotlib.backends.backend_agg"
+              "matplotlib.backends.backend_agg hotloop.feed.engine"
     for name in modules.split():
         try:
             importlib.import_module(name)

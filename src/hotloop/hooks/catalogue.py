@@ -60,6 +60,7 @@ CATALOGUE: Final = (
         _TORCH,
         "time spent ending workers",
     ),
+    Point("hotloop.feed.engine.Engine", ("_shutdown_workers",), "hotloop 0.1", "time spent ending workers"),
     Point("torch.utils.data._utils.fetch._MapDatasetFetcher", ("fetch",), _TORCH, "making one batch"),
     Point("torch.utils.data._utils.fetch._IterableDatasetFetcher", ("fetch",), _TORCH, "making one batch"),
     Point("torch.Tensor", _TENSOR, _TORCH, "copies and waits; only where torch has an accelerator"),

@@ -157,6 +157,9 @@ class Loaders:
     def end_iter(self, token: Any, start: int, stop: int, result: Any) -> None:
         """Give the iteration its id, note its workers, and write the row."""
         loader, site = token
+        if result is RAISED:
+            return
+        self.end_made(loader, start, stop, result)  # a subclass may have a _get_iterator of its own
         state = self._iterators.get(result)
         if state is None:
             return
@@ -294,4 +297,10 @@ def _install(probe: Probe, module: Any) -> None:
     hooks.around(loader, "__iter__", NAME, loaders.begin_iter, loaders.end_iter, any_thread=True)
     hooks.patch(base, "__next__", loaders.make_next)
     hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
+    hooks.on_import("hotloop.feed.engine", lambda feed: _install_feed(probe, loaders, feed), NAME)
     probe.on_fork(NAME, loaders.restart)
+
+
+def _install_feed(probe: Probe, loaders: Loaders, module: Any) -> None:
+    """hotloop's own Loader: its iterator is torch's in all but how workers are started and ended."""
+    probe.hooks.around(module.Engine, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
