@@ -19,7 +19,8 @@ from feed_simulation import (
     mean_iteration_s,
 )
 
-from hotloop.feed.sizing import ONE_WORKER, Fed, Sizer
+from hotloop.feed.measuring import Fed
+from hotloop.feed.sizing import ONE_WORKER, Sizer
 from hotloop.feed.throughput import INLINE, BatchCost, Setting, iteration_s
 
 GIB = 1 << 30

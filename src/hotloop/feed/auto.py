@@ -20,10 +20,11 @@ from hotloop.feed import budget
 from hotloop.feed.autosizing import PREFETCH_FACTORS
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import FeedError, WorkerError
+from hotloop.feed.measuring import Fed
 from hotloop.feed.member import Member, Task
 from hotloop.feed.reading import gather_of
 from hotloop.feed.ring import SPARE_SLOTS, STARTING
-from hotloop.feed.sizing import ONE_WORKER, Fed, Sizer
+from hotloop.feed.sizing import ONE_WORKER, Sizer
 from hotloop.feed.threads import HERE, LocalReader, ThreadEngine, ThreadProcess
 from hotloop.feed.throughput import INLINE, Method, Setting
 from hotloop.feed.worker import Setup

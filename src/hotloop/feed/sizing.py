@@ -12,27 +12,28 @@ import statistics
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from hotloop import units
 from hotloop.feed import throughput
 from hotloop.feed.autosizing import PREFETCH_FACTORS
+from hotloop.feed.measuring import REMEMBERED, Block, Fed, has_changed
 from hotloop.feed.throughput import INLINE, BatchCost, Method, Setting
 
 #: A change must win this share of an iteration to be kept: less is not worth a worker.
 _GAIN: Final = 0.02
 #: Where training waits for less than this share, more workers are not tried.
 _IDLE: Final = 0.04
+#: Where it waits for more than this, batches ahead are not what is missing.
+_MUCH: Final = 0.25
 #: A block ends after this many batches and seconds, or the first number of batches whatever they took.
 _BLOCK: Final = (12, 0.25)
 _LONGEST_BLOCK: Final = 384
 _WATCHED_BLOCK: Final = (64, 0.5)
-#: Costs changed when a batch takes this many times more or less, or an iteration this share longer.
-_COSTS_CHANGED: Final = 1.5
-_SLOWER: Final = 0.1
 _MOST_TRIED: Final = 10
 _MOST_WORKERS: Final = 64
-_REMEMBERED: Final = 512
+#: Batches vary so much that a short block's mean says little.
+_HEAVY: Final = 0.3
 
 #: How the real loader begins, before anything is known.
 ONE_WORKER: Final = Setting("process", 1, 2)
@@ -40,65 +41,6 @@ ONE_WORKER: Final = Setting("process", 1, 2)
 _PATIENCE_S: Final = 10.0
 #: The costs of moving a batch are not known before they are measured: this far from the best is worth a try.
 _UNSURE: Final = 0.15
-
-
-class Fed(NamedTuple):
-    """One batch as the training thread met it. Seconds."""
-
-    wait_s: float  # from asking for the batch to having it
-    step_s: float  # from having the batch before to asking for this one
-    fetch_s: float  # wall time of whoever made it
-    fetch_cpu_s: float
-    num_bytes: int
-    method: Method  # how it was made
-    num_workers: int  # that are at work: started, not retired
-    main_cpu_s: float = 0.0  # CPU time of the training process during ``step_s``
-
-
-class Block:
-    """Batches under one setting."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        self.fed: list[Fed] = []
-        self.seconds = 0.0
-
-    def add(self, fed: Fed) -> None:
-        """Take one more in."""
-        self.fed.append(fed)
-        self.seconds += fed.wait_s + fed.step_s
-
-    @property
-    def wait_s(self) -> float:
-        """Mean seconds the training thread waited."""
-        return statistics.fmean(fed.wait_s for fed in self.fed)
-
-    @property
-    def step_s(self) -> float:
-        """Median seconds between batches: a checkpoint or an evaluation in between is not the step."""
-        return statistics.median(fed.step_s for fed in self.fed)
-
-    @property
-    def iteration_s(self) -> float:
-        """Seconds from batch to batch."""
-        return self.wait_s + self.step_s
-
-    @property
-    def fetch_s(self) -> float:
-        """Mean seconds to make a batch."""
-        return statistics.fmean(fed.fetch_s for fed in self.fed)
-
-    @property
-    def error(self) -> float:
-        """Standard error of :attr:`iteration_s`, as a share of it; batches of one round count as one."""
-        each = max(1, self.setting.num_workers)
-        rounds = [
-            statistics.fmean(fed.wait_s for fed in self.fed[begin : begin + each])
-            for begin in range(0, len(self.fed) - each + 1, each)
-        ]
-        if len(rounds) < 3:
-            return 1.0
-        return statistics.stdev(rounds) / math.sqrt(len(rounds)) / max(self.iteration_s, 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +84,7 @@ class Sizer:
         self.num_batches = 0
         self.is_settled = False  # nothing is being tried
         self._batch_bytes = 0
-        self._seen: list[float] = []
+        self._times: list[tuple[float, float]] = []  # of batches, and over the mean of their block
         self._search = self._run(start)
         self._ask = next(self._search)
         self._block = Block(start)
@@ -214,8 +156,8 @@ class Sizer:
     def _finish_block(self) -> None:
         block = self._block
         self._batch_bytes = max(fed.num_bytes for fed in block.fed)
-        mean = block.fetch_s
-        self._seen = [*self._seen, *(fed.fetch_s / max(mean, 1e-12) for fed in block.fed)][-_REMEMBERED:]
+        mean = max(block.fetch_s, 1e-12)
+        self._times = [*self._times, *((fed.fetch_s, fed.fetch_s / mean) for fed in block.fed)][-REMEMBERED:]
         self._ask = self._search.send(block)
         self._block = Block(self.setting)
 
@@ -242,17 +184,21 @@ class Sizer:
 
     def _run(self, start: Setting) -> _Search:
         block = yield start, _BLOCK
+        self.measured, patience = {}, 1
         while True:
             self.is_settled = False
             block = yield from self._improve(block)
             self.is_settled = True
-            block = yield from self._watch(block)
+            block, changed = yield from self._watch(block, patience)
+            if changed:
+                self.measured, patience = {}, 1
+            else:
+                patience *= 2
 
-    def _improve(self, block: Block) -> Generator[_Ask, Block, Block]:
+    def _improve(self, best: Block) -> Generator[_Ask, Block, Block]:
         """Measure what promises more until nothing does; ends with the best setting in force."""
-        self.measured = {block.setting: block}
-        best = block
-        while len(self.measured) < _MOST_TRIED:
+        self.measured[best.setting] = best
+        for _ in range(_MOST_TRIED):
             chosen = self._promising(best)
             if chosen is None:
                 break
@@ -261,8 +207,7 @@ class Sizer:
             tried = yield setting, _BLOCK
             while self._undecided(best, tried):
                 longer = yield setting, (min(2 * len(tried.fed), _LONGEST_BLOCK), _BLOCK[1])
-                longer.fed[:0] = tried.fed
-                tried = longer
+                tried.extend(longer)
             self.measured[setting] = tried
             if self._is_better(best, tried):
                 best = tried
@@ -270,15 +215,19 @@ class Sizer:
                 self._want(best.setting, self._taken_back(best, tried))
         return best
 
-    def _watch(self, settled: Block) -> Generator[_Ask, Block, Block]:
-        """Nothing to do until the costs change, twice in a row."""
-        strikes = 0
+    def _watch(self, settled: Block, patience: int) -> Generator[_Ask, Block, tuple[Block, bool]]:
+        """Until the costs change, twice in a row (true), or longer measuring shows that more would help."""
+        strikes, whole = 0, Block(settled.setting)
         while True:
             block = yield settled.setting, _WATCHED_BLOCK
-            strikes = strikes + 1 if _changed(settled, block) else 0
+            strikes = strikes + 1 if has_changed(settled, block) else 0
             if strikes == 2:
-                self._seen = self._seen[-2 * len(block.fed) :]
-                return block
+                self._times = self._times[-2 * len(block.fed) :]
+                return block, True
+            whole.extend(block)
+            enough = len(whole.fed) >= _WATCHED_BLOCK[0] * patience
+            if enough and not strikes and self._promising(whole) is not None:
+                return whole, False
 
     def _promising(self, best: Block) -> tuple[Setting, str] | None:
         """The next setting to measure, and why: the closed form's choice first, then neighbours."""
@@ -291,17 +240,20 @@ class Sizer:
         worth = predicted_s < best.iteration_s * (1 - (0 if less else _GAIN))
         if chosen not in self.measured and worth:
             return chosen, f"{units.duration(predicted_s)} an iteration predicted"
+        now_s = min(best.iteration_s, throughput.iteration_s(cost, best.setting, self.cores))
         for setting in options:
             if setting.method != "process" and setting not in self.measured:
                 predicted_s = throughput.iteration_s(cost, setting, self.cores)
-                if predicted_s < best.iteration_s * (1 + _UNSURE):
+                if predicted_s < now_s * (1 + _UNSURE):
                     return setting, f"{units.duration(predicted_s)} an iteration predicted, and it takes less"
         waiting = best.wait_s / best.iteration_s
         varies = cost.spread >= throughput.STEADY
-        if waiting < (_GAIN if varies else _IDLE):
+        if waiting < (_GAIN if varies else _IDLE) + (self._noise(best) if self.is_settled else 0):
             return None
         reason = f"training waits {units.share(waiting)} of its time"
-        near = [s for s in self._allowed(_neighbours(best.setting, varies)) if s not in self.measured]
+        near = [
+            s for s in self._allowed(_neighbours(best.setting, waiting, varies)) if s not in self.measured
+        ]
         return (near[0], reason) if near else None
 
     def _allowed(self, settings: Iterable[Setting]) -> list[Setting]:
@@ -323,29 +275,48 @@ class Sizer:
         num = len(block.fed)
         waits = sorted(fed.wait_s for fed in block.fed)
         fetch_s, step_s = block.fetch_s, block.step_s
+        times = [ratio for _, ratio in self._times]
+        if self._spread > _HEAVY:  # a block's own mean is chance
+            fetch_s = statistics.fmean(seconds for seconds, _ in self._times)
+            times = [seconds / max(fetch_s, 1e-12) for seconds, _ in self._times]
         ready = waits[num // 10]  # where batches stood ready, this is what taking one costs
         pace = (
             block.setting.method == "process" and fetch_s / max(1, block.setting.num_workers) < 0.8 * step_s
         )
-        mean = statistics.fmean(self._seen) if self._seen else 1.0
         return BatchCost(
             fetch_s=fetch_s,
             fetch_cpu_s=statistics.fmean(fed.fetch_cpu_s for fed in block.fed),
             step_s=step_s,
             step_cpu_s=statistics.median(fed.main_cpu_s for fed in block.fed),
             receive_s=ready if pace else BatchCost.receive_s,
-            spread=statistics.pstdev(self._seen) / mean if self._seen else 0.0,
-            seen=tuple(self._seen) if len(self._seen) >= 4 * _BLOCK[0] else (),
+            spread=statistics.pstdev(times) if times else 0.0,
+            seen=tuple(times) if len(times) >= 4 * _BLOCK[0] else (),
         )
+
+    @property
+    def _spread(self) -> float:
+        return statistics.pstdev(ratio for _, ratio in self._times) if len(self._times) > 1 else 0.0
+
+    def _noise(self, block: Block) -> float:
+        """How far off a block's iteration may be, as a share: by what was seen, and by how batches vary."""
+        if self._spread <= _HEAVY:
+            return block.error
+        each_s = block.fetch_s / max(1, block.setting.num_workers)
+        chance = self._spread * each_s / math.sqrt(len(block.fed)) / max(block.iteration_s, 1e-9)
+        return max(block.error, min(1.0, chance))
 
     def _undecided(self, best: Block, tried: Block) -> bool:
         """Neither clearly better nor clearly not, and longer measuring may tell."""
         gain = 1 - tried.iteration_s / best.iteration_s
-        noise = math.hypot(tried.error, best.error)
-        return abs(gain - _GAIN) < 2 * noise and noise > _GAIN / 2 and len(tried.fed) < _LONGEST_BLOCK
+        noise = math.hypot(self._noise(tried), self._noise(best))
+        return abs(gain - _GAIN) < noise and noise > _GAIN / 2 and len(tried.fed) < _LONGEST_BLOCK
 
     def _is_better(self, best: Block, tried: Block) -> bool:
         gain = 1 - tried.iteration_s / best.iteration_s
+        if self._spread > _HEAVY and abs(gain) < 2 * math.hypot(self._noise(tried), self._noise(best)):
+            cost = self._cost(tried)  # chance rules the measurements: compare under the same times of batches
+            was = throughput.iteration_s(cost, best.setting, self.cores)
+            gain = 1 - throughput.iteration_s(cost, tried.setting, self.cores) / was
         if self.memory_of(tried.setting) < self.memory_of(best.setting):
             return gain > -_GAIN / 2  # takes less: as good is better
         return gain > _GAIN
@@ -366,26 +337,11 @@ class Sizer:
         return "\n".join(lines)
 
 
-def _neighbours(setting: Setting, varies: bool) -> list[Setting]:
-    """A little more: of workers and of batches ahead; these first where the times of batches vary."""
+def _neighbours(setting: Setting, waiting: float, varies: bool) -> list[Setting]:
+    """More workers, by the share of time that is waited; or more ahead, which evens out what varies."""
     if setting == INLINE:
         return [Setting("process", 1, 2), Setting("thread", 1, 2)]
-    more = setting._replace(num_workers=setting.num_workers + max(1, setting.num_workers // 4))
+    more = setting._replace(num_workers=setting.num_workers + max(1, int(setting.num_workers * waiting)))
     factors = [later for now, later in pairwise(PREFETCH_FACTORS) if now == setting.prefetch_factor]
     further = [setting._replace(prefetch_factor=factor) for factor in factors]
-    return [*further, more] if varies else [more, *further]
-
-
-def _changed(settled: Block, block: Block) -> bool:
-    """Whether batches cost clearly more or less than when the setting was chosen."""
-    ratio = block.fetch_s / max(settled.fetch_s, 1e-9)
-    noise = 3 * math.hypot(_fetch_error(settled), _fetch_error(block))
-    if not 1 / _COSTS_CHANGED <= ratio <= _COSTS_CHANGED and abs(math.log(max(ratio, 1e-9))) > noise:
-        return True
-    slower = block.iteration_s / max(settled.iteration_s, 1e-9) - 1
-    return slower > _SLOWER + 2 * math.hypot(settled.error, block.error)
-
-
-def _fetch_error(block: Block) -> float:
-    values = [fed.fetch_s for fed in block.fed]
-    return statistics.pstdev(values) / math.sqrt(len(values)) / max(block.fetch_s, 1e-9)
+    return [*further, more] if varies and waiting < _MUCH else [more, *further]

@@ -1,0 +1,93 @@
+"""What batches cost under a setting: taken in one by one, summed up, compared."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Final, NamedTuple
+
+from hotloop.feed.throughput import Method, Setting
+
+#: Batches a block holds at most; older ones are forgotten.
+REMEMBERED: Final = 512
+#: Costs changed when a batch takes this many times more or less, or an iteration this share longer.
+_COSTS_CHANGED: Final = 1.5
+_SLOWER: Final = 0.1
+
+
+class Fed(NamedTuple):
+    """One batch as the training thread met it. Seconds."""
+
+    wait_s: float  # from asking for the batch to having it
+    step_s: float  # from having the batch before to asking for this one
+    fetch_s: float  # wall time of whoever made it
+    fetch_cpu_s: float
+    num_bytes: int
+    method: Method  # how it was made
+    num_workers: int  # that are at work: started, not retired
+    main_cpu_s: float = 0.0  # CPU time of the training process during ``step_s``
+
+
+class Block:
+    """Batches under one setting."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.fed: list[Fed] = []
+        self.seconds = 0.0
+
+    def add(self, fed: Fed) -> None:
+        """Take one more in."""
+        self.fed.append(fed)
+        self.seconds += fed.wait_s + fed.step_s
+
+    def extend(self, other: Block) -> None:
+        """Take in what was measured later under the same setting; the oldest is forgotten."""
+        self.fed = [*self.fed, *other.fed][-REMEMBERED:]
+
+    @property
+    def wait_s(self) -> float:
+        """Mean seconds the training thread waited."""
+        return statistics.fmean(fed.wait_s for fed in self.fed)
+
+    @property
+    def step_s(self) -> float:
+        """Median seconds between batches: a checkpoint or an evaluation in between is not the step."""
+        return statistics.median(fed.step_s for fed in self.fed)
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds from batch to batch."""
+        return self.wait_s + self.step_s
+
+    @property
+    def fetch_s(self) -> float:
+        """Mean seconds to make a batch."""
+        return statistics.fmean(fed.fetch_s for fed in self.fed)
+
+    @property
+    def error(self) -> float:
+        """Standard error of :attr:`iteration_s`, as a share of it; batches of one round count as one."""
+        each = max(1, self.setting.num_workers)
+        rounds = [
+            statistics.fmean(fed.wait_s for fed in self.fed[begin : begin + each])
+            for begin in range(0, len(self.fed) - each + 1, each)
+        ]
+        if len(rounds) < 3:
+            return 1.0
+        return statistics.stdev(rounds) / math.sqrt(len(rounds)) / max(self.iteration_s, 1e-9)
+
+
+def has_changed(settled: Block, block: Block) -> bool:
+    """Whether batches cost clearly more or less than when the setting was chosen."""
+    ratio = block.fetch_s / max(settled.fetch_s, 1e-9)
+    noise = 3 * math.hypot(_fetch_error(settled), _fetch_error(block))
+    if not 1 / _COSTS_CHANGED <= ratio <= _COSTS_CHANGED and abs(math.log(max(ratio, 1e-9))) > noise:
+        return True
+    slower = block.iteration_s / max(settled.iteration_s, 1e-9) - 1
+    return slower > _SLOWER + 2 * math.hypot(settled.error, block.error)
+
+
+def _fetch_error(block: Block) -> float:
+    values = [fed.fetch_s for fed in block.fed]
+    return statistics.pstdev(values) / math.sqrt(len(values)) / max(block.fetch_s, 1e-9)
