@@ -63,6 +63,7 @@ def in_child(work: Callable[[], Any]) -> int:
     if pid:
         return pid
     status = 1
+    torch.set_num_threads(1)  # the parent's other threads are not here
     try:
         work()
         status = 0

@@ -14,7 +14,7 @@ import torch
 from cache_samples import Ragged, Squares, is_right
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+from torch.utils.data import ChainDataset, DataLoader, Dataset, Subset, default_collate
 
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
@@ -310,6 +310,8 @@ def test_a_sample_larger_than_the_cache_is_delivered() -> None:
 def test_bad_arguments_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="none of keep, lru, cost, clairvoyant"):
         cached(Squares(), MIB, "fifo")
+    with pytest.raises(ValueError, match="is iterable"):
+        cached(ChainDataset([]), MIB)
     with pytest.raises(ValueError, match="not a size"):
         cached(Squares(), "many")
     with pytest.raises(CacheError, match="the table of 100000 samples alone takes"):

@@ -108,7 +108,7 @@ def test_what_the_dead_left_behind_does_no_harm(jobs: Any, meeting_place: Path) 
     first.kill()
     (stale,) = meeting_place.iterdir()
     assert stale.stat().st_size < 4096
-    for rubbish in (stale.read_bytes(), b"not json", b'[["x"]]', b'{"a": 1}', b"[[1, 2, 3, null]]"):
+    for rubbish in (stale.read_bytes(), b"not json", b'[["x"]]', b'{"a": 1}'):
         stale.write_bytes(rubbish)
         kept = cached(Squares(), MIB)
         assert (kept.stats().num_items, kept.stats().notes) == (0, ())
@@ -234,18 +234,41 @@ def open_inodes() -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("kind", [resource.RLIMIT_AS, resource.RLIMIT_FSIZE])
-def test_a_limit_of_the_process_costs_hits_and_not_the_run(kind: int) -> None:
+def test_ranks_in_containers_of_their_own_say_that_they_share_nothing(meeting_place: Path) -> None:
+    other = cached(Squares(), MIB)
+    (note,) = meeting_place.iterdir()
+    holders = json.loads(note.read_text())
+    note.write_text(json.dumps([[*holder[:3], "pid:[1]"] for holder in holders]))
+    kept = cached(Squares(), MIB)
+    assert kept.stats().notes == ("not shared: it was made in another container (PID namespace)",)
+    assert is_right(kept[3], 3)
+    kept.close()
+    other.close()
+
+
+def test_little_address_space_costs_hits_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole cache cannot be mapped: as much of it as is in use is, and then no more."""
+    monkeypatch.setattr(storage.budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
+
     def read_twice() -> None:
+        kept = cached(Squares(80, 500_000), 64 * MIB, shared=False)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
-        room = used + 80 * MIB if kind == resource.RLIMIT_AS else 1 << 30
-        resource.setrlimit(kind, (room, resource.RLIM_INFINITY))
-        kept = cached(Squares(200, 500_000), 60 * MIB, shared=False)
-        assert all(is_right(kept[index], index) for _ in range(2) for index in range(200))
-        if kind == resource.RLIMIT_FSIZE:
-            assert "stopped growing: the system gives no more memory" in kept.stats().notes
-        else:
-            assert kept.stats().hits > 0
+        resource.setrlimit(resource.RLIMIT_AS, (used + 40 * MIB, resource.RLIM_INFINITY))
+        assert all(is_right(kept[index], index) for _ in range(2) for index in range(80))
+        assert 0 < kept.stats().hits < 80
+
+    assert status_of(in_child(read_twice)) == 0
+
+
+def test_a_system_that_gives_no_more_memory_costs_hits_and_not_the_run() -> None:
+    def read_twice() -> None:
+        kept = cached(Squares(), 64 * MIB, shared=False)
+        kept[0]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, resource.RLIM_INFINITY))
+        kept.dataset = Squares(40, 3 * MIB)
+        assert all(is_right(kept[index], index) for _ in range(2) for index in range(4))
+        assert "stopped growing: the system gives no more memory" in kept.stats().notes
+        assert kept.stats().num_items == 1
 
     assert status_of(in_child(read_twice)) == 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from hotloop.feed.cache import fingerprint as fingerprints
 from hotloop.feed.cache.cache import SampleCache
@@ -74,8 +74,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def plan_epoch(self, indices: Sequence[int]) -> None:
         """Tell the policy in which order this process and its workers will read."""
-        numbers = [self._number(index) for index in indices]
-        self.cache.plan(np.array([number for number in numbers if number is not None], np.int64))
+        if self.cache.policy == "clairvoyant":
+            numbers = [self._number(index) for index in indices]
+            self.cache.plan(np.array([number for number in numbers if number is not None], np.int64))
 
     def epoch_end(self) -> None:
         """Take back what killed workers had claimed, grow again, make the disk tier last."""
@@ -156,6 +157,10 @@ def cached(
         CacheError: a sample differs when it is read again, or ``max_bytes`` is too small.
         ValueError: an argument makes no sense.
     """
+    if isinstance(dataset, IterableDataset):
+        raise ValueError(
+            f"{type(dataset).__name__} is iterable: only samples that have a number can be cached"
+        )
     part, remaining = _first_stages(dataset, stage)
     if not allow_random and len(dataset):
         _refuse_random(part, stage)
