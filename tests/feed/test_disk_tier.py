@@ -72,6 +72,18 @@ def test_many_at_once_read_only_what_is_missing(tmp_path: Path) -> None:
     assert dataset.batches == [[3, 9]]
 
 
+def test_indices_of_another_kind_go_to_the_dataset(tmp_path: Path) -> None:
+    class Named(Records):
+        def __getitem__(self, index: Any) -> Any:
+            return index if isinstance(index, str) else super().__getitem__(index % self.num)
+
+    tier = tier_of(Named(), tmp_path)
+    assert tier["a name"] == "a name"
+    assert tier[-1]["target"] == 59
+    assert [sample["target"] for sample in tier.__getitems__([-1, 3])] == [59, 3]
+    assert tier.num_items == 1
+
+
 def test_a_later_run_begins_warm(tmp_path: Path) -> None:
     assert_right(tier_of(Records(), tmp_path), range(60), Records())
     later = Records()
@@ -119,7 +131,7 @@ def test_as_overflow_it_takes_what_memory_has_no_room_for(tmp_path: Path) -> Non
     assert 0 in roomy
 
 
-def test_behind_a_cache_in_memory(tmp_path: Path) -> None:
+def test_behind_a_cache_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = tmp_path / "made"
 
     class Telling(Records):
@@ -141,6 +153,11 @@ def test_behind_a_cache_in_memory(tmp_path: Path) -> None:
         assert_right(data, range(200), Records(num_bytes=8000))
     assert sorted(map(int, made.read_text().split())) == list(range(200))
     assert 0 < data.stats().num_items < 200
+    data.epoch_end()
+    assert data.disk is not None
+    assert data.disk.num_items == 200
+    data.print_cache_stats()
+    assert "Disk 200 items" in capsys.readouterr().out
     data.close()
 
 
@@ -152,8 +169,8 @@ def test_after_a_stage_and_with_workers(tmp_path: Path, method: str) -> None:
     )
     loader = DataLoader(data, batch_size=4, num_workers=1, multiprocessing_context=method)
     assert [images.shape for images, _ in loader] == [(4, 3, 8, 8)] * 3
-    assert isinstance(data.dataset, DiskTier)
-    assert data.dataset.num_items == 12
+    assert data.disk is not None
+    assert data.disk.num_items == 12
     data.close()
 
 

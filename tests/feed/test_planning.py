@@ -65,6 +65,21 @@ def test_eight_bits_are_kept_rather_than_floats() -> None:
     assert "Cache and ship the uint8" in " ".join(str(plan).split())
 
 
+def test_floats_that_come_from_eight_bits_are_found_in_a_dataset_without_stages() -> None:
+    class Arrays(Photos):
+        def __init__(self, scale: float) -> None:
+            super().__init__(shape=(3, 32, 32))
+            self.scale = scale
+
+        def __getitem__(self, index: int) -> Any:
+            return self.read(index).numpy().astype(np.float32) * self.scale, index
+
+    words = "The floats of __getitem__ come from eight bits"
+    assert words in " ".join(str(plan_cache(Arrays(1 / 255), max_bytes="1MB")).split())
+    assert words in " ".join(str(plan_cache(Arrays(1.0), max_bytes="1MB")).split())
+    assert words not in " ".join(str(plan_cache(Arrays(0.1), max_bytes="1MB")).split())
+
+
 def test_a_resize_before_a_random_crop_is_mentioned_and_not_proposed() -> None:
     plan = plan_cache(SlowPhotos(Compose([crop]), shape=(3, 64, 64)), max_bytes="100KB")
     assert "yours to choose" in " ".join(str(plan).split())

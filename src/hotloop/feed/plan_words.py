@@ -47,7 +47,7 @@ def table(plan: CachePlan) -> str:
 
 def notes_on(plan: CachePlan, why_whole: str) -> tuple[str, ...]:
     """What a reader should know besides the table."""
-    notes = [_sustained(plan), _mixed(plan), _late_expansion(plan), _resize(plan)]
+    notes = [_sustained(plan), _mixed(plan), _remainder(plan), _late_expansion(plan), _resize(plan)]
     if why_whole:
         notes.append(f"Its stages could not be told apart: {why_whole}. Name them with @stage.")
     if plan.verdict.state_changes:
@@ -62,7 +62,7 @@ def _advice(plan: CachePlan) -> str:
         if len(refused) == len(plan.cuts):
             return f"No stage can be cached: {refused[0].refused if plan.verdict else plan.verdict}."
         return "No cache: none of the stages would save a tenth of a sample's time within this memory."
-    where = "" if best.stage == plan.stages[-1].name else f', after="{best.stage}"'
+    where = "" if best.stage == plan.stages[-1].name else f', stage="{best.stage}"'
     return (
         f"Cache after {best.stage}: cached(dataset{where}, max_bytes={plan.max_bytes}). "
         f"{units.share(best.fraction)} of the samples fit and hit from the second epoch on: "
@@ -97,8 +97,15 @@ def _mixed(plan: CachePlan) -> str:
     return f"Best of all would be {parts}: {_ms(plan.mix_time_s)} ms a sample."
 
 
+def _remainder(plan: CachePlan) -> str:
+    if plan.best is None or plan.best.fraction == 1:
+        return ""
+    total = units.size(plan.best.num_bytes * plan.num_samples)
+    return f"All of it would take {total}: with cached(..., disk=FOLDER) the rest comes from a local disk."
+
+
 def _late_expansion(plan: CachePlan) -> str:
-    """Eight bits before, floats after: keep and ship the former, expand on the device."""
+    """Eight bits before, floats after, or floats that come from eight bits: keep and ship the bytes."""
     for before, stage in zip(plan.stages, plan.stages[1:], strict=False):
         if (
             "uint8" in before.dtypes
@@ -110,7 +117,13 @@ def _late_expansion(plan: CachePlan) -> str:
                 f"{units.size(before.num_bytes)} into {units.size(stage.num_bytes)} a sample. "
                 "Cache and ship the uint8 and do this on the device."
             )
-    return ""
+    expanded = next((stage for stage in plan.stages if stage.is_eight_bit), None)
+    if expanded is None:
+        return ""
+    return (
+        f"The floats of {expanded.name} come from eight bits: kept as uint8 they take a quarter "
+        f"of {units.size(expanded.num_bytes)}, and are made floats on the device."
+    )
 
 
 def _resize(plan: CachePlan) -> str:

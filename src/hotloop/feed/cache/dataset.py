@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +23,28 @@ from hotloop.feed.collating import Out
 from hotloop.feed.determinism import check_deterministic
 from hotloop.feed.stages import Remaining, split_after
 
+if TYPE_CHECKING:
+    from hotloop.feed.cache.disk import DiskTier
+
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     """The samples of ``dataset``, kept in ``cache`` up to the end of a stage; what follows runs every time.
 
     Made by :func:`cached`. ``dataset`` is the part that is cached; ``remaining`` takes an index and what came
-    out of it.
+    out of it; ``disk`` is the tier behind ``cache``, in front of ``dataset``.
     """
 
-    def __init__(self, dataset: Any, cache: SampleCache, remaining: Remaining | None = None) -> None:
-        self.dataset = dataset
+    def __init__(
+        self,
+        dataset: Any,
+        cache: SampleCache,
+        remaining: Remaining | None = None,
+        *,
+        disk: DiskTier | None = None,
+    ) -> None:
+        self.dataset = dataset if disk is None else disk
         self.cache = cache
+        self.disk = disk
         self._remaining = remaining
 
     def __len__(self) -> int:
@@ -81,8 +92,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     def epoch_end(self) -> None:
         """Take back what killed workers had claimed, grow again, make the disk tier last."""
         self.cache.sweep()
-        if (sync := getattr(self.dataset, "sync", None)) is not None:
-            sync()
+        if self.disk is not None:
+            self.disk.sync()
 
     def stats(self, *, merged: bool = True) -> CacheStats:
         """Figures of all workers of all ranks, or with ``merged=False`` of this rank's workers."""
@@ -93,6 +104,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         total, ranks = self.cache.stats(), [self.cache.stats(rank=rank) for rank in self.cache.ranks()]
         print(total)
         print(total.details())
+        if self.disk is not None:
+            print(self.disk)
         if len(ranks) > 1:
             for each in ranks:
                 print(f"rank {each.rank}: hit rate {each.hit_rate:.2%}, {each.evictions} evictions")
@@ -172,11 +185,13 @@ def cached(
     if shared and identity is None:
         warnings.warn(f"{_ALONE}: {why_unknown}; {_NAME_IT}", RuntimeWarning, stacklevel=2)
         cache.note(f"{_ALONE}: {why_unknown}")
+    tier = None
     if disk is not None and identity is not None:
         from hotloop.feed.cache.disk import DiskTier
 
-        part = DiskTier(part, disk, identity, max_bytes=max_disk_bytes, memory=cache, check=not allow_random)
-    return CachedDataset(part, cache, remaining)
+        check = not allow_random
+        tier = DiskTier(part, disk, identity, max_bytes=max_disk_bytes, memory=cache, check=check)
+    return CachedDataset(part, cache, remaining, disk=tier)
 
 
 _ALONE = "the cache is not shared between ranks"

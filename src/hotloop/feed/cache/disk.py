@@ -85,7 +85,9 @@ class DiskTier:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: Any) -> Any:
+        if not self._knows(index):
+            return self.dataset[index]
         found, sample = self._get(index)
         if not found:
             sample = self.dataset[index]
@@ -94,6 +96,8 @@ class DiskTier:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Many samples; those that are not here are read in one go where the dataset can."""
+        if not all(map(self._knows, indices)):
+            return [self[index] for index in indices]
         samples = {index: self._get(index) for index in indices}
         missing = [index for index, (found, _) in samples.items() if not found]
         if missing and hasattr(self.dataset, "__getitems__"):
@@ -104,6 +108,9 @@ class DiskTier:
             self._offer(index, sample)
             samples[index] = (True, sample)
         return [samples[index][1] for index in indices]
+
+    def _knows(self, index: Any) -> bool:
+        return isinstance(index, (int, np.integer)) and bool(0 <= index < len(self.dataset))
 
     def __contains__(self, index: int) -> bool:
         with self._file.transaction() as transaction:
@@ -235,7 +242,7 @@ class DiskTier:
 
 
 def _item_key(index: int) -> bytes:
-    return _ITEM_PREFIX + index.to_bytes(8, "big")
+    return _ITEM_PREFIX + int(index).to_bytes(8, "big")
 
 
 def _described(layout: Layout) -> tuple[bytes, bytes]:
