@@ -11,6 +11,7 @@ import yaml
 from torch.utils.data import DataLoader
 
 from hotloop.feed.config import ConfigError, FeedConfig
+from hotloop.feed.loader import Loader
 from hotloop.feed.settings import BY_NAME, LOADER, SETTINGS
 
 #: The loader's part of the configuration one guide recommends, as written there.
@@ -83,6 +84,12 @@ def test_the_arguments_are_torchs_own() -> None:
     config = FeedConfig.from_mapping(mapping)
     assert [len(batch) for batch in DataLoader(range(7), **config.train)] == [2, 2, 2]
     assert [len(batch) for batch in DataLoader(range(7), **config.val)] == [2, 2, 2, 1]
+
+
+def test_our_loader_takes_them_with_auto_as_well() -> None:
+    mapping = {"TOTAL_WORKERS": "auto", "PREFETCH_FACTOR": 4, "PERSISTENT_WORKERS": True, "TIMEOUT": 60}
+    config = FeedConfig.from_mapping(mapping)
+    assert sum(len(batch) for batch in Loader(range(103), batch_size=10, **config.train)) == 103
 
 
 @pytest.mark.parametrize(
@@ -267,7 +274,5 @@ def test_a_file_that_cannot_be_read_is_named_all_the_same(tmp_path: Path) -> Non
 def test_every_name_means_one_thing_and_loader_arguments_exist() -> None:
     names = [name for setting in SETTINGS for name in setting.names]
     assert len(names) == len(set(names)) == len(BY_NAME)
-    from hotloop.feed.loader import Loader
-
     variables = Loader.__init__.__code__.co_varnames
     assert set(LOADER) <= set(variables), json.dumps(LOADER)

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 RULES: Final[dict[str, Callable[[float], float]]] = {
     # Goyal et al. 2017, arXiv:1706.02677, section 2.1: SGD with momentum.
     "linear": lambda ratio: ratio,
-    # Krizhevsky 2014, arXiv:1404.5997, section 5; for Adam Malladi et al. 2022, arXiv:2205.10287.
+    # Krizhevsky 2014, arXiv:1404.5997; for Adam Malladi et al. 2022, arXiv:2205.10287.
     "sqrt": math.sqrt,
 }
 
