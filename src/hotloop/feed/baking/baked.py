@@ -83,10 +83,12 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         rows = self._rows(indices)
-        with self._files.reading(rows):
-            self._files.check(rows)
-            columns = self._files.columns
-            return [self._sample(row, [column[row] for column in columns]) for row in rows.tolist()]
+        begun = self._files.begin(rows)
+        self._files.check(rows)
+        columns = self._files.columns
+        samples = [self._sample(row, [column[row] for column in columns]) for row in rows.tolist()]
+        self._files.end(begun)
+        return samples
 
     def __iter__(self) -> Iterator[Any]:
         for index in range(len(self)):
@@ -100,8 +102,10 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         rows = self._rows(indices)
         if self._batch is None or not len(rows):
             return default_collate(self.__getitems__(indices))
-        with self._files.reading(rows):
-            return self._gather(self._batch, rows, out or empty)
+        begun = self._files.begin(rows)
+        batch = self._gather(self._batch, rows, out or empty)
+        self._files.end(begun)
+        return batch
 
     def _gather(self, batch: Batch, rows: Rows, out: Out) -> Any:
         self._files.check(rows)
@@ -128,7 +132,9 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
             rows = np.array([operator.index(index) for index in indices], np.int64)
         rows = rows.astype(np.int64, copy=False)
         length = self.manifest.num_samples
-        if len(rows) and not (-length <= rows.min() and rows.max() < length):
+        if not len(rows) or (rows.min() >= 0 and rows.max() < length):
+            return rows
+        if not (-length <= rows.min() and rows.max() < length):
             wrong = next(int(row) for row in rows if not -length <= row < length)
             raise IndexError(f"index {wrong} is out of range for {length} baked samples")
         return np.where(rows < 0, rows + length, rows)

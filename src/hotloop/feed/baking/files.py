@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +48,19 @@ class Files:
             check = RecordCheck(folder / file, part, self._memories[part], sums.records[part])
             self._record_checks[part] = check
 
-    def reading(self, rows: Rows) -> AbstractContextManager[None]:
-        """Inside, these rows are read: where that goes to storage, all reads are begun at once."""
-        return self._ahead.around(lambda: self._tell(rows))
+    def begin(self, rows: Rows) -> int:
+        """Called before a batch is read: where that goes to storage, all of it is asked for at once.
+
+        Gives what :meth:`end` wants.
+        """
+        begun = self._ahead.begin()
+        if self._ahead.is_worth_while:
+            self._tell(rows)
+        return begun
+
+    def end(self, begun: int) -> None:
+        """Called after a batch was read."""
+        self._ahead.end(begun)
 
     def check(self, rows: Rows) -> None:
         """See that all about these samples but their records is as it was written.

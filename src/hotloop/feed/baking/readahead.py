@@ -8,8 +8,6 @@ already, telling is a waste; whether it is, the kernel counts.
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +18,18 @@ _WHOSE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class ReadAhead:
-    """Watches whether reading goes to storage; ``tell`` of :meth:`around` is called only while it does."""
+    """Watches whether reading goes to storage: only then is telling worth its while."""
 
     def __init__(self) -> None:
-        self._goes_to_storage = True  # nobody knows yet
+        self.is_worth_while = True  # nobody knows yet
 
-    @contextmanager
-    def around(self, tell: Callable[[], None]) -> Iterator[None]:
-        """A batch is read inside."""
-        before = _blocks_read()
-        if self._goes_to_storage:
-            tell()
-        yield
-        self._goes_to_storage = _blocks_read() != before
+    def begin(self) -> int:
+        """Called before a batch is read; what :meth:`end` wants to know."""
+        return _blocks_read()
+
+    def end(self, begun: int) -> None:
+        """Called after a batch was read."""
+        self.is_worth_while = _blocks_read() != begun
 
 
 def tell_rows(
