@@ -38,6 +38,7 @@ PEERS = {
     "stocaching": Peer(packages=("stocaching==0.2.1",), check="import stocaching"),
     "lmdb": Peer(packages=("lmdb==3.0.0",), check="import lmdb"),
     "tensordict": Peer(packages=("tensordict==0.15.3",), check="import tensordict"),
+    "diskcache": Peer(packages=("diskcache==5.6.3",), check="import diskcache"),
     "ffcv": Peer(
         packages=("numba", "opencv-python-headless", "terminaltables", "fastargs", "imgcat", "assertpy"),
         bare=("ffcv==1.0.2",),
