@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hotloop.audit.module import Module
+from hotloop.audit.regions import Region
+from hotloop.audit.tree import Tree
 from hotloop.findings import Finding, Severity
 
 
@@ -34,3 +36,20 @@ def hit(
             "lines": lines,
         },
     )
+
+
+def in_steps(
+    rule: str,
+    tree: Tree,
+    matches: Callable[[Region, ast.Call], bool],
+    severity: Severity,
+    message: str,
+    advice: str,
+) -> Iterator[Finding]:
+    """One finding for each training region with calls that match and surely run at every step."""
+    for region in tree.regions:
+        found = [call for call in region.calls if matches(region, call) and region.every_step(call)]
+        if found:
+            name = ast.unparse(found[0].func)
+            words = message.format(name if len(name) <= 60 else name.rpartition(".")[2])
+            yield hit(rule, region.module, found[0], severity, words, advice, also=found[1:])

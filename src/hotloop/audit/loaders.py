@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hotloop.audit.module import UNKNOWN, Module, chain
+from hotloop.audit.regions import Region
 
 DATALOADER: Final = "torch.utils.data.DataLoader"
 _POSITIONS: Final = (
@@ -136,3 +137,33 @@ def _names(loader: Loader) -> Iterator[str]:
     yield chain(dataset) if dataset is not None else ""
     function = module.function_of(call)
     yield function.name if function is not None else ""
+
+
+def region_loader(loaders: list[Loader], region: Region) -> Loader | None:
+    """The loader that a training loop iterates: the one of that name made in the same function or file."""
+    if not isinstance(region.root, ast.For):
+        return None
+    names = {chain(n) for n in ast.walk(region.root.iter) if isinstance(n, ast.Name | ast.Attribute)}
+    found = [loader for loader in loaders if loader.module is region.module and loader.target in names]
+    return found[0] if len(found) == 1 else None
+
+
+def pins(loader: Loader) -> bool | None:
+    """Whether batches are pinned; None where that cannot be seen."""
+    value = loader.constant("pin_memory", False)
+    return value if isinstance(value, bool) else None
+
+
+def batch_moves(region: Region) -> Iterator[ast.Call]:
+    """Copies to a device, at every step, of the names that the loop over the loader binds."""
+    if not isinstance(region.root, ast.For):
+        return
+    batch = {n.id for n in ast.walk(region.root.target) if isinstance(n, ast.Name)}
+    for call in region.calls_named("to", "cuda"):
+        if not isinstance(call.func, ast.Attribute) or not region.every_step(call):
+            continue
+        target = ast.unparse(call.args[0]) if call.args else ""
+        if call.func.attr == "to" and not ("cuda" in target or target.endswith(("device", "device_id"))):
+            continue
+        if isinstance(call.func.value, ast.Name | ast.Subscript) and chain(call.func.value) in batch:
+            yield call

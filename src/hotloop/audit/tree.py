@@ -120,3 +120,8 @@ def uses_cuda(module: Module) -> bool:
     if any(chain(call.func) != "torch.cuda" for call in module.calls.get("cuda", ())):
         return True
     return "cuda" in module.source.text or ".to(self.device" in module.source.text
+
+
+def trains_on_gpu(tree: Tree) -> regions.Region | None:
+    """The first training region in a file that uses CUDA."""
+    return next((region for region in tree.regions if uses_cuda(region.module)), None)

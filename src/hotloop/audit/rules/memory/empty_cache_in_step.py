@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotloop.audit.hit import hit
+from hotloop.audit.hit import in_steps
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 
@@ -13,17 +13,12 @@ ID = "memory/empty-cache-in-step"
 
 def check(tree: Tree) -> Iterator[Finding]:
     """Speak where torch.cuda.empty_cache() runs at every step."""
-    for region in tree.regions:
-        for call in region.calls_named("empty_cache"):
-            if region.module.dotted(call.func) == "torch.cuda.empty_cache" and region.every_step(call):
-                yield hit(
-                    ID,
-                    region.module,
-                    call,
-                    "medium",
-                    "torch.cuda.empty_cache() runs at every step: it waits for the device and gives "
-                    "memory back "
-                    "that the next step asks for again.",
-                    "Remove it; PyTorch reuses what it caches.",
-                )
-                break
+    return in_steps(
+        ID,
+        tree,
+        lambda region, call: region.module.dotted(call.func) == "torch.cuda.empty_cache",
+        "medium",
+        "torch.cuda.empty_cache() runs at every step: it waits for the device and gives memory back that the "
+        "next step asks for again.",
+        "Remove it; PyTorch reuses what it caches.",
+    )

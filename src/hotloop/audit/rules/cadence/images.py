@@ -1,0 +1,40 @@
+"""``cadence/images`` in source: figures or images are made at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop.audit.hit import in_steps
+from hotloop.audit.tree import Tree
+from hotloop.findings import Finding
+
+ID = "cadence/images"
+_NAMES = frozenset(
+    [
+        "matplotlib.pyplot.savefig",
+        "matplotlib.pyplot.show",
+        "cv2.imwrite",
+        "cv2.imshow",
+        "torchvision.utils.save_image",
+        "wandb.Image",
+    ]
+)
+
+
+def check(tree: Tree) -> Iterator[Finding]:
+    """Speak where an image is drawn, shown, written or sent at every step."""
+    return in_steps(
+        ID,
+        tree,
+        lambda region, call: (
+            region.module.dotted(call.func) in _NAMES
+            or (
+                getattr(call.func, "attr", "") in ("add_image", "add_images", "add_figure")
+                and len(call.args) > 1
+            )
+        ),
+        "medium",
+        "{} makes an image at every step: tens of milliseconds on the training thread, and a wait for the "
+        "device.",
+        "Make images every few hundred steps, or in evaluation.",
+    )
