@@ -131,6 +131,24 @@ def test_a_device_that_falls_behind_holds_a_bounded_number_of_batches(frozen: De
     assert loader.num_held == 0
 
 
+def test_host_memory_is_let_go_on_the_copies_stream() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        device = Device(seed=1).install(patch)
+        streams: list[Any] = []
+
+        class Telling(Recycling):
+            def _back(self, buffer: np.ndarray[Any, Any]) -> None:
+                streams.append(device.current)
+                super()._back(buffer)
+
+        kept = [batch["image"] for batch in DevicePrefetcher(Telling(30), "cuda") if batch.pop("packed")]
+        side = device.blocks[id(kept[0])].made_on
+        device.finish()
+    assert side is not device.main
+    of_copies = sum(stream is side for stream in streams)
+    assert of_copies >= 2 * (30 - 5), "images and labels, but for those that the end of the loop waited for"
+
+
 def test_on_the_cpu_the_loaders_own_objects_come_through_and_nothing_is_read_ahead() -> None:
     batches = [{"image": torch.ones(2), "name": "a"}, (torch.zeros(1), [3])]
     read = []

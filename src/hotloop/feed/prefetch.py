@@ -198,10 +198,10 @@ class _Ahead:
         leaves, structure = flatten(host, _has_to)
         seen = [isinstance(leaf, torch.Tensor) and _is_plain(leaf) for leaf in leaves]
         late = tuple(i for i, leaf in enumerate(leaves) if not seen[i] and _has_to(leaf))
-        while len(self._in_flight) >= 2 * self._owner.depth:
-            self._in_flight[0][0].synchronize()
-            self._in_flight.popleft()
         with self._streams.stream(self._side):
+            while len(self._in_flight) >= 2 * self._owner.depth:
+                self._in_flight[0][0].synchronize()
+                self._in_flight.popleft()
             copies = [
                 leaf.to(device, non_blocking=True) if seen[i] else leaf for i, leaf in enumerate(leaves)
             ]
@@ -238,10 +238,17 @@ class _Ahead:
         return moved
 
     def _let_go(self) -> None:
-        """Drop host batches whose copies are done."""
-        for waiting in (self._in_flight, self._moving):
-            while waiting and waiting[0][0].query():
-                waiting.popleft()
+        """Drop host batches whose copies are done.
+
+        The side stream is current then: whoever fills their memory again after an event on the current stream
+        (a pinned ring) waits for copies, not for the steps the host is ahead.
+        """
+        if self._in_flight and self._in_flight[0][0].query():
+            with self._streams.stream(self._side):
+                while self._in_flight and self._in_flight[0][0].query():
+                    self._in_flight.popleft()
+        while self._moving and self._moving[0][0].query():
+            self._moving.popleft()
 
     def __del__(self) -> None:
         # After a break in the loop: the memory of the host batches must not be filled again under a copy.
