@@ -18,6 +18,7 @@ import os
 import sys
 import sysconfig
 import textwrap
+import time
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -416,13 +417,12 @@ def _sources(paths: Iterable[str], beside: Path | None) -> dict[str, str]:
                 found = Path(file).stat() if Path(file).exists() else None
                 files[file] = (found.st_size, found.st_mtime_ns) if found else (-1, 0)
     if len(files) <= _SHOWN_FILES:
-        return {name: _told([stat]) for name, stat in sorted(files.items())}
+        return {name: _told([(name, stat)]) for name, stat in sorted(files.items())}
     folders: dict[str, list[tuple[str, tuple[int, int]]]] = {}
     for name, stat in sorted(files.items()):
         folders.setdefault(os.path.dirname(name) + os.sep, []).append((name, stat))  # noqa: PTH120
     return {
-        folder: f"{_told([s for _, s in inside])}, {_digest(repr(inside).encode())}"
-        for folder, inside in folders.items()
+        folder: f"{_told(inside)}, {_digest(repr(inside).encode())}" for folder, inside in folders.items()
     }
 
 
@@ -435,9 +435,12 @@ def _files(path: str) -> Iterator[str]:
             yield os.path.join(folder, name)  # noqa: PTH118 - a million of them
 
 
-def _told(stats: Sequence[tuple[int, int]]) -> str:
-    if any(size < 0 for size, _ in stats):
+def _told(files: Sequence[tuple[str, tuple[int, int]]]) -> str:
+    if any(size < 0 for _, (size, _) in files):
         return "missing"
-    newest = max(mtime for _, mtime in stats)
-    many = f"{len(stats)} files, " if len(stats) > 1 else ""
-    return f"{many}{sum(size for size, _ in stats)} bytes, modified {newest // 10**9}.{newest % 10**9:09}"
+    total = sum(size for _, (size, _) in files)
+    name, (_, mtime) = max(files, key=lambda file: file[1][1])
+    when = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(mtime // 10**9))}.{mtime % 10**9:09} UTC"
+    if len(files) == 1:
+        return f"{total} bytes, modified {when}"
+    return f"{len(files)} files, {total} bytes, newest {Path(name).name} of {when}"
