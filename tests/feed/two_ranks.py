@@ -80,7 +80,7 @@ def run(rank: int, folder: Path) -> dict[str, Any]:
     found["largest_error"] = error(optimizer.seen, wanted())
 
     assert state is not None
-    net = DistributedDataParallel(model())
+    net = DistributedDataParallel(model(), gradient_as_bucket_view=True)  # loaded gradients lie elsewhere
     net.load_state_dict(state[0])
     optimizer = Recorder(net.parameters())
     accumulation = Accumulation(optimizer, steps=STEPS, model=net)
