@@ -17,6 +17,8 @@ from hotloop.feed.determinism import check_deterministic
 
 MODULE_RNG = np.random.default_rng(0)
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
 
 class From(Dataset[Any]):
     """A dataset of whatever a function gives."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import pickle
+import resource
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +28,7 @@ from hotloop.feed.cache.lmdb_file import LmdbFile
 from hotloop.feed.comparing import differences, snapshot
 
 pytest.importorskip("lmdb")
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 MIB = 1 << 20
 
 
@@ -251,6 +254,28 @@ def test_a_writer_killed_at_any_moment(tmp_path: Path) -> None:
         # The lock of the dead writer does not hold up the next one.
         survivor[500_000 + number]
         assert 500_000 + number in survivor
+
+
+def fill_under_a_limit(folder: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+    tier = tier_of(Records(num_bytes=20_000), folder)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert_right(tier, range(60), Records(num_bytes=20_000))
+    assert any("takes no more" in str(warning.message) for warning in caught)
+    kept = tier.num_items
+    assert 0 < kept < 60
+    tier.dataset.reads.clear()
+    assert_right(tier, range(60), Records(num_bytes=20_000))
+    assert len(tier.dataset.reads) == 60 - kept
+
+
+def test_a_disk_without_room_is_a_word_and_no_error(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: writing fails in the same place."""
+    child = multiprocessing.get_context("fork").Process(target=fill_under_a_limit, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_what_was_not_forced_to_the_disk_is_dropped_after_the_machine_went_down(tmp_path: Path) -> None:

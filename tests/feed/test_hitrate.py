@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.feed.hitrate import (
@@ -73,6 +73,7 @@ def test_shards_approach_drawing_with_replacement() -> None:
     assert lru_shards(1.0, 4) == 1
 
 
+@settings(deadline=None)
 @given(READS, st.integers(1, 12))
 def test_lru_against_a_dictionary(reads: list[int], capacity: int) -> None:
     cache: OrderedDict[int, None] = OrderedDict()
@@ -86,6 +87,7 @@ def test_lru_against_a_dictionary(reads: list[int], capacity: int) -> None:
     assert simulate("lru", reads, capacity).tolist() == expected
 
 
+@settings(deadline=None)
 @given(READS)
 def test_reuse_distances_against_counting(reads: list[int]) -> None:
     expected = []
@@ -95,6 +97,7 @@ def test_reuse_distances_against_counting(reads: list[int]) -> None:
     assert reuse_distances(np.array(reads, np.int64)).tolist() == expected
 
 
+@settings(deadline=None)
 @given(READS, st.integers(1, 6))
 def test_keep_holds_the_first(reads: list[int], capacity: int) -> None:
     held: set[int] = set()
@@ -121,11 +124,13 @@ def _most_hits(reads: tuple[int, ...], capacity: int) -> int:
     return max(best.values())
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=14), st.integers(1, 3))
 def test_clairvoyant_is_the_optimum(reads: list[int], capacity: int) -> None:
     assert int(simulate("clairvoyant", reads, capacity).sum()) == _most_hits(tuple(reads), capacity)
 
 
+@settings(deadline=None)
 @given(READS, st.integers(0, 12), st.sampled_from(POLICIES))
 def test_no_policy_beats_the_clairvoyant_or_hits_before_a_read(
     reads: list[int], capacity: int, policy: Policy

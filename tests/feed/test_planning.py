@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipelines import Compose, Halve, MarkedPhotos, Noise, Photos, RareFlip, to_float
 from torch.utils.data import IterableDataset
@@ -222,6 +222,7 @@ def test_the_mix_of_the_field_notes() -> None:
 CUTS = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 30)), min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(CUTS, st.integers(1, 40), st.integers(0, 60))
 def test_no_mix_of_a_grid_is_better(points: list[tuple[int, int]], miss: int, room: int) -> None:
     cuts = [cut(str(k), num_bytes, hit) for k, (num_bytes, hit) in enumerate(points)]

@@ -25,6 +25,8 @@ NUM_BYTES = 65_536
 READS = st.lists(st.integers(0, NUM_ITEMS - 1), min_size=1, max_size=120)
 ROOMS = st.integers(1, NUM_ITEMS)
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
 
 @pytest.fixture(autouse=True, scope="module")
 def enough_memory() -> Any:

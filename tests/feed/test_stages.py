@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipelines import (
     Compose,
@@ -73,6 +73,7 @@ TRANSFORMS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(TRANSFORMS, st.data())
 def test_any_composition_cut_anywhere_gives_the_same_samples(transforms: list[Any], data: Any) -> None:
     dataset = Photos(Compose(transforms[:3]), num=2, shape=(3, 4, 16))
