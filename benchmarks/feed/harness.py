@@ -185,10 +185,14 @@ def at_most(name: str, required: float, found: Mapping[str, float] | None, *, un
 
 
 def print_targets(targets: Sequence[Target]) -> None:
-    print(f"\n{'number':<62}{'required':<22}{'measured':<34}met")
+    lines = [("number", "required", "measured", "met")]
     for target in targets:
         met = {True: "yes", False: "NO", None: "-"}[target.met]
-        print(f"{target.name:<62}{target.required:<22}{target.measured:<34}{met}")
+        lines.append((target.name, target.required, target.measured, met))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print()
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def machine() -> dict[str, Any]:

@@ -34,17 +34,18 @@ class Part:
     script: str
     seconds: float
     rounds: int = 0
+    options: tuple[str, ...] = ()
 
 
 #: Seconds as seen on two cores.
 PARTS = (
-    Part(script="cache", seconds=60),
-    Part(script="transport", seconds=50, rounds=3),
-    Part(script="loaders", seconds=85, rounds=5),
-    Part(script="memory", seconds=30),
-    Part(script="hitrates", seconds=45),
-    Part(script="bake", seconds=60),
-    Part(script="auto", seconds=120),
+    Part(script="cache", seconds=80, options=("--seconds", "0.5")),
+    Part(script="transport", seconds=45, rounds=4, options=("--seconds", "1")),
+    Part(script="loaders", seconds=80, rounds=6),
+    Part(script="memory", seconds=12),
+    Part(script="hitrates", seconds=25),
+    Part(script="bake", seconds=45, options=("--rounds", "3", "--seconds", "0.7")),
+    Part(script="auto", seconds=240),
 )
 
 
@@ -98,7 +99,7 @@ def run(part: Part, num_rounds: int) -> dict[str, Any]:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
-        command = [sys.executable, str(script), "--out", str(out)]
+        command = [sys.executable, str(script), "--out", str(out), *part.options]
         if part.rounds:
             command += ["--rounds", str(num_rounds)]
         done = subprocess.run(command, env=harness.environment())
