@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from hotloop.audit.module import Module
+from hotloop.audit.tree import Tree
 
 
 def flag_settings(module: Module) -> Iterator[tuple[str, ast.Assign, object]]:
@@ -37,3 +38,16 @@ def unconditional(module: Module, node: ast.AST) -> bool:
 
 def _is_main(node: ast.If) -> bool:
     return any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
+
+
+def in_training(tree: Tree, module: Module, node: ast.AST) -> bool:
+    """Whether ``node`` surely runs in a training program: in a file that trains, or in a function it
+    calls.
+    """
+    training = {region.module for region in tree.regions}
+    function = module.function_of(node)
+    if function is None:
+        return module in training and unconditional(module, node)
+    called = [where for where, _ in tree.callers(function)]
+    own = function.name == "main" or any(region.function is function for region in tree.regions)
+    return unconditional(module, node) and (any(where in training for where in called) or own)

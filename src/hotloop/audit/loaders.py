@@ -25,6 +25,7 @@ _POSITIONS: Final = (
     "timeout",
     "worker_init_fn",
 )
+_DEVICE: Final = re.compile(r"^((self|args|cfg|config|opt)\.)?(\w*_)?device(_id)?$")
 _TRAIN: Final = re.compile(r"(^|[^a-z])(train|trn|training)", re.I)
 EVALUATION: Final = re.compile(r"(^|[^a-z])(val|valid|test|eval|dev|infer|pred|query|gallery|calib)", re.I)
 
@@ -140,12 +141,19 @@ def _names(loader: Loader) -> Iterator[str]:
 
 
 def region_loader(loaders: list[Loader], region: Region) -> Loader | None:
-    """The loader that a training loop iterates: the one of that name made in the same function or file."""
+    """The loader that a training loop iterates, by its name in the file; none where a library wraps
+    loaders.
+    """
     if not isinstance(region.root, ast.For):
         return None
     names = {chain(n) for n in ast.walk(region.root.iter) if isinstance(n, ast.Name | ast.Attribute)}
     found = [loader for loader in loaders if loader.module is region.module and loader.target in names]
-    return found[0] if len(found) == 1 else None
+    wrapped = [
+        call
+        for name in ("prepare", "prepare_data_loader", "setup_dataloaders")
+        for call in region.module.calls.get(name, ())
+    ]
+    return found[0] if len(found) == 1 and not wrapped else None
 
 
 def pins(loader: Loader) -> bool | None:
@@ -163,7 +171,7 @@ def batch_moves(region: Region) -> Iterator[ast.Call]:
         if not isinstance(call.func, ast.Attribute) or not region.every_step(call):
             continue
         target = ast.unparse(call.args[0]) if call.args else ""
-        if call.func.attr == "to" and not ("cuda" in target or target.endswith(("device", "device_id"))):
+        if call.func.attr == "to" and not ("cuda" in target or _DEVICE.match(target)):
             continue
         if isinstance(call.func.value, ast.Name | ast.Subscript) and chain(call.func.value) in batch:
             yield call

@@ -123,5 +123,7 @@ def uses_cuda(module: Module) -> bool:
 
 
 def trains_on_gpu(tree: Tree) -> regions.Region | None:
-    """The first training region in a file that uses CUDA."""
-    return next((region for region in tree.regions if uses_cuda(region.module)), None)
+    """A training region in a file that uses CUDA, of a file named for training where there is one."""
+    found = [region for region in tree.regions if uses_cuda(region.module)]
+    named = (region for region in found if re.search(r"(^|/)(train|main)[^/]*$", region.module.name))
+    return next(named, found[0] if found else None)

@@ -11,7 +11,14 @@ from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 
 ID = "device/attention-not-fused"
-_FUSED = ("scaled_dot_product_attention", "flash_attn", "xformers", "memory_efficient_attention", "flash")
+_FUSED = (
+    "scaled_dot_product_attention",
+    "flash_attn",
+    "xformers",
+    "memory_efficient_attention",
+    "flash",
+    "normalize(",
+)
 
 
 def check(tree: Tree) -> Iterator[Finding]:

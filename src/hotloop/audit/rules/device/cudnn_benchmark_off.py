@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotloop.audit.flags import flag_settings, unconditional
+from hotloop.audit.flags import flag_settings, in_training
 from hotloop.audit.hit import hit
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
@@ -39,7 +39,7 @@ def check(tree: Tree) -> Iterator[Finding]:
             convolves = any(word.startswith(("Conv", "conv")) for word in tree.words)
             if (
                 convolves
-                and unconditional(module, node)
+                and in_training(tree, module, node)
                 and not (deterministic and name.endswith("benchmark"))
             ):
                 severity, message, advice = _WORDS[name]

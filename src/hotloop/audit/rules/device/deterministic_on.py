@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotloop.audit.flags import flag_settings, unconditional
+from hotloop.audit.flags import flag_settings, in_training
 from hotloop.audit.hit import hit
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
@@ -29,7 +29,7 @@ def check(tree: Tree) -> Iterator[Finding]:
             for call in module.calls_to("torch.use_deterministic_algorithms")
             if call.args and module.constant(call.args[0]) is True
         ]
-        sure = [node for node in [*nodes, *calls] if unconditional(module, node)]
+        sure = [node for node in [*nodes, *calls] if in_training(tree, module, node)]
         if sure:
             yield hit(
                 ID,

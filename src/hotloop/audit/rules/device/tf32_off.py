@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotloop.audit.flags import flag_settings, unconditional
+from hotloop.audit.flags import flag_settings, in_training
 from hotloop.audit.hit import hit
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
@@ -18,7 +18,7 @@ def check(tree: Tree) -> Iterator[Finding]:
         return
     for module in tree.modules:
         for name, node, value in flag_settings(module):
-            if name.endswith(".allow_tf32") and value is False and unconditional(module, node):
+            if name.endswith(".allow_tf32") and value is False and in_training(tree, module, node):
                 yield hit(
                     ID,
                     module,

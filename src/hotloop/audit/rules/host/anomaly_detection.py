@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotloop.audit.flags import unconditional
+from hotloop.audit.flags import in_training
 from hotloop.audit.hit import hit
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
@@ -22,7 +22,7 @@ def check(tree: Tree) -> Iterator[Finding]:
     for module in {region.module: None for region in tree.regions}:
         for call in module.calls_to(*_CALLS):
             off = call.args and module.constant(call.args[0]) is not True
-            if not off and not call.keywords and unconditional(module, call):
+            if not off and not call.keywords and in_training(tree, module, call):
                 yield hit(
                     ID,
                     module,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hotloop.audit.flags import unconditional
+from hotloop.audit.flags import in_training
 from hotloop.audit.hit import hit
 from hotloop.audit.module import Module
 from hotloop.audit.tree import Tree
@@ -25,7 +25,7 @@ def check(tree: Tree) -> Iterator[Finding]:
         for assign in module.assigns:
             key, value = _setting(module, assign)
             effect = _SWITCHES.get((key, value))
-            if effect and unconditional(module, assign):
+            if effect and in_training(tree, module, assign):
                 yield hit(
                     ID,
                     module,

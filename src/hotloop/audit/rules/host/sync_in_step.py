@@ -12,6 +12,7 @@ from hotloop.audit.tree import Tree, uses_cuda
 from hotloop.findings import Finding
 
 ID = "host/sync-in-step"
+_TO_HOST = ("cpu", "numpy", "tolist", "item")
 
 
 def check(tree: Tree) -> Iterator[Finding]:
@@ -41,21 +42,43 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 def _waits(region: Region, call: ast.Call) -> str:
     func = call.func
-    if isinstance(func, ast.Attribute) and func.attr == "item" and not call.args:
+    if isinstance(func, ast.Attribute) and func.attr in ("item", "cpu") and not call.args:
         owner = chain(func.value)
-        if owner and not region.module.dotted(func.value).startswith(("numpy.", "math.")):
-            return (
-                f"{owner}.item()"
-                if isinstance(func.value, ast.Name | ast.Attribute)
-                else f"{owner}(...).item()"
-            )
-        return ""
+        if not owner or region.module.dotted(func.value) or _on_host(region, func.value):
+            return ""
+        simple = isinstance(func.value, ast.Name | ast.Attribute)
+        return f"{owner}{'' if simple else '(...)'}.{func.attr}()"
     name = region.module.dotted(func)
     if name == "torch.cuda.synchronize":
         return "torch.cuda.synchronize()"
     if name == "float" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
         return f"float({call.args[0].id})" if call.args[0].id in _losses(region) else ""
     return ""
+
+
+def _on_host(region: Region, node: ast.expr) -> bool:
+    """Whether a value comes from a copy on the host (which waited itself), NumPy, or the loader's own
+    batch.
+    """
+    root: ast.AST = node
+    while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+        if isinstance(root, ast.Call) and getattr(root.func, "attr", "") in _TO_HOST:
+            return True
+        root = root.func if isinstance(root, ast.Call) else root.value
+    if not isinstance(root, ast.Name):
+        return False
+    target = getattr(region.root, "target", None)
+    batch = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)} if target is not None else set()
+    values = [value for value in region.module.bindings(root) if value is not None]
+    if root.id in batch and not values:
+        return True
+    return any(
+        (isinstance(part, ast.Attribute) and part.attr in _TO_HOST)
+        or region.module.dotted(part).startswith(("numpy.", "math.", "random."))
+        for value in values
+        for part in ast.walk(value)
+        if isinstance(part, ast.Attribute | ast.Name)
+    )
 
 
 def _losses(region: Region) -> set[str]:

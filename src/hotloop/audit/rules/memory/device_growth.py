@@ -37,6 +37,8 @@ def _kept(region: Region) -> Iterator[Finding]:
             continue
         if _starts_inside(region, into) or _replaced(region, kept.id, node):
             continue
+        if how == "append" and not _is_list(region, node):
+            continue
         yield hit(
             ID,
             region.module,
@@ -74,6 +76,18 @@ def _starts_inside(region: Region, name: str) -> bool:
         ):
             return True
     return not name
+
+
+def _is_list(region: Region, append: ast.AST) -> bool:
+    """Whether what is appended to is a list that the source makes."""
+    owner = (
+        append.func.value if isinstance(append, ast.Call) and isinstance(append.func, ast.Attribute) else None
+    )
+    made = region.module.values(owner) if owner is not None else []
+    return bool(made) and all(
+        isinstance(value, ast.List) or (isinstance(value, ast.Call) and chain(value.func) == "list")
+        for value in made
+    )
 
 
 def _replaced(region: Region, name: str, use: ast.AST) -> bool:

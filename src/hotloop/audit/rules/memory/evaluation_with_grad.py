@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from hotloop.audit.hit import hit
@@ -11,7 +12,7 @@ from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 
 ID = "memory/evaluation-with-grad"
-_OFF = ("no_grad", "inference_mode", "set_grad_enabled")
+_OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled|requires_grad")
 _NEEDS = ("backward", "grad", "requires_grad_", "enable_grad", "jacobian", "autograd", "manual_backward")
 
 
@@ -42,7 +43,10 @@ def _forward(module: Module, function: Function) -> tuple[str, ast.Call] | None:
     models = {
         chain(call.func.value)
         for call in calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "eval" and not call.args
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "eval"
+        and not call.args
+        and isinstance(call.func.value, ast.Name | ast.Attribute)
     }
     for call in calls:
         if chain(call.func) in models and isinstance(call.func, ast.Name | ast.Attribute) and call.args:
@@ -53,35 +57,19 @@ def _forward(module: Module, function: Function) -> tuple[str, ast.Call] | None:
 
 
 def _turns_off(module: Module, function: Function) -> bool:
-    names = {
-        name
-        for node in ast.walk(function)
-        for name in [chain(node)]
-        if isinstance(node, ast.Attribute | ast.Name)
-    }
-    if any(name.rpartition(".")[2] in _OFF for name in names):
-        return True
-    above = [
-        a for a in module.ancestors(function) if isinstance(a, ast.With | ast.FunctionDef | ast.ClassDef)
-    ]
-    return any(
-        chain(item.context_expr).rpartition(".")[2] in _OFF
-        for a in above
-        if isinstance(a, ast.With)
-        for item in a.items
-    ) or any("set_grad_enabled" in line for line in module.lines)
+    """Whether gradients, or those of parameters, are switched off anywhere in the function or around it."""
+    names = (chain(node) for node in ast.walk(function) if isinstance(node, ast.Attribute | ast.Name))
+    around = (node for node in module.ancestors(function) if isinstance(node, ast.FunctionDef | ast.With))
+    return any(map(_OFF.search, names)) or any(map(_is_off, around))
+
+
+def _is_off(node: ast.AST) -> bool:
+    """Whether a ``with`` or a decorator turns gradients off for what it contains."""
+    if isinstance(node, ast.With | ast.AsyncWith):
+        return any(_OFF.search(chain(item.context_expr)) for item in node.items)
+    return isinstance(node, ast.FunctionDef) and any(_OFF.search(chain(d)) for d in node.decorator_list)
 
 
 def _called_without_grad(tree: Tree, function: Function) -> bool:
     """Whether any call of that name stands where gradients are off; unsure counts as yes."""
-    for module, call in tree.callers(function):
-        for above in module.ancestors(call):
-            if isinstance(above, ast.With | ast.AsyncWith) and any(
-                chain(item.context_expr).rpartition(".")[2] in _OFF for item in above.items
-            ):
-                return True
-            if isinstance(above, ast.FunctionDef) and any(
-                chain(d).rpartition(".")[2] in _OFF for d in above.decorator_list
-            ):
-                return True
-    return False
+    return any(any(map(_is_off, module.ancestors(call))) for module, call in tree.callers(function))

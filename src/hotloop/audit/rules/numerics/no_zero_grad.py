@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from hotloop.audit.hit import hit
@@ -15,7 +16,10 @@ def check(tree: Tree) -> Iterator[Finding]:
     """Speak where a file steps an optimizer that it made and mentions no reset of gradients."""
     for region in tree.regions:
         module = region.module
-        made_here = any(module.made_by(step.func.value).startswith("torch.optim.") for step in region.steps)  # type: ignore[attr-defined]
+        if any(module.dotted(call.func).startswith("torch.optim.") for call in region.calls):
+            continue
+        owners = [step.func.value for step in region.steps if isinstance(step.func, ast.Attribute)]
+        made_here = any(module.made_by(owner).startswith("torch.optim.") for owner in owners)
         text = module.source.text
         if made_here and "zero_grad" not in text and ".grad = " not in text and ".grad=" not in text:
             yield hit(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hotloop.audit.hit import in_steps
 from hotloop.audit.module import Module, argument
-from hotloop.audit.tree import Tree
+from hotloop.audit.tree import Tree, uses_cuda
 from hotloop.findings import Finding
 
 ID = "transfer/created-on-host"
@@ -22,7 +22,7 @@ def check(tree: Tree) -> Iterator[Finding]:
     return in_steps(
         ID,
         tree,
-        lambda region, call: _moved(region.module, call),
+        lambda region, call: uses_cuda(region.module) and _moved(region.module, call),
         "low",
         "A tensor is made on the host and then copied to the device at every step; from pageable memory "
         "the host "
