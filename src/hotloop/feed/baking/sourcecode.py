@@ -1,0 +1,93 @@
+"""The user's own code as digests that only a change of meaning changes."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import sys
+import sysconfig
+import textwrap
+import types
+from typing import Any
+
+_INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def global_names(code: types.CodeType) -> set[str]:
+    """The global names and attributes that a function's code mentions, inner functions included."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= global_names(constant)
+    return names
+
+
+def qualified(value: Any) -> str:
+    """The module and name of a class or function."""
+    return f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', type(value).__name__)}"
+
+
+def is_installed(value: Any) -> bool:
+    """From the standard library, an installed package, or hotloop: not the user's own code."""
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__":
+        return False
+    if module.__name__.partition(".")[0] in ("torch", "numpy", "hotloop", "builtins"):
+        return True
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return True
+    return "site-packages" in file or "dist-packages" in file or file.startswith(_INSTALLED)
+
+
+def source_digest(value: Any) -> str:
+    """A digest of the source without comments, docstrings and layout; of the bytecode where there is none."""
+    try:
+        text = textwrap.dedent(inspect.getsource(value))
+    except (OSError, TypeError):
+        return digest(_bytecode(value))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a lambda in the middle of an expression
+        code = getattr(value, "__code__", None)
+        return digest(_bytecode(value) if code else text.encode())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and _is_docstring(body):
+            node.body = node.body[1:] or [ast.Pass()]
+    return digest(ast.unparse(tree).encode())
+
+
+def _is_docstring(body: Any) -> bool:
+    first = body[0] if body else None
+    return (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
+
+
+def _bytecode(value: Any) -> bytes:
+    if isinstance(value, type):
+        parts = [
+            _bytecode(member) for _, member in sorted(vars(value).items()) if hasattr(member, "__code__")
+        ]
+        return b"".join(parts)
+    code = getattr(value, "__code__", None)
+    if code is None:
+        return qualified(value).encode()
+    return _code_bytes(code)
+
+
+def _code_bytes(code: types.CodeType) -> bytes:
+    inner = [
+        _code_bytes(constant) if isinstance(constant, types.CodeType) else repr(constant).encode()
+        for constant in code.co_consts
+    ]
+    return code.co_code + b"".join(inner) + repr(code.co_names).encode()
+
+
+def digest(data: Any) -> str:
+    """Sixteen letters for any bytes."""
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
