@@ -18,6 +18,7 @@ from hotloop.feed import budget
 from hotloop.feed.cache import storage
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.policies import POLICIES
+from hotloop.feed.cache.policies.clairvoyant import plan_bytes
 from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.storage import Blocks, best_block_bytes
 from hotloop.feed.cache.table import CLAIMED, READY, Header, table_bytes
@@ -213,10 +214,9 @@ class CacheMachine(RuleBasedStateMachine):
 
     @initialize(room=st.integers(20_000, 90_000))
     def begin(self, room: int) -> None:
-        limit = table_bytes(self.num_items) + 16384 + room
-        self.cache = SampleCache(
-            self.num_items, max_bytes=max(limit, 2 * table_bytes(12)), policy=self.policy
-        )
+        fixed = table_bytes(self.num_items) + plan_bytes(self.num_items, 1)
+        limit = max(2 * fixed, fixed + 8192 + room)
+        self.cache = SampleCache(self.num_items, max_bytes=limit, policy=self.policy)
         self.held: set[int] = set()
 
     def sample(self, index: int) -> tuple[torch.Tensor, int]:

@@ -16,7 +16,7 @@ from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.policies import POLICIES
-from hotloop.feed.cache.policies.clairvoyant import Clairvoyant
+from hotloop.feed.cache.policies.clairvoyant import Clairvoyant, plan_bytes
 from hotloop.feed.cache.reading import MISSING, Reader
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.statistics import CacheStats
@@ -191,17 +191,18 @@ class SampleCache:
         ranks = budget.local_world_size()
         most = budget.memory_budget(self._max_bytes, world=1)
         table = table_bytes(self.num_items)
-        if table > most // ranks // 2:
+        plans = plan_bytes(self.num_items, ranks) if self.policy == "clairvoyant" else 0
+        if table + plans > most // ranks // 2:
             each = f" for each of {ranks} ranks" if ranks > 1 else ""
             raise CacheError(
                 f"a cache of {units.size(most // ranks)}{each} is too small: "
-                f"the table of {self.num_items} samples alone takes {units.size(table)}",
+                f"the table of {self.num_items} samples alone takes {units.size(table + plans)}",
                 hint="give max_bytes a larger value",
             )
         file = SharedFile(rendezvous.FILE_NAME)
         file.reserve(table)
         Table(file, self.num_items).begin(
-            max_bytes=most, ranks=ranks, evicting=POLICIES[self.policy].evicts, fingerprint=self._fingerprint
+            max_bytes=most, ranks=ranks, plan_bytes=plans, fingerprint=self._fingerprint
         )
         return file
 

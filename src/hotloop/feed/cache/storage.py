@@ -7,6 +7,7 @@ the size of a block comes from the first sample: equal samples are each one stre
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from abc import ABC, abstractmethod
@@ -211,6 +212,7 @@ class Blocks(Space):
     def __init__(self, file: SharedFile, table: Table, arena: Arena) -> None:
         super().__init__(file, table, arena)
         self._chain: NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._links = memoryview(b"")
 
     def allocate(self, item: int, num_bytes: int) -> bool:
         """Free blocks first, then new ones."""
@@ -222,19 +224,21 @@ class Blocks(Space):
         reused = min(count, header[Header.FREE_BLOCKS])
         if not self._reserve_blocks(count - reused):
             return False
+        first_new = header[Header.USED] // size
+        links = self._links_upto(first_new + count - reused)
         head, chosen = header[Header.FREE_HEAD], []
-        chain = self._chain_upto(header[Header.USED] // size + count - reused)
         for _ in range(reused):
             chosen.append(head)
-            head = int(chain[head])
-        first_new = header[Header.USED] // size
+            head = links[head]
         chosen += range(first_new, first_new + count - reused)
-        blocks = np.array(chosen, np.int64)
-        chain[blocks[:-1]] = blocks[1:]
-        table = self._table
-        table.offset[item] = chosen[0] * size
-        table.num_bytes[item] = num_bytes
-        table.scattered[item] = chosen[-1] - chosen[0] != count - 1 or bool(np.any(np.diff(blocks) != 1))
+        is_scattered = chosen != list(range(chosen[0], chosen[0] + count))
+        if is_scattered:
+            for block, following in itertools.pairwise(chosen):
+                links[block] = following
+        one = self._table.one
+        one["offset"][item] = chosen[0] * size
+        one["num_bytes"][item] = num_bytes
+        one["scattered"][item] = is_scattered
         header[Header.FREE_HEAD] = head if header[Header.FREE_BLOCKS] > reused else -1
         header[Header.FREE_BLOCKS] -= reused
         header[Header.USED] += (count - reused) * size
@@ -344,11 +348,11 @@ class Blocks(Space):
         count = max(1, -(-self._table.one["num_bytes"][item] // size))
         if not self._table.one["scattered"][item]:
             return np.arange(first, first + count, dtype=np.int64)
-        chain = memoryview(self._chain_upto(first + 1))  # type: ignore[arg-type]
+        links = self._links_upto(first + 1)
         blocks = [first]
         for _ in range(count - 1):
-            following = chain[blocks[-1]]
-            if following >= len(chain):
+            following = links[blocks[-1]]
+            if following >= len(links):
                 break
             blocks.append(following)
         return np.array(blocks, np.int64)
@@ -358,7 +362,13 @@ class Blocks(Space):
             size = self._header[Header.BLOCK_BYTES]
             most = round_up(4 * max(num_blocks, self._header[Header.MAX_BYTES] // size))
             self._chain = self._file.map(most, offset=CHAIN_OFFSET).array().view(np.uint32)
+            self._links = memoryview(self._chain)  # type: ignore[arg-type]
         return self._chain
+
+    def _links_upto(self, num_blocks: int) -> memoryview:
+        """The chain for single numbers."""
+        self._chain_upto(num_blocks)
+        return self._links
 
 
 def best_block_bytes(num_bytes: int) -> int:

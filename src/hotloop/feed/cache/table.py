@@ -43,8 +43,8 @@ class Header(IntEnum):
     PLAN_GENERATION = 15
     PAUSED_UNTIL_NS = 16
     PAUSE_REASON = 17
-    EVICTING = 18
     CHAIN_BYTES = 19
+    PLAN_ROOM = 20  # set aside for plans, part of OVERHEAD
     FINGERPRINT = 24  # and the three after it
 
 
@@ -116,15 +116,15 @@ class Table:
         first = Header.FINGERPRINT
         return bytes(self.header[first : first + 4])
 
-    def begin(self, *, max_bytes: int, ranks: int, evicting: bool, fingerprint: bytes) -> None:
+    def begin(self, *, max_bytes: int, ranks: int, plan_bytes: int, fingerprint: bytes) -> None:
         """Fill the header of a table that is new; the magic number last."""
         header, first = self.header, Header.FINGERPRINT
         header[Header.NUM_ITEMS] = self.num_items
         header[Header.MAX_BYTES] = max_bytes
         header[Header.LIMIT] = max_bytes // ranks
         header[Header.RANKS] = ranks
-        header[Header.OVERHEAD] = table_bytes(self.num_items)
-        header[Header.EVICTING] = evicting
+        header[Header.OVERHEAD] = table_bytes(self.num_items) + plan_bytes
+        header[Header.PLAN_ROOM] = plan_bytes
         header[Header.FREE_HEAD] = -1
         header[Header.LAYOUT_BYTES] = PAGE_BYTES
         for position in range(4):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hotloop.feed.cache.process import is_alive, own_start
 from hotloop.feed.cache.table import Header, Table
-from hotloop.feed.memory import SharedFile, round_up
+from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
 
 #: Where the plans lie in the shared file: one index page, then one stretch per plan.
 PLANS_OFFSET = 1 << 42
@@ -24,6 +24,11 @@ _PID, _START, _LENGTH, _PROGRESS, _CAPACITY = range(5)
 _INDEX_BYTES = MAX_PLANS * 8 * 8
 
 NEVER = float("inf")
+
+
+def plan_bytes(num_items: int, ranks: int) -> int:
+    """What is set aside for plans: of every rank one that is as long as the dataset."""
+    return round_up(_INDEX_BYTES) + ranks * round_up(4 * (3 * num_items + 1))
 
 
 class Clairvoyant:
@@ -45,21 +50,45 @@ class Clairvoyant:
         self.session = (os.getpid(), own_start())
 
     def plan(self, indices: NDArray[np.int64]) -> None:
-        """From now on this process and its workers read these samples in this order. Under the lock."""
-        index = self._mapped_index()
+        """From now on this process and its workers read these samples in this order. Under the lock.
+
+        Of a plan that there is no memory for the beginning counts, or nothing.
+        """
+        if (index := self._mapped_index(make=True)) is None:
+            return
         number = _slot(index, self.session)
-        length = len(indices)
-        needed = 4 * (2 * self._table.num_items + 1 + length)
-        if needed > int(index[number, _CAPACITY]):
-            self._file.reserve(needed, offset=PLANS_OFFSET + (number + 1) * PLAN_STRIDE)
-            self._table.header[Header.OVERHEAD] += round_up(needed) - round_up(int(index[number, _CAPACITY]))
-            index[number, _CAPACITY] = needed
+        indices = indices[: self._room_for(index, number, len(indices))]
         index[number, _LENGTH] = 0
         index[number, _PROGRESS] = 0
         index[number, [_PID, _START]] = self.session
-        _Plan(self._file, index, number, self._table.num_items, length).fill(indices)
-        index[number, _LENGTH] = length
+        if len(indices):
+            _Plan(self._file, index, number, self._table.num_items, len(indices)).fill(indices)
+            index[number, _LENGTH] = len(indices)
         self._table.header[Header.PLAN_GENERATION] += 1
+
+    def _room_for(self, index: NDArray[np.int64], number: int, length: int) -> int:
+        """Make a place for a plan; how long it may be."""
+        header, fixed = self._table.header, 4 * (2 * self._table.num_items + 1)
+        had = int(index[number, _CAPACITY])
+        free = max(0, header[Header.LIMIT] - header[Header.OVERHEAD] - header[Header.FRONTIER])
+        most = had + (header[Header.PLAN_ROOM] + free) // PAGE_BYTES * PAGE_BYTES
+        length = max(0, min(length, (most - fixed) // 4))
+        more = round_up(fixed + 4 * length) - had
+        if length and more > 0:
+            try:
+                self._file.reserve(had + more, offset=PLANS_OFFSET + (number + 1) * PLAN_STRIDE)
+            except OSError:
+                return max(0, (had - fixed) // 4)
+            self._charge(more)
+            index[number, _CAPACITY] = had + more
+        return length
+
+    def _charge(self, num_bytes: int) -> None:
+        """Take memory from what was set aside, then from what is free."""
+        header = self._table.header
+        set_aside = min(num_bytes, header[Header.PLAN_ROOM])
+        header[Header.PLAN_ROOM] -= set_aside
+        header[Header.OVERHEAD] += num_bytes - set_aside
 
     def used(self, items: NDArray[np.int64]) -> None:
         """Move on to the next reading of each of these samples."""
@@ -80,11 +109,14 @@ class Clairvoyant:
         """Displace what is needed later than this."""
         return float(self.urgency(np.array([item]))[0])
 
-    def _mapped_index(self) -> NDArray[np.int64]:
+    def _mapped_index(self, *, make: bool = False) -> NDArray[np.int64] | None:
         if self._index is None:
-            if not self._table.header[Header.PLAN_GENERATION]:
-                self._file.reserve(_INDEX_BYTES, offset=PLANS_OFFSET)
-                self._table.header[Header.OVERHEAD] += round_up(_INDEX_BYTES)
+            if make and not self._table.header[Header.PLAN_GENERATION]:
+                try:
+                    self._file.reserve(_INDEX_BYTES, offset=PLANS_OFFSET)
+                except OSError:
+                    return None
+                self._charge(round_up(_INDEX_BYTES))
             memory = self._file.map(round_up(_INDEX_BYTES), offset=PLANS_OFFSET).array()
             self._index = memory[:_INDEX_BYTES].view(np.int64).reshape(MAX_PLANS, 8)
         return self._index
@@ -94,6 +126,7 @@ class Clairvoyant:
         if generation == self._generation:
             return
         index = self._mapped_index()
+        assert index is not None
         self._plans, self._own = [], None
         # Read once: a plan that is being replaced has no length for a moment, and another generation soon.
         for number, length in enumerate(index[:, _LENGTH].tolist()):
