@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
@@ -129,10 +131,21 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """A command in a scratch folder, pinned as the case asks; this project is not in its environment."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return subprocess.run(
-        case.pinned(command), cwd=folder, env=env, capture_output=True, text=True, errors="replace",
-        timeout=timeout_s, stdin=subprocess.DEVNULL,
+    process = subprocess.Popen(
+        case.pinned(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        errors="replace", stdin=subprocess.DEVNULL,
     )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        # TraceML's aggregator is a session of its own: left alive, it keeps the port from every later run.
+        for descendant in psutil.Process(process.pid).children(recursive=True):
+            descendant.kill()
+        raise
+    finally:
+        process.kill()
+        process.wait()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
