@@ -12,6 +12,8 @@ import torch
 from pipelines import Compose, Halve, MarkedPhotos, Noise, Photos, RandomApply, RareFlip, to_float
 from torch.utils.data import DataLoader, Dataset
 
+from hotloop.feed import cached
+from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import check_deterministic
 
@@ -231,3 +233,50 @@ def test_comparing_tells_kinds_shapes_and_structures_apart() -> None:
     assert words(np.zeros(2), np.zeros(2, np.float32)) == ["<f8 first, then <f4"]
     assert words(torch.tensor([0.0]), torch.tensor([-0.0])) == ["1 of 1 elements differ"]
     assert words([1, 2 + 3j], [1, 2 + 4j]) == ["[1]: another value"]
+
+
+class RarelyRandom(From):
+    """Deterministic at the indices the guard looks at; one sample draws."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(3) if index == 5 else super().__getitem__(index)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_worker_that_meets_a_random_sample_refuses_it(batched: bool) -> None:
+    dataset = RarelyRandom(lambda index: torch.full((3,), float(index)))
+    if batched:
+        dataset.__class__ = type(
+            "Batched", (RarelyRandom,), {"__getitems__": lambda self, indices: [self[k] for k in indices]}
+        )
+    assert check_deterministic(dataset)
+    data = cached(dataset, "1MB", fingerprint=f"rare {batched}", shared=False)
+    loader = DataLoader(data, batch_size=3, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(CacheError, match="sample 5 must not be cached"):
+        list(loader)
+    assert 5 not in data.cache
+    data.close()
+    data = cached(dataset, "1MB", fingerprint="allowed", shared=False, allow_random=True)
+    loader = DataLoader(data, batch_size=3, num_workers=1, multiprocessing_context="fork")
+    first = torch.cat(list(loader))
+    assert torch.equal(first, torch.cat(list(loader)))
+    data.close()
+
+
+def test_samples_that_seed_themselves_are_cached_by_workers() -> None:
+    data = cached(From(seeded, num=40), "1MB", fingerprint="seeded", shared=False)
+    loader = DataLoader(data, batch_size=4, num_workers=1, multiprocessing_context="fork")
+    first = torch.cat(list(loader))
+    assert torch.equal(first, torch.stack([seeded(index) for index in range(40)]))
+    assert data.stats().num_items == 40
+    data.close()
+
+
+@pytest.mark.gpu
+def test_the_states_of_cuda_come_out_as_they_went_in() -> None:
+    """Not yet run on a GPU."""
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.get_rng_state()
+    verdict = check_deterministic(From(lambda index: torch.rand(3, device="cuda").cpu()))
+    assert not verdict
+    assert torch.equal(before, torch.cuda.get_rng_state())

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.statistics import CacheStats
+from hotloop.feed.cache.watching import DrawWatch
 from hotloop.feed.collating import Out
 from hotloop.feed.determinism import check_deterministic
 from hotloop.feed.stages import Remaining, split_after
@@ -31,7 +33,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     """The samples of ``dataset``, kept in ``cache`` up to the end of a stage; what follows runs every time.
 
     Made by :func:`cached`. ``dataset`` is the part that is cached; ``remaining`` takes an index and what came
-    out of it; ``disk`` is the tier behind ``cache``, in front of ``dataset``.
+    out of it; ``disk`` is the tier behind ``cache``, in front of ``dataset``. With ``watch`` the workers go
+    on looking for samples that are random.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         remaining: Remaining | None = None,
         *,
         disk: DiskTier | None = None,
+        watch: bool = True,
     ) -> None:
         self.dataset = dataset if disk is None else disk
         self.cache = cache
         self.disk = disk
         self._remaining = remaining
+        self._watch = DrawWatch(dataset) if watch else None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -54,7 +59,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         number = self._number(index)
         if number is None:
             return self._finish(index, self.dataset[index])
-        return self._finish(number, self.cache.get_or_make(number, lambda: self.dataset[number]))
+        return self._finish(number, self.cache.get_or_make(number, lambda: self._make(number)))
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Many samples; what is missing is read in one go where the dataset can."""
@@ -66,7 +71,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         missing = [position for position, sample in enumerate(samples) if sample is MISSING]
         if missing:
             began = time.perf_counter()
-            made = self.dataset.__getitems__([asked[position] for position in missing])
+            with self._watching(
+                [number for position in missing if (number := numbers[position]) is not None]
+            ):
+                made = self.dataset.__getitems__([asked[position] for position in missing])
             seconds = (time.perf_counter() - began) / len(missing)
             for position, sample in zip(missing, made, strict=True):
                 number = numbers[position]
@@ -114,6 +122,13 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     def close(self) -> None:
         """Let go of the cache; its memory is free when the last process does so."""
         self.cache.close()
+
+    def _make(self, number: int) -> Any:
+        with self._watching([number]):
+            return self.dataset[number]
+
+    def _watching(self, numbers: Sequence[int]) -> AbstractContextManager[None]:
+        return nullcontext() if self._watch is None else self._watch.reading(numbers)
 
     def _numbers(self, indices: Sequence[Any]) -> NDArray[np.int64] | None:
         """All of them at once, if they are plain indices from 0."""
@@ -191,7 +206,7 @@ def cached(
 
         check = not allow_random
         tier = DiskTier(part, disk, identity, max_bytes=max_disk_bytes, memory=cache, check=check)
-    return CachedDataset(part, cache, remaining, disk=tier)
+    return CachedDataset(part, cache, remaining, disk=tier, watch=not allow_random)
 
 
 _ALONE = "the cache is not shared between ranks"

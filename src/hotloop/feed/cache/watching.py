@@ -1,0 +1,63 @@
+"""The guard goes on in the workers: the first samples each of them makes are watched for random draws.
+
+The guard before a cache reads a few samples. One that is augmented only now and then (a rare class, a corrupt
+file replaced by another) may not be among them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from hotloop.feed import randomness
+from hotloop.feed.cache.errors import CacheError
+from hotloop.feed.determinism import check_deterministic
+
+#: Reads watched in each process; each costs about 0.2 ms.
+WATCHED_READS = 256
+#: What a read that moved the generators and was found deterministic (it seeds them) costs of these.
+PRICE_OF_A_CHECK = 64
+
+
+class DrawWatch:
+    """Refuses samples of ``dataset`` that are random though those looked at before were not.
+
+    Only in the main thread of a worker process: elsewhere others may draw meanwhile, such as the model.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._left = WATCHED_READS
+
+    @contextmanager
+    def reading(self, indices: Sequence[int]) -> Iterator[None]:
+        """Around a read of these samples.
+
+        Raises:
+            CacheError: they drew random numbers and are not the same on a second read.
+        """
+        if self._left <= 0 or get_worker_info() is None or not _is_main_thread():
+            yield
+            return
+        self._left -= len(indices)
+        before = randomness.tokens()
+        yield
+        if randomness.tokens() == before:
+            return
+        self._left -= PRICE_OF_A_CHECK
+        for index in indices:
+            verdict = check_deterministic(self._dataset, [index])
+            if not verdict:
+                raise CacheError(
+                    f"sample {index} must not be cached: {verdict}",
+                    hint="those looked at before were deterministic; cache an earlier stage "
+                    "(cached(..., stage=...)), or say allow_random=True",
+                )
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
