@@ -31,6 +31,8 @@ MIB = 1 << 20
 HERE = Path(__file__).parent
 JOB = HERE / "cache_job.py"
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
 
 class Job:
     """A process that caches on its own, asked line by line."""

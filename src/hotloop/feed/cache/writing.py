@@ -17,6 +17,9 @@ from hotloop.feed.cache.table import CLAIMED, EMPTY, READY, Header, Row
 #: Samples that an eviction looks at first; the whole table only if these do not make enough room.
 WINDOW = 8192
 
+#: Victims that are looked for without sorting all.
+_FEW = 16
+
 _PADDING = np.zeros(layout.ALIGNMENT, np.uint8)
 
 
@@ -128,16 +131,21 @@ class Writer:
         shared = self._shared
         items = start + np.flatnonzero(shared.table.state[start:stop] == READY)
         urgency = shared.policy.urgency(items)
-        may_go = urgency > threshold
-        items = items[may_go][np.argsort(-urgency[may_go], kind="stable")]
+        items, urgency = items[urgency > threshold], urgency[urgency > threshold]
         needed = int(shared.space.held_bytes(np.array([index]))[0]) - shared.space.available_bytes()
-        gained = np.cumsum(shared.space.held_bytes(items))
-        if not len(items) or gained[-1] < needed:
-            return False
-        enough = max(1, int(np.searchsorted(gained, needed)) + 1)
-        for position, victim in enumerate(items.tolist(), 1):
+        for most in (_FEW, len(items)):
+            victims = items[_largest(urgency, most)]
+            gained = np.cumsum(shared.space.held_bytes(victims))
+            if len(victims) and gained[-1] >= needed:
+                enough = max(1, int(np.searchsorted(gained, needed)) + 1)
+                return self._evict_for(index, num_bytes, victims.tolist(), enough)
+        return False
+
+    def _evict_for(self, index: int, num_bytes: int, victims: list[int], enough: int) -> bool:
+        """Evict in this order until the new sample has its place: not before ``enough`` are gone."""
+        for position, victim in enumerate(victims, 1):
             self._evict(victim)
-            if position >= enough and shared.space.allocate(index, num_bytes):
+            if position >= enough and self._shared.space.allocate(index, num_bytes):
                 return True
         return False
 
@@ -158,6 +166,14 @@ class Writer:
             warnings.warn(
                 f"sample {index} is not cached: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=4
             )
+
+
+def _largest(values: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """Where the largest values are, the largest first."""
+    if len(values) > most:
+        chosen = np.argpartition(-values, most)[:most]
+        return chosen[np.argsort(-values[chosen], kind="stable")]
+    return np.argsort(-values, kind="stable")
 
 
 def _parts(encoded: layout.Encoded) -> list[NDArray[np.uint8]]:
