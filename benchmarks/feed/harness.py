@@ -39,7 +39,7 @@ class Way:
     call: str
     environment: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: Shown beside what is required, in every other round only.
+    #: Shown beside what is required; not in every round.
     context: bool = False
 
 
@@ -58,14 +58,14 @@ class DidNotRunError(Exception):
 
 
 def rounds(
-    ways: Sequence[Way], *, mode: str, num_rounds: int, settings: Mapping[str, Any]
+    ways: Sequence[Way], *, mode: str, num_rounds: int, settings: Mapping[str, Any], context_every: int = 2
 ) -> dict[str, dict[str, Any]]:
     """Every way's results over the rounds, and once why a way did not run."""
     seen: dict[str, dict[str, Any]] = {way.name: {"results": [], "failure": ""} for way in ways}
     for turn in range(num_rounds):
         for way in ways if turn % 2 == 0 else list(reversed(ways)):
             found = seen[way.name]
-            if found["failure"] or (way.context and turn % 2):
+            if found["failure"] or (way.context and turn % context_every):
                 continue
             start = time.perf_counter()
             try:

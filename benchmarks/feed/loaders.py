@@ -30,6 +30,8 @@ class Part:
     mode: str = "throughput"
     unit: str = "samples/s"
     settings: Mapping[str, Any]
+    #: Rounds for each one asked for: small differences need more.
+    repeat: int = 1
 
 
 def torch_way(call: str) -> Way:
@@ -68,6 +70,7 @@ PARTS = {
     ),
     "jpegs": Part(
         title="JPEG files decoded and cropped, copied out",
+        repeat=2,
         settings={"batch_size": 64, "count": sources.NUM_JPEGS},
         ways=(
             torch_way("jpegs"),
@@ -125,7 +128,13 @@ def measure(
         harness.say(part.title)
         settings = {"workers": workers, "seconds": seconds, **part.settings}
         ways = harness.chosen(part.ways, only, base=TORCH)
-        seen = harness.rounds(ways, mode=part.mode, num_rounds=num_rounds, settings=settings)
+        seen = harness.rounds(
+            ways,
+            mode=part.mode,
+            num_rounds=num_rounds * part.repeat,
+            settings=settings,
+            context_every=2 * part.repeat,
+        )
         result[name] = {
             "title": part.title,
             "unit": part.unit,

@@ -45,7 +45,7 @@ PARTS = (
     Part(script="memory", seconds=12),
     Part(script="hitrates", seconds=25),
     Part(script="bake", seconds=45, options=("--rounds", "3", "--seconds", "0.7")),
-    Part(script="auto", seconds=240),
+    Part(script="auto", seconds=260),
 )
 
 
