@@ -27,6 +27,7 @@ ARENA_OFFSET = 1 << 44
 
 _LARGEST_STEP_BYTES = 16 << 20
 _PAUSE_NS = 1_000_000_000
+_LOOK_NS = 50_000_000
 
 
 class Pause(IntEnum):
@@ -62,7 +63,7 @@ class Arena:
         room = self.room_bytes
         if end > room or time.monotonic_ns() < self._header[Header.PAUSED_UNTIL_NS]:
             return False
-        if budget.pressure():
+        if self._is_short():
             return self._pause(Pause.PRESSURE)
         step = min(_LARGEST_STEP_BYTES, max(room // 64, PAGE_BYTES))
         for target in (min(room, round_up(max(end, frontier + step))), round_up(end)):
@@ -74,6 +75,14 @@ class Arena:
             self._header[Header.PAUSE_REASON] = Pause.NONE
             return True
         return self._pause(Pause.REFUSED)
+
+    def _is_short(self) -> bool:
+        """Is the machine short of memory? Looking costs as much as writing a megabyte, so not every time."""
+        now = time.monotonic_ns()
+        if now - self._header[Header.LOOKED_NS] < _LOOK_NS:
+            return False
+        self._header[Header.LOOKED_NS] = now
+        return bool(budget.pressure())
 
     def _pause(self, reason: Pause) -> bool:
         self._header[Header.PAUSED_UNTIL_NS] = time.monotonic_ns() + _PAUSE_NS

@@ -43,6 +43,7 @@ class Header(IntEnum):
     PLAN_GENERATION = 15
     PAUSED_UNTIL_NS = 16
     PAUSE_REASON = 17
+    LOOKED_NS = 18  # when somebody last looked whether memory is short
     CHAIN_BYTES = 19
     PLAN_ROOM = 20  # set aside for plans, part of OVERHEAD
     FINGERPRINT = 24  # and the three after it

@@ -67,6 +67,7 @@ class Writer:
             for index in self._shared.table.dead_claims().tolist():
                 self._forget(index)
             self._shared.header[Header.PAUSED_UNTIL_NS] = 0
+            self._shared.header[Header.LOOKED_NS] = 0
             self._shared.header[Header.FULL] = 0
 
     def _claim(
