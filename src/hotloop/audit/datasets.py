@@ -100,12 +100,25 @@ def is_lazy(module: Module, node: ast.AST, function: ast.AST) -> bool:
     for above in module.ancestors(node):
         if above is function:
             return False
-        if isinstance(above, ast.If | ast.IfExp) and below is not above.test:
+        if (
+            isinstance(above, ast.If | ast.IfExp)
+            and below is not above.test
+            and not _is_there(above.test, node)
+        ):
             return True
         if isinstance(above, ast.ExceptHandler | ast.Lambda | ast.FunctionDef):
             return True
         below = above
     return False
+
+
+def _is_there(test: ast.expr, node: ast.AST) -> bool:
+    """``if self.scaler is not None`` around a use of ``self.scaler``: it runs for every sample."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.IsNot)
+        and any(chain(part) == chain(test.left) for part in ast.walk(node) if isinstance(part, ast.Attribute))
+    )
 
 
 def is_fixed(dataset: DatasetClass, node: ast.expr) -> bool:

@@ -97,6 +97,15 @@ class Tree:
             return self._imported(module.dotted(func))
         return None
 
+    def targets(self, module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
+        """As ``target``; a local name that stands for either of two functions gives both."""
+        value = module.value(call.func) if isinstance(call.func, ast.Name) else None
+        names = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [call.func]
+        calls = [
+            ast.Call(func=name, args=[], keywords=[]) if name is not call.func else call for name in names
+        ]
+        return [target for one in calls if (target := self.target(module, one)) is not None]
+
     def _imported(self, dotted: str) -> tuple[Module, Function] | None:
         package, _, name = dotted.rpartition(".")
         found = [

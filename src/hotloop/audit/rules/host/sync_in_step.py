@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hotloop.audit.datasets import is_lazy
 from hotloop.audit.hit import hit
-from hotloop.audit.module import chain
+from hotloop.audit.module import Module, chain
 from hotloop.audit.regions import Region
+from hotloop.audit.tensors import is_tensor
 from hotloop.audit.tree import Tree, uses_cuda
 from hotloop.findings import Finding
 
@@ -16,37 +18,78 @@ _TO_HOST = ("cpu", "numpy", "tolist", "item")
 
 
 def check(tree: Tree) -> Iterator[Finding]:
-    """Speak where item(), float(loss), synchronize() or a printed loss runs at every step on a CUDA
-    device.
+    """Speak where item(), cpu(), float(loss), synchronize() or a branch on a tensor runs at every step on
+    CUDA.
     """
+    for region in tree.regions:
+        if uses_cuda(region.module):
+            yield from _calls(region)
+    yield from _branches(tree)
+
+
+def _calls(region: Region) -> Iterator[Finding]:
+    found = [(call, words) for call in region.calls if (words := _waits(region, call))]
+    found = [(call, words) for call, words in found if region.every_step(call)]
+    if not found:
+        return
+    call, words = found[0]
+    count = f" ({len(found)} such calls)" if len(found) > 1 else ""
+    yield hit(
+        ID,
+        region.module,
+        call,
+        "medium",
+        f"{words} runs at every step and makes the host wait for the device{count}: the next step cannot be "
+        "queued while this one runs.",
+        "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
+        also=[other for other, _ in found[1:]],
+    )
+
+
+def _branches(tree: Tree) -> Iterator[Finding]:
+    """Branches on tensors in the step itself, and in the functions it calls."""
+    found: dict[tuple[str, int], Finding] = {}
     for region in tree.regions:
         if not uses_cuda(region.module):
             continue
-        found = [(call, words) for call in region.calls if (words := _waits(region, call))]
-        found = [(call, words) for call, words in found if region.every_step(call)]
-        if not found:
-            continue
-        call, words = found[0]
-        count = f" ({len(found)} such calls)" if len(found) > 1 else ""
-        yield hit(
-            ID,
-            region.module,
-            call,
-            "medium",
-            f"{words} runs at every step and makes the host wait for the device{count}: the next step cannot "
-            "be queued while this one runs.",
-            "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
-            also=[other for other, _ in found[1:]],
-        )
+        own = [n for n in ast.walk(region.root) if isinstance(n, ast.If) and region.every_step(n)]
+        tests = [n for n in own if is_tensor(region.module, n.test, frozenset(_losses(region)))]
+        places = [(region.module, tests)]
+        for call in region.calls:
+            for module, function in tree.targets(region.module, call) if region.every_step(call) else ():
+                inside = [
+                    n
+                    for n in ast.walk(function)
+                    if isinstance(n, ast.If) and not is_lazy(module, n, function)
+                ]
+                places.append((module, [n for n in inside if is_tensor(module, n.test, frozenset())]))
+        for module, nodes in places:
+            if nodes:
+                found[module.name, nodes[0].lineno] = _branch(module, nodes)
+    yield from found.values()
+
+
+def _branch(module: Module, nodes: list[ast.If]) -> Finding:
+    return hit(
+        ID,
+        module,
+        nodes[0],
+        "medium",
+        "Python branches on a tensor at every step: the host waits until the device has computed it, and "
+        "torch.compile breaks its graph here.",
+        "Compute both sides and choose with torch.where, or use a form that is zero where it does not "
+        "apply (relu).",
+        also=nodes[1:],
+    )
 
 
 def _waits(region: Region, call: ast.Call) -> str:
     func = call.func
     if isinstance(func, ast.Attribute) and func.attr in ("item", "cpu") and not call.args:
-        owner = chain(func.value)
-        if not owner or region.module.dotted(func.value) or _on_host(region, func.value):
+        owner = chain(func.value) or "(…)"
+        if region.module.dotted(func.value) or _on_host(region, func.value):
             return ""
-        simple = isinstance(func.value, ast.Name | ast.Attribute)
+        simple = owner == "(…)" or isinstance(func.value, ast.Name | ast.Attribute)
         return f"{owner}{'' if simple else '(...)'}.{func.attr}()"
     name = region.module.dotted(func)
     if name == "torch.cuda.synchronize":

@@ -1,0 +1,5 @@
+from torch.cuda.amp import GradScaler, autocast
+
+scaler = GradScaler()
+with autocast():
+    pass

@@ -1,0 +1,5 @@
+from torch.amp import GradScaler, autocast
+
+scaler = GradScaler("cuda")
+with autocast("cuda"):
+    pass

@@ -1,0 +1,16 @@
+import h5py
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Frames(Dataset):
+    def __init__(self, root, paths):
+        self.root, self.paths = root, paths
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        with h5py.File(self.root, "r") as file:
+            return file["x"][index]

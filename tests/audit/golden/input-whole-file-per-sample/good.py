@@ -1,0 +1,15 @@
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Frames(Dataset):
+    def __init__(self, root, paths):
+        self.root, self.paths = root, paths
+        self.rows = np.load(root)
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return self.rows[index]

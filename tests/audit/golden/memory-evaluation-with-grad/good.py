@@ -1,0 +1,14 @@
+import torch
+
+
+@torch.inference_mode()
+def validate(model, loader):
+    model.eval()
+    correct = 0
+    for x, y in loader:
+        correct += (model(x).argmax(1) == y).sum()
+    return correct
+
+
+def report(model, loader):
+    print(validate(model, loader))

@@ -1,0 +1,15 @@
+import torch
+from torch.utils.data import DataLoader
+
+
+class Batch:
+    def __init__(self, samples):
+        self.x = torch.stack(samples)
+
+
+def collate(samples):
+    return Batch(samples)
+
+
+def make(dataset):
+    return DataLoader(dataset, batch_size=8, collate_fn=collate, pin_memory=True)
