@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import warnings
 from collections import OrderedDict
@@ -346,6 +347,24 @@ def test_torchs_warning_about_length_is_kept() -> None:
     assert len(loader) == 0
     with pytest.warns(UserWarning, match="Length of IterableDataset"):
         list(loader)
+
+
+def test_a_loader_can_be_sent_to_another_process() -> None:
+    loader = Loader(Everything(), batch_size=4, num_workers=1, persistent_workers=True)
+    expected = list(loader)
+    assert_same(list(pickle.loads(pickle.dumps(loader))), expected)
+    assert_same(list(copy.deepcopy(loader)), expected)
+
+
+class IteratorsOfIndices:
+    def __iter__(self) -> Any:
+        return (map(int, pair) for pair in ("12", "34"))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_batch_sampler_may_give_iterators(num_workers: int) -> None:
+    loader = Loader(Everything(), batch_sampler=IteratorsOfIndices(), num_workers=num_workers)
+    assert [batch["int"].tolist() for batch in loader] == [[1, 2], [3, 4]]
 
 
 def test_batches_can_be_sent_on() -> None:

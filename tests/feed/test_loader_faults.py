@@ -296,22 +296,24 @@ class Busy(Everything):
         return super().__getitem__(index)
 
 
-def feed_until_killed(sender: Any, method: str) -> None:
+def feed_until_killed(sender: Any, method: str, num_workers: int) -> None:
     warnings.simplefilter("ignore")
-    iterator = iter(Loader(Busy(), batch_size=2, num_workers=2, multiprocessing_context=method))
+    options: dict[str, Any] = {"num_workers": num_workers, "multiprocessing_context": method}
+    iterator = iter(Loader(Busy(), batch_size=2, **options))
     for _ in range(4):
         next(iterator)
     sender.send([worker.pid for worker in iterator._workers])
     next(iterator)  # never comes
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_a_killed_parent_leaves_no_process_and_nothing_in_dev_shm(method: str) -> None:
+@pytest.mark.parametrize(("method", "num_workers"), [("fork", 2), ("spawn", 1)])
+def test_a_killed_parent_leaves_no_process_and_nothing_in_dev_shm(method: str, num_workers: int) -> None:
     """One worker is busy in the dataset, the other waits."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    parent = context.Process(target=feed_until_killed, args=(sender, method))
+    parent = context.Process(target=feed_until_killed, args=(sender, method, num_workers))
     parent.start()
+    sender.close()
     pids = receiver.recv()
     assert parent.pid is not None
     os.kill(parent.pid, signal.SIGKILL)
@@ -386,6 +388,7 @@ def test_inside_two_ranks(tmp_path: Path) -> None:
     ranks = [context.Process(target=train, args=(rank, str(tmp_path), sender)) for rank in range(2)]
     for rank in ranks:
         rank.start()
+    sender.close()
     for rank in ranks:
         rank.join()
     assert [rank.exitcode for rank in ranks] == [0, 0]

@@ -38,10 +38,9 @@ def explain(member: Any, tasks: Iterable[Any], progress: Any, oom_kills: int) ->
     )
 
 
-def timed_out(timeout: float, task: Any, progress: Any) -> WorkerError:
-    """The error for a batch that did not come within ``timeout`` seconds."""
-    member = task.worker
-    doing = place_of(member.number, {task.number: task}, progress)
+def timed_out(timeout: float, member: Any, tasks: dict[int, Any], progress: Any) -> WorkerError:
+    """The error for a batch that did not come from ``member`` within ``timeout`` seconds."""
+    doing = place_of(member.number, tasks, progress)
     return WorkerError(
         f"DataLoader timed out after {timeout} seconds: "
         f"worker {member.number} (pid {member.pid}) was {doing}",

@@ -22,7 +22,7 @@ from hotloop.feed.errors import FeedError, WorkerError
 from hotloop.feed.member import Arrivals, Member, Task, start_process
 from hotloop.feed.memory import Mapping
 from hotloop.feed.packing import unpack
-from hotloop.feed.reading import Reading, plan_of
+from hotloop.feed.reading import Reading, as_sized, plan_of
 from hotloop.feed.resume import Position, as_tensor, beginning_again, from_tensor
 from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, SPARE_SLOTS, STARTING, STOP, Ring
 from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, REPLAY, TASK, Reply, Setup
@@ -188,7 +188,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
     def _dispatch(self) -> bool:
         """Give the next batch of the epoch to a worker; false if there is none."""
         try:
-            index = self._next_index()
+            index = as_sized(self._next_index(), self._auto_collation)
         except StopIteration:
             return False
         member = self._choose()
@@ -323,7 +323,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         if deadline is not None and time.monotonic() >= deadline:
             self._hung = True
             task = self._task_info[min(self._task_info)]
-            raise death.timed_out(self._timeout, task, self._ring.progress)
+            raise death.timed_out(self._timeout, task.worker, self._task_info, self._ring.progress)
 
     def _take_in(self, member: Member) -> None:
         for message in member.link.receive():
@@ -414,7 +414,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         """Leave out a batch that was handed out before."""
         number = self._send_idx
         try:
-            first, data = self._count(self._next_index())
+            first, data = self._count(as_sized(self._next_index(), self._auto_collation))
         except StopIteration:
             raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
         self._position.handed_out(number, member.number)

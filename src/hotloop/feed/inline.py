@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from hotloop.feed.collating import Out, stacking
 from hotloop.feed.errors import FeedError
 from hotloop.feed.layout import ALIGNMENT
 from hotloop.feed.memory import round_up
-from hotloop.feed.reading import Reader, Reading, plan_of
+from hotloop.feed.reading import Reader, Reading, as_sized, plan_of
 from hotloop.feed.resume import Position, beginning_again
 from hotloop.feed.worker import sample_seed
 
@@ -143,7 +143,8 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
         self._table = dict(torch_utils.collate.default_collate_fn_map)
         self._stacks = self._table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn
         self._table[torch.Tensor] = stacking(self._recycler.out, alike=True)
-        self._reader = Reader(reading, out=self._recycler.out, around=self._around, watch=self._watch)
+        watch = self._watch if self._seeds else None
+        self._reader = Reader(reading, out=self._recycler.out, around=self._around, watch=watch)
         plan = plan_of(self._dataset)
         order = order_ahead(loader) if plan is not None else None
         if plan is not None and order is not None:
@@ -151,7 +152,7 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
 
     def _next_data(self) -> Any:
         try:
-            index = self._next_index()
+            index = as_sized(self._next_index(), self._auto_collation)
             number, first = self._count(index)
             if not self._seeds:
                 data = self._reader.read(index)
@@ -191,10 +192,9 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
             return torch_utils.collate.collate(samples, collate_fn_map=self._table)
         return collate(samples)
 
-    def _watch(self, indices: Sequence[Any]) -> Iterator[Any]:
+    def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
         for position, index in enumerate(indices):
-            if self._seeds:
-                randomness.seed_all(sample_seed(self._base_seed, self._epoch, self._first + position))
+            randomness.seed_all(sample_seed(self._base_seed, self._epoch, self._first + position))
             yield index
 
     # -- resuming --------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
     def _skip(self, position: dict[str, Any]) -> None:
         for number in range(position["num_done"]):
             try:
-                index = self._next_index()
+                index = as_sized(self._next_index(), self._auto_collation)
             except StopIteration:
                 raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
             self._count(index)

@@ -127,6 +127,14 @@ class Loader(DataLoader):  # type: ignore[misc]
             self._sizer = auto.sizer_for(self)
         return self._sizer
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Settings and where it was to go on: what belongs to this process's iterators stays here."""
+        own = {"_rings": None, "_latest": None, "_iterator": None, "_sizer": None}
+        return {**self.__dict__, **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _rings=weakref.WeakSet())
+
     # -- iterating -------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Any:

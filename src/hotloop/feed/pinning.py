@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import torch
@@ -22,13 +23,23 @@ class PinnedMapping(Mapping):
         super().__init__(descriptor, num_bytes, offset=offset, writable=writable)
         self._owner = os.getpid()
         self.is_pinned = int(torch.cuda.cudart().cudaHostRegister(self.address, num_bytes, 0)) == 0
+        if not self.is_pinned:
+            _forget_error()
 
     def __del__(self) -> None:
-        if self.is_pinned and self._owner == os.getpid():
+        if self.is_pinned and self._owner == os.getpid() and not sys.is_finalizing():
             self.is_pinned = False
-            torch.cuda.current_stream().synchronize()  # a copy may still be reading
+            torch.cuda.synchronize()  # a copy may still be reading; windows are replaced rarely
             torch.cuda.cudart().cudaHostUnregister(self.address)
         super().__del__()
+
+
+def _forget_error() -> None:
+    """CUDA remembers what it refused until somebody asks: let it not be blamed on the next kernel."""
+    try:
+        torch.zeros(1, device="cuda")
+    except RuntimeError:
+        pass
 
 
 def last_copy() -> Any:
@@ -44,4 +55,4 @@ def last_copy() -> Any:
 
 def can_pin(device: str | None) -> bool:
     """Whether slots can be pinned for the accelerator in use; others get torch's own pinned copies."""
-    return device == "cuda" and torch.cuda.is_available()
+    return device in ("cuda", None) and torch.cuda.is_available()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,8 @@ class Reading:
 class Reader:
     """One epoch's reading. Every batch goes through ``fetch`` of torch's fetcher, where observers look.
 
-    ``around(collate, samples)`` runs the collation; ``watch(indices)`` goes through a batch's indices.
+    ``around(collate, samples)`` runs the collation; ``watch(indices)`` goes through a batch's indices
+    where they are read one by one (None: nobody wants to know).
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Reader:
         *,
         out: Callable[[int], Out | None],
         around: Callable[[Callable[[Any], Any], Any], Any],
-        watch: Callable[[Sequence[Any]], Iterator[Any]],
+        watch: Callable[[Iterator[Any]], Iterator[Any]] | None,
     ) -> None:
         dataset, collate = reading.dataset, reading.collate_fn
         if reading.gathers:
@@ -80,24 +81,25 @@ class Reader:
         Raises:
             StopIteration: an iterable dataset has no more.
         """
+        if self._one_by_one and self._watch is not None:
+            indices = _Watched(indices, self._watch)
         self._indices = indices
-        return self._fetcher.fetch(_Watched(indices, self._watch) if self._one_by_one else indices)
+        return self._fetcher.fetch(indices)
 
     def sample(self, position: int) -> Any:
         """The index at a position of the batch being read."""
-        return self._indices[position]
+        return list.__getitem__(self._indices, position)
 
 
 class _Watched(list[Any]):
     """A batch's indices; going through them says where one is."""
 
-    def __init__(self, indices: Any, watch: Callable[[Sequence[Any]], Iterator[Any]]) -> None:
+    def __init__(self, indices: Any, watch: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
         super().__init__(indices)
         self._watch = watch
-        self._plain = indices
 
     def __iter__(self) -> Iterator[Any]:
-        return self._watch(self._plain)
+        return self._watch(super().__iter__())
 
 
 class _Singly:
@@ -127,6 +129,11 @@ class _Gathering:
 
     def __getitems__(self, indices: Any) -> Any:
         return self._around(lambda wanted: self._gather(wanted, self._out(0)), indices)
+
+
+def as_sized(index: Any, auto_collation: bool) -> Any:
+    """A batch's indices as something with a length: a batch sampler may hand out iterators."""
+    return list(index) if auto_collation and not hasattr(index, "__len__") else index
 
 
 def gather_of(dataset: Any) -> Callable[[Any, Out | None], Any] | None:

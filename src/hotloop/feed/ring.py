@@ -8,6 +8,7 @@ worker leaves nothing behind. Before the slots lie a page with every worker's pr
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -138,8 +139,8 @@ class Ring:
 
     def free(self, slot: Slot) -> None:
         """The slot may be written again, from any thread; if pinned, after the device's copies from it."""
-        if os.getpid() != self._pid:
-            return  # a forked child dropped its view of a batch
+        if os.getpid() != self._pid or sys.is_finalizing():
+            return  # a forked child dropped its view of a batch, or everything is going
         if self._last_copy is not None:
             slot.event = self._last_copy()
         if self._debug and slot.mapping is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from typing import Any, Final, NamedTuple
@@ -225,7 +225,7 @@ class Worker:
         finally:
             _open_arena = None
 
-    def _watch(self, indices: Sequence[Any]) -> Iterator[Any]:
+    def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
         """The indices one by one, with the place of each in the page the loader looks at."""
         progress, mark = self._progress, self._mark + 1
         seeds = self._setup.seed_by == "sample"
