@@ -201,6 +201,29 @@ def test_of_two_jobs_one_works_and_the_other_says_that_it_waits(place: Path) -> 
         os.close(descriptor)
 
 
+def test_nobody_takes_over_from_a_worker_that_still_writes(place: Path) -> None:
+    out = place / "out"
+    folders.partial(out).mkdir()
+    told, tell = os.pipe()
+    wait, go_on = os.pipe()
+
+    def orphan() -> None:
+        with folders.working(folders.partial(out)):
+            os.write(tell, b".")
+            os.read(wait, 1)
+
+    def release() -> None:
+        os.write(go_on, b".")
+
+    worker = forked(orphan)
+    os.read(told, 1)
+    with folders.building(out, on_wait=release):
+        assert exit_of(worker) == 0
+    assert not folders.partial(out).exists()
+    for descriptor in (told, tell, wait, go_on):
+        os.close(descriptor)
+
+
 @pytest.fixture(scope="module")
 def bake_once() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:

@@ -169,6 +169,17 @@ def test_functions_and_their_arguments_count(tmp_path: Path) -> None:
         Baked(tmp_path / "out", dataset=Rows(tmp_path / "rows.npy", functools.partial(scaled, by=3.0)))
 
 
+def test_no_folder_that_holds_more_than_data_is_a_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("a")
+    monkeypatch.chdir(tmp_path / "work")
+    words = ["/", "/proc", "/dev/null", str(tmp_path), str(tmp_path / "work"), str(tmp_path / "data")]
+    assert list(fingerprint.take(Given(words)).sources) == [str(tmp_path / "data" / "a.txt")]
+
+
 def test_large_containers_are_one_line_each() -> None:
     paths = [f"/nowhere/{k}.jpg" for k in range(5_000)]
     taken = fingerprint.take(Given([paths, np.arange(100_000)]))

@@ -123,7 +123,9 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         return batch.build(values)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (str(self.path), self.verify, self.manifest.checksums_crc)
+        # What was read in full needs no second look by every worker.
+        verify = "none" if self.verify == "full" else self.verify
+        return _reopened, (str(self.path), verify, self.manifest.checksums_crc)
 
     def _rows(self, indices: Sequence[int] | Iterable[int]) -> Rows:
         """The indices as row numbers, negative ones counted from the end."""

@@ -220,17 +220,15 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells when to end
     torch.set_num_threads(1)
     parent = _Parent()
-    try:
-        while True:
-            while not pipe.poll(_PARENT_POLL_S):
-                if parent.is_gone():
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), folders.working(folder):
+        while not parent.is_gone():
+            if pipe.poll(_PARENT_POLL_S):
+                part = pipe.recv()
+                if part is None:
                     return
-            part = pipe.recv()
-            if part is None:
-                return
-            _write_one(pipe, parent, folder, manifest, dataset, part)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
+                # A parent that died just now may have a successor already, if this is the first part.
+                if not parent.is_gone():
+                    _write_one(pipe, parent, folder, manifest, dataset, part)
 
 
 def _write_one(

@@ -12,6 +12,7 @@ import dataclasses
 import linecache
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -69,14 +70,15 @@ def take(
 ) -> Fingerprint:
     """The fingerprint of a dataset now.
 
-    ``source`` names the files and folders its samples come from; without it, every parameter that is the path
-    of something that exists counts. Nothing at ``beside`` (the bake itself) is looked at.
+    ``source`` names the files and folders its samples come from. Without it, every parameter that is the path
+    of a file or folder counts, but no folder that holds more than data: one with the working directory, the
+    user's home, temporary files or Python in it. Nothing at ``beside`` (the bake itself) is looked at.
     """
     linecache.checkcache()  # the source may have been written since it was last looked at
     found = Ingredients()
     found.visit("dataset", dataset)
     named = None if source is None else tuple(sorted(str(Path(path).resolve()) for path in source))
-    paths = found.paths if named is None else named
+    paths = (path for path in found.paths if not _is_general(path)) if named is None else named
     return Fingerprint(
         num_samples=len(dataset),
         code=found.code,
@@ -136,7 +138,7 @@ def _sources(paths: Iterable[str], beside: Path | None) -> dict[str, str]:
     files: dict[str, tuple[int, int]] = {}
     for path in paths:
         for file in _files(path):
-            if not any(file == o or file.startswith(o + os.sep) for o in own):
+            if not any(file == o or file.startswith((o + os.sep, o + ".replaced.")) for o in own):
                 files[file] = _size_and_time(file)
     if len(files) <= _SHOWN_FILES:
         return {name: _told([(name, stat)]) for name, stat in sorted(files.items())}
@@ -144,6 +146,22 @@ def _sources(paths: Iterable[str], beside: Path | None) -> dict[str, str]:
     for name, stat in sorted(files.items()):
         folders.setdefault(os.path.dirname(name) + os.sep, []).append((name, stat))  # noqa: PTH120
     return {folder: f"{_told(inside)}, {digest(repr(inside).encode())}" for folder, inside in folders.items()}
+
+
+def _is_general(path: str) -> bool:
+    """Whether a path is a folder in which much else goes on, or no file at all (a device, a pipe)."""
+    if not Path(path).is_dir():
+        return not Path(path).is_file()
+    holds = (
+        Path.cwd(),
+        Path.home(),
+        Path(tempfile.gettempdir()),
+        Path(sys.prefix),
+        Path("/dev"),
+        Path("/proc"),
+    )
+    inside = Path(path).resolve()
+    return any(place.is_relative_to(inside) for place in holds)
 
 
 def _files(path: str) -> Iterator[str]:

@@ -20,6 +20,8 @@ from hotloop.feed.errors import BakeError
 #: In the folder while it is being built: the manifest so far, and the lock of whoever builds.
 JOB = "job.json"
 LOCK = "lock"
+#: Every worker holds a lock on this one.
+WORKERS = "workers"
 #: Also there while building: what each finished part leaves.
 NOTES = "done"
 
@@ -38,12 +40,13 @@ def partial(out: Path) -> Path:
 def building(out: Path, *, on_wait: Callable[[], None]) -> Iterator[Path]:
     """The folder to build ``out`` in, for this process alone; ``on_wait`` is called if another has it.
 
-    The lock is a ``flock``: it ends with its owner, however that dies. Forked workers hold it as well, so
-    that nobody takes over before the last of them has noticed and gone. An empty folder is removed again.
+    The lock is a ``flock``: it ends with its owner, however that dies. Nobody takes over before the last
+    worker of a killed owner has noticed and gone. An empty folder is removed again.
     """
     folder = partial(out)
     descriptor = _locked(folder, on_wait)
     try:
+        os.close(_lock(folder / WORKERS, fcntl.LOCK_EX, on_wait))
         yield folder
     finally:
         _remove_if_empty(folder, descriptor)
@@ -53,7 +56,8 @@ def building(out: Path, *, on_wait: Callable[[], None]) -> Iterator[Path]:
 def _remove_if_empty(folder: Path, descriptor: int) -> None:
     try:
         own = _is_at(folder / LOCK, descriptor)
-        if own and [path.name for path in folder.iterdir()] == [LOCK]:
+        if own and {path.name for path in folder.iterdir()} <= {LOCK, WORKERS}:
+            (folder / WORKERS).unlink(missing_ok=True)
             (folder / LOCK).unlink()
             folder.rmdir()
     except OSError:  # another has begun in it
@@ -67,23 +71,39 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
+@contextmanager
+def working(folder: Path) -> Iterator[None]:
+    """A worker writes parts inside."""
+    descriptor = _lock(folder / WORKERS, fcntl.LOCK_SH, lambda: None)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: Path, kind: int, on_wait: Callable[[], None]) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, kind)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _locked(folder: Path, on_wait: Callable[[], None]) -> int:
-    told = False
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = _lock(folder / LOCK, fcntl.LOCK_EX, on_wait)
         except FileNotFoundError:  # published by another just now
             continue
         except OSError as error:
-            raise BakeError(f"cannot write to {folder}: {error.strerror}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not told:
-                on_wait()
-                told = True
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            raise BakeError(f"cannot write to {folder}, or lock files there: {error.strerror}") from error
         if _is_at(folder / LOCK, descriptor):
             return descriptor
         os.close(descriptor)  # what was locked has been published or removed: begin again
@@ -205,9 +225,9 @@ def tidy(folder: Path, out: Path) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Remove everything but the lock."""
+    """Remove everything but the locks."""
     for path in folder.iterdir():
-        if path.name == LOCK:
+        if path.name in (LOCK, WORKERS):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -217,7 +237,7 @@ def empty(folder: Path) -> None:
 
 def _clear(out: Path) -> None:
     shutil.rmtree(out / NOTES, ignore_errors=True)
-    for name in (LOCK, JOB):
+    for name in (LOCK, WORKERS, JOB):
         (out / name).unlink(missing_ok=True)
     sync_folder(out)
 
