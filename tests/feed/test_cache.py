@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import random
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -361,6 +362,21 @@ def test_the_memory_in_use_grows_with_what_is_in_it_and_ends_at_the_limit() -> N
             assert limit * 0.9 < kept.cache.resident_bytes <= limit
             assert kept.stats().num_bytes > limit * 0.85
             kept.close()
+
+
+def test_the_disk_tier_takes_what_memory_cannot_and_serves_the_next_run(tmp_path: Path) -> None:
+    pytest.importorskip("lmdb")
+    first = cached(Squares(40, 50_000), MIB, disk=tmp_path)
+    for index in range(40):
+        first[index]
+    first.epoch_end()
+    first.close()
+    dataset = Squares(40, 50_000)
+    again = cached(dataset, MIB, disk=tmp_path)
+    before = dataset.reads
+    assert all(is_right(again[index], index) for index in range(40))
+    assert dataset.reads == before
+    again.close()
 
 
 def test_missing_says_what_it_is() -> None:

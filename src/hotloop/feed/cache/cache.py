@@ -61,7 +61,8 @@ class SampleCache:
         if not copy and POLICIES[policy].evicts:
             raise ValueError(f"copy=False needs policy='keep': {policy!r} gives memory to other samples")
         self.num_items, self.policy, self.copy = num_items, policy, copy
-        self.rank = int(os.environ.get("RANK", "0"))
+        rank = os.environ.get("RANK", "")
+        self.rank = int(rank) if rank.isdigit() else 0
         self._fingerprint = fingerprint or bytes(32)
         self._max_bytes = max_bytes
         self._notes: list[str] = []

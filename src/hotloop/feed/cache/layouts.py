@@ -91,16 +91,16 @@ class Layouts:
         return np.frombuffer(entry + _LENGTH.pack(len(entry)), np.uint8)
 
     def _catch_up(self) -> None:
-        end = self._table.header[Header.LAYOUT_BYTES]
-        if end == self._seen:
+        begin, end = self._seen, self._table.header[Header.LAYOUT_BYTES]
+        if end == begin:
             return
-        log = os.pread(self._file.descriptor, end - self._seen, LOG_OFFSET + self._seen)
+        log = os.pread(self._file.descriptor, end - begin, LOG_OFFSET + begin)
         position = 0
         while position < len(log):
             length = _LENGTH.unpack_from(log, position)[0]
             start = position + _LENGTH.size
             layout = pickle.loads(log[start : start + length])
-            number = self._seen + position
+            number = begin + position
             self._by_number[number] = layout
             self._numbers[layout] = number
             position = start + length

@@ -45,7 +45,6 @@ class Arena:
         self._file = file
         self._table = table
         self._header = table.header
-        self._mapping: Mapping | None = None
         self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._frozen: NDArray[np.uint8] = np.empty(0, np.uint8)
 
@@ -95,18 +94,21 @@ class Arena:
         Raises:
             OSError: this process cannot map that much (``RLIMIT_AS``).
         """
-        if end > self._bytes.size:
-            self._mapping = self._map(end, writable=True)
-            self._bytes = self._mapping.array()
-        return self._bytes
+        memory = self._bytes
+        if end > memory.size:
+            memory = self._map(end, writable=True).array()
+            self._bytes = max(self._bytes, memory, key=len)  # another thread may have mapped more
+        return memory
 
     def frozen(self, end: int) -> NDArray[np.uint8]:
         """The same bytes on pages that cannot be written to, for views that are handed out."""
-        if end > self._frozen.size:
+        memory = self._frozen
+        if end > memory.size:
             mapping = self._map(end, writable=False)
             mapping.writable = True  # the array may be asked for as a tensor; the pages stay read-only
-            self._frozen = mapping.array()
-        return self._frozen
+            memory = mapping.array()
+            self._frozen = max(self._frozen, memory, key=len)
+        return memory
 
     def write_fresh(self, parts: list[NDArray[np.uint8]], offset: int) -> None:
         """Fill memory that nobody touched yet: through the file, which spares a page fault per page."""
@@ -370,8 +372,9 @@ class Blocks(Space):
         if num_blocks > self._chain.size:
             size = self._header[Header.BLOCK_BYTES]
             most = round_up(4 * max(num_blocks, self._header[Header.MAX_BYTES] // size))
-            self._chain = self._file.map(most, offset=CHAIN_OFFSET).array().view(np.uint32)
-            self._links = memoryview(self._chain)  # type: ignore[arg-type]
+            chain = self._file.map(most, offset=CHAIN_OFFSET).array().view(np.uint32)
+            self._links = memoryview(chain)  # type: ignore[arg-type]
+            self._chain = chain  # last: other threads look at its length
         return self._chain
 
     def _links_upto(self, num_blocks: int) -> memoryview:

@@ -127,15 +127,16 @@ class Clairvoyant:
             return
         index = self._mapped_index()
         assert index is not None
-        self._plans, self._own = [], None
+        plans, own = [], None
         # Read once: a plan that is being replaced has no length for a moment, and another generation soon.
         for number, length in enumerate(index[:, _LENGTH].tolist()):
             if not length:
                 continue
             plan = _Plan(self._file, index, number, self._table.num_items, length)
-            self._plans.append(plan)
+            plans.append(plan)
             if tuple(index[number, [_PID, _START]].tolist()) == self.session:
-                self._own = plan
+                own = plan
+        self._plans, self._own = plans, own
         self._generation = generation
 
 
