@@ -144,7 +144,7 @@ def test_settles_and_stays() -> None:
     run(sizer, simulation, batches=SETTLED)
     decisions = len(sizer.decisions)
     run(sizer, simulation, batches=3000)
-    assert len(sizer.decisions) - decisions <= 4
+    assert len(sizer.decisions) - decisions <= 8  # two tries, taken back
 
 
 def test_searches_again_when_the_costs_change() -> None:

@@ -22,7 +22,7 @@ from hotloop.feed.engine import Engine
 from hotloop.feed.errors import FeedError, WorkerError
 from hotloop.feed.measuring import Fed
 from hotloop.feed.member import Member, Task
-from hotloop.feed.reading import gather_of
+from hotloop.feed.reading import as_sized, gather_of
 from hotloop.feed.ring import SPARE_SLOTS, STARTING
 from hotloop.feed.sizing import ONE_WORKER, Sizer
 from hotloop.feed.threads import HERE, LocalReader, ThreadEngine, ThreadProcess
@@ -138,8 +138,9 @@ class AutoEngine(ThreadEngine):
         self._sizer: Sizer = loader.sizing
         self._files: Files = loader._files
         self._gathers = gather_of(self._dataset) is not None
-        self._setting = self._sizer.setting
-        self._setting = self._allowed(self._setting)
+        self._setting = self._allowed(self._sizer.setting)
+        if self._setting.method != "process":
+            self._files.begin()
         self._num_workers = self._setting.num_workers
         self._room = SPARE_SLOTS + self._num_workers * int(loader.prefetch_factor)
         self._local: LocalReader | None = None
@@ -178,6 +179,11 @@ class AutoEngine(ThreadEngine):
         members = [one for one in self._workers if _method_of(one) == self._setting.method]
         return members[: self._setting.num_workers]
 
+    def _num_ready(self) -> int:
+        if not self._setting.num_workers:
+            return 0
+        return sum(not self._is_starting(member) for member in self._wanted())
+
     def _is_starting(self, member: Member) -> bool:
         return bool(self._ring.progress[2 + 2 * member.number] == STARTING)
 
@@ -195,7 +201,7 @@ class AutoEngine(ThreadEngine):
                     fetch_cpu_s=made_cpu_s,
                     num_bytes=num_bytes,
                     method=method,
-                    num_workers=sum(not self._is_starting(one) for one in self._wanted()),
+                    num_workers=self._num_ready(),
                     main_cpu_s=cpu_s - self._given_cpu_s - (made_cpu_s if method == "thread" else 0.0),
                 )
             )
@@ -207,7 +213,7 @@ class AutoEngine(ThreadEngine):
         if self._setting != INLINE or self._task_info:
             return super()._next_data()
         try:
-            index = self._next_index()
+            index = as_sized(self._next_index(), self._auto_collation)
         except StopIteration:
             self._end_epoch()
             raise
@@ -239,6 +245,7 @@ class AutoEngine(ThreadEngine):
             wanted = sizer.forbid("thread", f"reading holds the interpreter {share} of its time")
         if self._given_at - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = self._given_at
+            self._ended = [process for process in self._ended if process.is_alive()]  # which also reaps
             wanted = self._relieve(wanted)
         if wanted != self._setting:
             self._put_in_force(wanted)
@@ -356,7 +363,7 @@ class AutoEngine(ThreadEngine):
     def _pass_over(self) -> None:
         number = self._send_idx
         try:
-            self._count(self._next_index())
+            self._count(as_sized(self._next_index(), self._auto_collation))
         except StopIteration:
             raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
         self._position.handed_out(number)

@@ -48,12 +48,12 @@ class Block:
     @property
     def wait_s(self) -> float:
         """Mean seconds the training thread waited."""
-        return statistics.fmean(fed.wait_s for fed in self.fed)
+        return sum([fed.wait_s for fed in self.fed]) / len(self.fed)
 
     @property
     def step_s(self) -> float:
         """Median seconds between batches: a checkpoint or an evaluation in between is not the step."""
-        return statistics.median(fed.step_s for fed in self.fed)
+        return statistics.median([fed.step_s for fed in self.fed])
 
     @property
     def iteration_s(self) -> float:
@@ -63,14 +63,14 @@ class Block:
     @property
     def fetch_s(self) -> float:
         """Mean seconds to make a batch."""
-        return statistics.fmean(fed.fetch_s for fed in self.fed)
+        return sum([fed.fetch_s for fed in self.fed]) / len(self.fed)
 
     @property
     def error(self) -> float:
         """Standard error of :attr:`iteration_s`, as a share of it; batches of one round count as one."""
         each = max(1, self.setting.num_workers)
         rounds = [
-            statistics.fmean(fed.wait_s for fed in self.fed[begin : begin + each])
+            sum([fed.wait_s for fed in self.fed[begin : begin + each]]) / each
             for begin in range(0, len(self.fed) - each + 1, each)
         ]
         if len(rounds) < 3:

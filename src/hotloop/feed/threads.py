@@ -106,16 +106,17 @@ class LocalReader:
     """Reads batches in this process, big ones into recycled memory. ``note`` is told where it is."""
 
     def __init__(
-        self, reading: Reading, note: Callable[[int], None] = lambda place: None, *, copy: bool = False
+        self, reading: Reading, note: Callable[[int], None] | None = None, *, copy: bool = False
     ) -> None:
         self._recycler = Recycler(spare=_SPARE)
-        self._note = note
+        self._note = note or _to_nobody
+        watch = self._watch if note is not None else None
         out = (lambda num_bytes: None) if copy else self._recycler.out
         table = dict(torch_utils.collate.default_collate_fn_map)
         if table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn:
             table[torch.Tensor] = stacking(out, alike=True)
         self._table = table
-        self._reader = Reader(reading, out=out, around=self._around, watch=self._watch)
+        self._reader = Reader(reading, out=out, around=self._around, watch=watch)
 
     def read(self, index: Any) -> Any:
         """The batch of these indices, collated.
@@ -138,6 +139,10 @@ class LocalReader:
         for position, index in enumerate(indices):
             self._note(position)
             yield index
+
+
+def _to_nobody(place: int) -> None:
+    pass
 
 
 class _ThreadLink:

@@ -1,0 +1,397 @@
+"""``num_workers="auto"`` and threads: real loaders, whose sizer follows a script where a test needs one."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from loader_datasets import Everything, Gathered, Large, Stream, assert_same
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
+
+from hotloop.feed import FeedError, Loader, WorkerError
+from hotloop.feed.auto import AutoEngine
+from hotloop.feed.measuring import Fed
+from hotloop.feed.sizing import ONE_WORKER, Sizer
+from hotloop.feed.threads import GilShare, ThreadEngine, gil_enabled
+from hotloop.feed.throughput import INLINE, Setting
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+ALL = ("inline", "thread", "process")
+
+
+class Scripted(Sizer):
+    """Wants what it is told to, from the batch on that it is told."""
+
+    def __init__(self, *script: tuple[int, Setting], start: Setting = ONE_WORKER) -> None:
+        super().__init__(cores=2.0, memory_bytes=1 << 34, start=start, methods=ALL)
+        self.script = dict(script)
+        self.fed: list[Fed] = []
+
+    def observe(self, fed: Fed) -> Setting:
+        self.fed.append(fed)
+        self.num_batches += 1
+        self.is_settled = True
+        if self.num_batches in self.script:
+            self._want(self.script[self.num_batches], "the script says so")
+        return self.setting
+
+
+def scripted(dataset: Any, sizer: Sizer, **arguments: Any) -> Loader:
+    loader = Loader(dataset, num_workers="auto", **arguments)
+    loader._sizer = sizer
+    return loader
+
+
+class Numbers(Dataset[Any]):
+    """Its own indices."""
+
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples = num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> Any:
+        return {"int": index, "row": torch.full((300,), index)}
+
+
+def num_running() -> int:
+    """Child processes that have not ended."""
+    return sum(child.status() != psutil.STATUS_ZOMBIE for child in psutil.Process().children())
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before = num_running()
+    yield
+    gc.collect()
+    active_children()  # reaps
+    wait_until(lambda: num_running() <= before)
+    wait_until(lambda: not any(thread.name.startswith("feed-") for thread in threading.enumerate()))
+
+
+some_settings = st.one_of(
+    st.builds(Setting, st.just("process"), st.integers(1, 4), st.integers(1, 3)),
+    st.builds(Setting, st.just("thread"), st.integers(1, 3), st.integers(1, 3)),
+    st.just(INLINE),
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    script=st.lists(st.tuples(st.integers(1, 40), some_settings), max_size=5),
+    start=some_settings,
+    batch_size=st.integers(1, 5),
+    persistent=st.booleans(),
+    drop_last=st.booleans(),
+)
+def test_order_and_content_whatever_is_wanted_and_when(
+    script: list[tuple[int, Setting]], start: Setting, batch_size: int, persistent: bool, drop_last: bool
+) -> None:
+    def arguments() -> dict[str, Any]:
+        sampler = RandomSampler(range(23), generator=torch.Generator().manual_seed(3))
+        return {"batch_size": batch_size, "drop_last": drop_last, "sampler": sampler}
+
+    reference = DataLoader(Everything(), **arguments())
+    sizer = Scripted(*script, start=start)
+    loader = scripted(Everything(), sizer, persistent_workers=persistent, **arguments())
+    for _ in range(2):
+        assert_same(list(loader), list(reference))
+
+
+def test_workers_are_added_and_ended_while_it_runs() -> None:
+    sizer = Scripted((10, Setting("process", 4, 1)), (30, Setting("process", 2, 1)))
+    loader = scripted(Numbers(400), sizer, batch_size=4)
+    before = num_running()
+    seen = []
+    for number, _ in enumerate(loader):
+        assert isinstance(loader._latest(), AutoEngine)
+        seen.append(num_running() - before)
+        if number == 90:
+            wait_until(lambda: num_running() - before == 2)
+    assert seen[0] == 1
+    assert max(seen) == 4
+    assert {fed.num_workers for fed in sizer.fed} >= {1, 2}
+
+
+def test_nothing_is_started_where_nothing_is_wanted() -> None:
+    sizer = Scripted(start=INLINE)
+    before = num_running()
+    loader = scripted(Numbers(60), sizer, batch_size=4)
+    for _ in loader:
+        assert num_running() == before
+        assert not any(thread.name.startswith("feed-") for thread in threading.enumerate())
+    assert {fed.method for fed in sizer.fed} == {"inline"}
+
+
+def test_threads_end_before_processes_are_forked() -> None:
+    sizer = Scripted((5, Setting("process", 2, 2)), start=Setting("thread", 2, 2))
+    before = num_running()
+    for number, batch in enumerate(scripted(Numbers(200), sizer, batch_size=4)):
+        assert batch["int"].tolist() == list(range(4 * number, 4 * number + 4))
+        if num_running() > before:
+            assert not any(thread.name.startswith("feed-") for thread in threading.enumerate())
+    assert {fed.method for fed in sizer.fed} == {"thread", "process"}
+
+
+class OpensLate(Dataset[int]):
+    """Keeps a file open from its first sample on, as many datasets do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: Any = None
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> int:
+        if self.file is None:
+            self.file = self.path.open("rb")
+        self.file.seek(2 * index)
+        return int.from_bytes(self.file.read(2), "big")
+
+
+def test_no_worker_is_forked_with_a_file_that_was_opened_here(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(b"".join(number.to_bytes(2, "big") for number in range(400)))
+    dataset = OpensLate(path)
+    sizer = Scripted((5, INLINE), (40, Setting("process", 3, 2)), start=INLINE)
+    loader = scripted(dataset, sizer, batch_size=4)
+    assert torch.cat(list(loader)).tolist() == list(range(400))
+    assert sizer.setting.method != "process"
+    assert any("numbers" in decision.reason for decision in sizer.decisions)
+    dataset.file.close()
+
+
+def test_workers_that_cannot_be_had_are_done_without() -> None:
+    sizer = Scripted((5, Setting("process", 30, 2)))
+    loader = scripted(Numbers(400), sizer, batch_size=4)
+    iterator = iter(loader)
+    first = [next(iterator) for _ in range(2)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Twenty-four free descriptors: room for some workers' pipes, not for thirty's.
+    used = {int(one.name) for one in Path("/proc/self/fd").iterdir()}
+    limit = [number for number in range(max(used) + 25) if number not in used][24]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        rest = list(iterator)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [int(n) for batch in first + rest for n in batch["int"]] == list(range(400))
+    assert 1 <= sizer.most_workers < 30
+    assert any("could not be started" in decision.reason for decision in sizer.decisions)
+
+
+def test_an_epoch_can_be_resumed(tmp_path: Path) -> None:
+    script = [(6, Setting("process", 3, 2)), (20, INLINE)]
+    loader = scripted(Numbers(120), Scripted(*script), batch_size=4, shuffle=True)
+    iterator = iter(loader)
+    before = [next(iterator)["int"].tolist() for _ in range(11)]
+    torch.save(loader.state_dict(), tmp_path / "state")
+    rest = [batch["int"].tolist() for batch in iterator]
+    for start in (ONE_WORKER, INLINE, Setting("thread", 2, 2)):
+        again = scripted(Numbers(120), Scripted(*script, start=start), batch_size=4, shuffle=True)
+        again.load_state_dict(torch.load(tmp_path / "state"))
+        assert [batch["int"].tolist() for batch in again] == rest
+    assert sorted(n for batch in before + rest for n in batch) == list(range(120))
+
+
+def test_an_error_in_a_sample_names_it_and_the_epoch_goes_on() -> None:
+    class Breaks(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            if index == 21:
+                raise KeyError("the label of 21")
+            return super().__getitem__(index)
+
+    for start in (Setting("process", 2, 2), Setting("thread", 2, 2), INLINE):
+        iterator = iter(scripted(Breaks(40), Scripted(start=start), batch_size=4))
+        found = []
+        for _ in range(10):
+            try:
+                found += next(iterator)["int"].tolist()
+            except KeyError as error:
+                assert "the label of 21" in str(error)
+        assert found == [n for n in range(40) if n // 4 != 5]
+        with pytest.raises(StopIteration):
+            next(iterator)
+        del iterator
+
+
+def test_leaving_a_loop_early_leaves_nothing_behind() -> None:
+    for start in (Setting("process", 2, 2), Setting("thread", 2, 2), INLINE):
+        loader = scripted(Numbers(100), Scripted(start=start), batch_size=4)
+        for _ in loader:
+            break
+        assert len(list(loader)) == 25
+
+
+def test_what_it_really_chooses_for_tiny_samples() -> None:
+    """The real sizer on a real loader; what it chooses is not asserted, that it chose and reports is."""
+    loader = Loader(TensorDataset(torch.arange(3000.0)), batch_size=4, num_workers="auto")
+    for _ in range(3):
+        assert torch.equal(torch.cat([batch for (batch,) in loader]), torch.arange(3000.0))
+    assert loader.sizing is not None
+    assert loader.sizing.num_batches > 2000
+    assert loader.sizing.measured
+    assert "feeding with" in str(loader.sizing)
+
+
+def test_a_gathering_dataset_begins_with_a_thread() -> None:
+    loader = Loader(Gathered(), batch_size=4, num_workers="auto")
+    assert loader.sizing.setting == Setting("thread", 1, 2)
+    rows = torch.cat([batch[0] for batch in loader])
+    assert torch.equal(rows, Gathered().data)
+
+
+def test_what_depends_on_workers_stays_in_workers() -> None:
+    """Seeds by sample, worker_init_fn and a timeout have no meaning in the training process."""
+    for arguments in ({"seed_by": "sample"}, {"worker_init_fn": print}, {"timeout": 60.0}):
+        loader = Loader(Gathered(), batch_size=4, num_workers="auto", **arguments)
+        assert loader.sizing.methods == {"process"}
+    only = Loader(Gathered(), num_workers="auto", worker_method="process")
+    assert only.sizing.methods == {"process"}
+    never = Loader(Gathered(), num_workers="auto", worker_method="thread")
+    assert never.sizing.methods == {"thread", "inline"}
+
+
+def test_streams_are_refused() -> None:
+    with pytest.raises(ValueError, match="IterableDataset"):
+        Loader(Stream(), num_workers="auto")
+    with pytest.raises(ValueError, match="'many'"):
+        Loader(Everything(), num_workers="many")
+
+
+def test_a_state_of_another_kind_of_loader_is_refused() -> None:
+    loader = Loader(Everything(), batch_size=4, num_workers=2)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    with pytest.raises(FeedError, match="auto"):
+        Loader(Everything(), batch_size=4, num_workers="auto").load_state_dict(state)
+
+
+# -- worker_method="thread" ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_threads_give_the_same_batches(num_threads: int, persistent: bool) -> None:
+    arguments: dict[str, Any] = {"batch_size": 4, "shuffle": True}
+    torch.manual_seed(5)
+    reference = DataLoader(Everything(), num_workers=num_threads, **arguments)
+    expected = [list(reference) for _ in range(2)]
+    torch.manual_seed(5)
+    loader = Loader(
+        Everything(),
+        num_workers=num_threads,
+        worker_method="thread",
+        persistent_workers=persistent,
+        **arguments,
+    )
+    before = num_running()
+    got = [list(loader) for _ in range(2)]
+    assert_same(got[0], expected[0])
+    if not persistent:  # torch draws a seed more for every new iterator
+        assert_same(got[1], expected[1])
+    assert num_running() == before
+
+
+def test_threads_hand_out_memory_again_and_never_what_is_held() -> None:
+    loader = Loader(Large(48), batch_size=2, num_workers=2, worker_method="thread")
+    held: list[torch.Tensor] = []
+    addresses = set()
+    for number, (values, _) in enumerate(loader):
+        addresses.add(values.data_ptr())
+        if number % 3 == 0:
+            held.append(values)
+        del values
+    assert [int(one[0, 0]) for one in held] == list(range(0, 48, 6))
+    assert len(addresses) < 24
+
+
+def test_a_stream_is_read_by_one_thread() -> None:
+    arguments: dict[str, Any] = {"batch_size": 3, "num_workers": 1, "worker_method": "thread"}
+    loader = Loader(Stream(), persistent_workers=True, **arguments)
+    for _ in range(2):
+        assert torch.cat([index for _, index in loader]).tolist() == list(range(23))
+    with pytest.raises(ValueError, match="one position"):
+        Loader(Stream(), num_workers=2, worker_method="thread")
+
+
+def test_threads_refuse_what_needs_processes() -> None:
+    with pytest.raises(ValueError, match="seed"):
+        Loader(Everything(), num_workers=2, worker_method="thread", seed_by="sample")
+    with pytest.raises(ValueError, match="worker_init_fn"):
+        Loader(Everything(), num_workers=2, worker_method="thread", worker_init_fn=print)
+
+
+def test_a_thread_that_hangs_is_an_error_in_time() -> None:
+    go_on = threading.Event()
+
+    class Hangs(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            if index == 9:
+                go_on.wait(60)
+            return super().__getitem__(index)
+
+    iterator = iter(Loader(Hangs(40), batch_size=4, num_workers=1, worker_method="thread", timeout=0.2))
+    try:
+        with pytest.raises(WorkerError, match="sample 9"):
+            list(iterator)
+    finally:
+        go_on.set()
+    del iterator
+
+
+def test_an_iterator_that_is_dropped_ends_its_threads() -> None:
+    iterator = iter(Loader(Numbers(100), batch_size=4, num_workers=2, worker_method="thread"))
+    assert isinstance(iterator, ThreadEngine)
+    next(iterator)
+    gone = weakref.ref(iterator)
+    del iterator
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_interpreter_is_known_to_be_free_or_held() -> None:
+    """A thread that computes in Python keeps this one waiting, one that waits for a lock does not."""
+
+    def share(work: Any) -> float:
+        done, found = threading.Event(), GilShare()
+
+        def run() -> None:
+            while not done.is_set():
+                work()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        found.watch(lambda: False)
+        done.set()
+        thread.join()
+        assert found.is_known
+        return found.ratio
+
+    nothing = threading.Event()
+    assert share(lambda: nothing.wait(0.01)) < share(lambda: sum(range(5_000_000)))
+    if gil_enabled():
+        assert share(lambda: sum(range(5_000_000))) > 0.5
