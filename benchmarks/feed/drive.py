@@ -125,7 +125,8 @@ def memcpy(num_bytes: int, *, num_targets: int = 1, seconds: float = 0.15) -> fl
     """
     source = np.ones(num_bytes, np.uint8)
     targets = [np.zeros(num_bytes, np.uint8) for _ in range(num_targets)]
-    times, start = [], time.perf_counter()
+    times: list[float] = []
+    start = time.perf_counter()
     while len(times) < 2 * num_targets or time.perf_counter() - start < seconds:
         begin = time.perf_counter()
         np.copyto(targets[len(times) % num_targets], source)
