@@ -154,7 +154,7 @@ def _is_general(path: str) -> bool:
         return not Path(path).is_file()
     holds = (
         Path.cwd(),
-        Path.home(),
+        Path(os.path.expanduser("~")),  # noqa: PTH111 - stays a tilde where there is no home
         Path(tempfile.gettempdir()),
         Path(sys.prefix),
         Path("/dev"),

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,39 +129,39 @@ def run_bake(
         if (found := existing()) is not None:  # the other one has finished it
             return found
         manifest, kept = _begin(folder, out, dataset, fingerprint, overwrite)
-        parts = [part for part in range(manifest.num_parts) if part not in kept]
-        done = sum(len(manifest.samples(part)) for part in kept)
-        with progress_bar(f"baking {out.name}", manifest.num_samples, done, progress) as advance:
+        missing = [part for part in range(manifest.num_parts) if part not in kept]
+        with _followed(out, manifest, kept, progress) as advance:
             if ray:
                 from hotloop.feed.baking.on_ray import write_parts_on_ray
 
-                write_parts_on_ray(folder, manifest, dataset, parts, most=num_tasks, advance=advance)
+                write_parts_on_ray(folder, manifest, dataset, missing, most=num_tasks, advance=advance)
             else:
-                _write(folder, manifest, dataset, parts, num_workers, multiprocessing_context, advance)
+                context = default_context(multiprocessing_context)
+                write_parts(
+                    folder,
+                    manifest,
+                    dataset,
+                    missing,
+                    num_workers=num_workers,
+                    context=context,
+                    advance=advance,
+                )
         _require_unchanged(dataset, manifest, out, read_here=num_workers == 0 and not ray)
         _complete(folder, manifest)
         folders.publish(folder, out)
     return Outcome(baked=Baked(out, verify=verify), num_parts=manifest.num_parts, num_kept=len(kept))
 
 
-def _write(
-    folder: Path,
-    manifest: Manifest,
-    dataset: Any,
-    parts: list[int],
-    num_workers: int,
-    method: Any,
-    advance: Advance,
-) -> None:
-    write_parts(
-        folder,
-        manifest,
-        dataset,
-        parts,
-        num_workers=num_workers,
-        context=default_context(method),
-        advance=advance,
-    )
+@contextlib.contextmanager
+def _followed(out: Path, manifest: Manifest, kept: dict[int, Note], progress: bool) -> Iterator[Advance]:
+    """A progress bar, and a word to whoever stops it."""
+    done = sum(len(manifest.samples(part)) for part in kept)
+    try:
+        with progress_bar(f"baking {out.name}", manifest.num_samples, done, progress) as advance:
+            yield advance
+    except KeyboardInterrupt:
+        _say("stopped; run the same bake again and it goes on where it was")
+        raise
 
 
 def _workers(num_workers: int | Literal["auto"]) -> int:
