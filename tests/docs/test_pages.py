@@ -11,11 +11,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "src" / "hotloop" / "diagnose" / "rules"
+AUDIT_RULES = ROOT / "src" / "hotloop" / "audit" / "rules"
 PAGES = ROOT / "docs" / "rules"
 
-IDS = sorted(
-    f"{p.parent.name}/{p.stem.replace('_', '-')}" for p in RULES.glob("*/*.py") if p.stem != "__init__"
-)
+
+def ids_in(folder: Path) -> set[str]:
+    return {
+        f"{p.parent.name}/{p.stem.replace('_', '-')}" for p in folder.glob("*/*.py") if p.stem != "__init__"
+    }
+
+
+STATIC = ids_in(AUDIT_RULES)
+SHARED = sorted(STATIC & ids_in(RULES))
+IDS = sorted(STATIC | ids_in(RULES))
 
 
 def generator() -> ModuleType:
@@ -40,6 +48,12 @@ def test_every_finding_has_a_page_that_says_what_to_do(finding: str) -> None:
     for heading in ("How it is found", "What it costs", "What to do", "When it is wrong"):
         section = re.search(rf"^## {heading}\n+(.+)", text, flags=re.M)
         assert section, f"{page}: no «{heading}»"
+
+
+@pytest.mark.parametrize("finding", SHARED)
+def test_a_finding_of_a_run_and_of_the_source_says_how_the_source_shows_it(finding: str) -> None:
+    text = (PAGES / f"{finding}.md").read_text()
+    assert re.search(r"^## In the source\n+`hotloop audit` ", text, flags=re.M)
 
 
 def test_every_page_belongs_to_a_finding() -> None:

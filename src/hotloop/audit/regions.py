@@ -11,6 +11,7 @@ from typing import Final
 from hotloop.audit.module import Function, Loop, Module, chain
 
 _LOOPS: Final = (ast.For, ast.AsyncFor, ast.While)
+_REPEATS: Final = (*_LOOPS, ast.ListComp, ast.GeneratorExp)
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OPTIMIZER: Final = re.compile(
     r"(^|[._])(optim\w*|opt(_\w+|[A-Z_]\w*)?|\w+_opt|opt|sgd|adam\w*|solver|\w*scaler\w*|optimizer\w*)$", re.I
@@ -92,7 +93,7 @@ def is_optimizer_step(module: Module, call: ast.Call) -> bool:
 def loop_calls(module: Module) -> Iterator[str]:
     """Last names of the calls that stand in loops of this module."""
     for name, calls in module.calls.items():
-        if any(isinstance(a, _LOOPS) for call in calls for a in module.ancestors(call)):
+        if any(isinstance(a, _REPEATS) for call in calls for a in module.ancestors(call)):
             yield name
 
 

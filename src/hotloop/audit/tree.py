@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -47,7 +47,9 @@ class Tree:
     @cached_property
     def loaders(self) -> list[loaders.Loader]:
         """Every DataLoader call."""
-        return [loader for module in self.modules for loader in loaders.find(module)]
+        found = [loader for module in self.modules for loader in loaders.find(module)]
+        feeding = [loaders.region_loader(found, region) for region in self.regions]
+        return [replace(one, role="train") if one in feeding and not one.role else one for one in found]
 
     @cached_property
     def datasets(self) -> list[datasets.DatasetClass]:
@@ -58,6 +60,11 @@ class Tree:
     def options(self) -> list[Option]:
         """Every argparse option of a known meaning, and every other one."""
         return [option for module in self.modules for option in options_of(module)]
+
+    @cached_property
+    def code(self) -> list[str]:
+        """The texts without their comments, as far as a comment without quotation marks can be told."""
+        return [re.sub(r"#[^\"'\n]*$", "", text, flags=re.M) for text in self.texts]
 
     @cached_property
     def words(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 
 ID = "cadence/images"
+_METHODS = ("add_image", "add_images", "add_figure", "savefig")
 _NAMES = frozenset(
     [
         "matplotlib.pyplot.savefig",
@@ -28,10 +29,7 @@ def check(tree: Tree) -> Iterator[Finding]:
         tree,
         lambda region, call: (
             region.module.dotted(call.func) in _NAMES
-            or (
-                getattr(call.func, "attr", "") in ("add_image", "add_images", "add_figure")
-                and len(call.args) > 1
-            )
+            or (getattr(call.func, "attr", "") in _METHODS and bool(call.args))
         ),
         "medium",
         "{} makes an image at every step: tens of milliseconds on the training thread, and a wait for the "

@@ -71,7 +71,7 @@ def _ignored_entry(tree: Tree, loader: Loader, meaning: str) -> Iterator[Finding
 
 def is_read(tree: Tree, name: str) -> bool:
     """Whether any source may read an attribute or key of that name, or hands all options on."""
-    texts = tree.texts
+    texts = tree.code
     reads = (f".{name}", f'"{name}"', f"'{name}'")
     if any(read in text for text in texts for read in reads):
         return True

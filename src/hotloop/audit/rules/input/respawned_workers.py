@@ -76,4 +76,4 @@ def _names(node: ast.AST, target: str) -> bool:
 
 
 def _counts_epochs(node: ast.AST) -> bool:
-    return isinstance(node, ast.For) and "epoch" in ast.dump(node.target).lower()
+    return isinstance(node, ast.For) and "epoch" in f"{ast.dump(node.target)}{ast.dump(node.iter)}".lower()

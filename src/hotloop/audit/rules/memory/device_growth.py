@@ -26,6 +26,7 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 def _kept(region: Region) -> Iterator[Finding]:
     losses = {_loss(call) for call in region.backwards} - {""}
+    outputs = _outputs(region, losses)
     for node in ast.walk(region.root):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             kept, into, how = node.value, chain(node.target), "+="
@@ -33,7 +34,7 @@ def _kept(region: Region) -> Iterator[Finding]:
             kept, into, how = node.args[0], chain(node.func).removesuffix(".append"), "append"
         else:
             continue
-        if not isinstance(kept, ast.Name) or kept.id not in losses or into in losses:
+        if not isinstance(kept, ast.Name) or kept.id not in losses | outputs or into in losses:
             continue
         if _starts_inside(region, into) or _replaced(region, kept.id, node):
             continue
@@ -49,6 +50,29 @@ def _kept(region: Region) -> Iterator[Finding]:
             "as long as it does.",
             f"Keep {kept.id}.detach() instead; call .item() on the sum when it is read.",
         )
+
+
+def _outputs(region: Region, losses: set[str]) -> set[str]:
+    """Names of what a model made in the region, where the loss is computed from that very name."""
+    module = region.module
+    models = {
+        chain(call.func.value)
+        for call in module.calls.get("parameters", ())
+        if isinstance(call.func, ast.Attribute)
+    }
+    read = {
+        part.id
+        for node in ast.walk(region.root)
+        if isinstance(node, ast.Assign) and any(chain(target) in losses for target in node.targets)
+        for part in ast.walk(node.value)
+        if isinstance(part, ast.Name)
+    }
+    made: dict[str, set[bool]] = {}
+    for node in ast.walk(region.root):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            called = chain(node.value.func) if isinstance(node.value, ast.Call) else ""
+            made.setdefault(node.targets[0].id, set()).add(called in models and called != "")
+    return {name for name in read if made.get(name) == {True}}
 
 
 def _loss(backward: ast.Call) -> str:
