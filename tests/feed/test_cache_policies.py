@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hotloop.feed import budget
-from hotloop.feed.cache import storage
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.policies import POLICIES
 from hotloop.feed.cache.policies.clairvoyant import plan_bytes
@@ -29,7 +28,7 @@ NONE = budget.Pressure(shortage_bytes=0, reason="")
 @pytest.fixture(autouse=True)
 def enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is short of memory for other reasons has nothing to do with these tests."""
-    monkeypatch.setattr(storage.budget, "pressure", lambda: NONE)
+    monkeypatch.setattr(budget, "pressure", lambda: NONE)
 
 
 def cache_of(policy: str, num_items: int, share: float, num_bytes: int = 4096) -> SampleCache:

@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader
 
 import hotloop.feed.cache
 from hotloop.feed import budget
-from hotloop.feed.cache import storage
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.cache.policies import POLICIES
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 @pytest.fixture(autouse=True)
 def enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is short of memory for other reasons has nothing to do with these tests."""
-    monkeypatch.setattr(storage.budget, "pressure", lambda: NONE)
+    monkeypatch.setattr(budget, "pressure", lambda: NONE)
 
 
 @pytest.mark.parametrize(

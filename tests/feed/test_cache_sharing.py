@@ -19,7 +19,7 @@ import torch
 from cache_samples import Squares, in_child, is_right, status_of
 
 from hotloop.feed import budget
-from hotloop.feed.cache import rendezvous, storage
+from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.cache.errors import CacheError
@@ -250,7 +250,7 @@ def test_ranks_in_containers_of_their_own_say_that_they_share_nothing(meeting_pl
 
 def test_little_address_space_costs_hits_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole cache cannot be mapped: as much of it as is in use is, and then no more."""
-    monkeypatch.setattr(storage.budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
+    monkeypatch.setattr(budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
 
     def read_twice() -> None:
         kept = cached(Squares(80, 500_000), 64 * MIB, shared=False)
@@ -277,7 +277,7 @@ def test_a_system_that_gives_no_more_memory_costs_hits_and_not_the_run() -> None
 
 def test_short_memory_stops_growth_until_it_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
     state = budget.Pressure(shortage_bytes=1 << 30, reason="short")
-    monkeypatch.setattr(storage.budget, "pressure", lambda: state)
+    monkeypatch.setattr(budget, "pressure", lambda: state)
     kept = cached(Squares(), 8 * MIB, shared=False)
     assert is_right(kept[3], 3)
     assert kept.stats().num_items == 0

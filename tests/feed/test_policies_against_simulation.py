@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
 from hotloop.feed import budget, cached
-from hotloop.feed.cache import storage
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.policies.cost import MARGIN
 from hotloop.feed.cache.table import table_bytes
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 def enough_memory() -> Any:
     """A machine that is short of memory for other reasons has nothing to do with these tests."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(storage.budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
+    patch.setattr(budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
     yield
     patch.undo()
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from hotloop import units
 from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
+from hotloop.feed.cache.arena import Pause
 from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.policies import POLICIES
 from hotloop.feed.cache.policies.clairvoyant import Clairvoyant, plan_bytes
 from hotloop.feed.cache.reading import MISSING, Reader
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.statistics import CacheStats
-from hotloop.feed.cache.storage import Pause
 from hotloop.feed.cache.table import MAGIC, READY, Header, Row, Table, table_bytes
 from hotloop.feed.cache.writing import Writer
 from hotloop.feed.collating import Out

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
+from hotloop.feed import randomness
 from hotloop.feed.cache import fingerprint as fingerprints
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.errors import CacheError
@@ -22,6 +23,7 @@ from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.cache.watching import DrawWatch
 from hotloop.feed.collating import Out
+from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import check_deterministic
 from hotloop.feed.stages import Remaining, split_after
 
@@ -223,11 +225,22 @@ def _first_stages(dataset: Any, stage: str | None) -> tuple[Any, Remaining | Non
 def _refuse_random(part: Any, stage: str | None) -> None:
     verdict = check_deterministic(part)
     if not verdict:
+        leaves = _differing_leaves(part, verdict.indices[-1])
         raise CacheError(
-            f"not cached{f' after {stage!r}' if stage else ''}: {verdict}",
+            f"not cached{f' after {stage!r}' if stage else ''}: {verdict}{leaves}",
             hint="cache an earlier stage (cached(..., stage=...), see plan_cache), "
             "or say allow_random=True if every epoch may see the same draw",
         )
+
+
+def _differing_leaves(part: Any, index: int) -> str:
+    """Which leaves of the sample differ, where the verdict speaks of the generator that was drawn from."""
+    with randomness.preserved():
+        try:
+            lines = differences(snapshot(part[index]), snapshot(part[index]))
+        except Exception:  # whatever a user's object does when it is pickled: the verdict has said so
+            return ""
+    return f"; sample {index} differs in {', '.join(lines[:3])}" if lines else ""
 
 
 def _identity(*what: Any) -> tuple[bytes | None, str]:

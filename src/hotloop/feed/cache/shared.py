@@ -11,10 +11,11 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from hotloop.feed.cache.arena import Arena
 from hotloop.feed.cache.layouts import Layouts
 from hotloop.feed.cache.lock import SharedLock
 from hotloop.feed.cache.policies import POLICIES, Policy
-from hotloop.feed.cache.storage import Arena, Blocks, Space, Stack
+from hotloop.feed.cache.storage import Blocks, Space, Stack
 from hotloop.feed.cache.table import EMPTY, Header, Row, Table
 from hotloop.feed.memory import SharedFile
 
