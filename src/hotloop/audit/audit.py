@@ -83,7 +83,9 @@ def _is_ignored(finding: Finding, lines: dict[str, list[str]]) -> bool:
     if where is None:
         return False
     text = lines.get(where.file, [])
-    numbers = {where.line - 1, where.line, int(finding.data.get("end_line", where.line))}
+    numbers = {where.line, int(finding.data.get("end_line", where.line))}
+    if 1 < where.line <= len(text) and text[where.line - 2].lstrip().startswith("#"):
+        numbers.add(where.line - 1)
     return any(_ignores(text[n - 1], finding.id) for n in numbers if 0 < n <= len(text))
 
 

@@ -121,7 +121,7 @@ def _is_there(test: ast.expr, node: ast.AST) -> bool:
     )
 
 
-def is_fixed(dataset: DatasetClass, node: ast.expr) -> bool:
+def is_fixed(dataset: DatasetClass, node: ast.expr, depth: int = 8) -> bool:
     """Whether an expression is surely the same for every sample: literals, and attributes set in __init__
     only.
     """
@@ -140,5 +140,7 @@ def is_fixed(dataset: DatasetClass, node: ast.expr) -> bool:
         "str",
         "pathlib.Path",
     ):
-        return all(is_fixed(dataset, part) for part in node.args)
-    return isinstance(node, ast.BinOp) and is_fixed(dataset, node.left) and is_fixed(dataset, node.right)
+        return bool(depth) and all(is_fixed(dataset, part, depth - 1) for part in node.args)
+    if isinstance(node, ast.BinOp) and depth:
+        return all(is_fixed(dataset, side, depth - 1) for side in (node.left, node.right))
+    return False

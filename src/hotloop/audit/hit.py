@@ -32,7 +32,7 @@ def hit(
         where=module.place(node),
         data={
             "column": getattr(node, "col_offset", 0) + 1,
-            "end_line": getattr(node, "end_lineno", None) or getattr(node, "lineno", 1),
+            "end_line": getattr(node, "end_lineno" if isinstance(node, ast.expr) else "lineno", 1),
             "lines": lines,
         },
     )

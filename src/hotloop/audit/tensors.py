@@ -61,7 +61,7 @@ _METHODS: Final = frozenset(
 )
 
 
-def is_tensor(module: Module, node: ast.AST | None, known: frozenset[str], depth: int = 4) -> bool:
+def is_tensor(module: Module, node: ast.AST | None, known: frozenset[str], depth: int = 8) -> bool:
     """Whether an expression is a tensor for sure; ``known`` are names that are (the loss)."""
     if node is None or not depth:
         return False
@@ -72,19 +72,21 @@ def is_tensor(module: Module, node: ast.AST | None, known: frozenset[str], depth
         )
     if isinstance(node, ast.Compare):
         plain = all(isinstance(op, ast.Lt | ast.Gt | ast.LtE | ast.GtE) for op in node.ops)
-        return plain and any(is_tensor(module, n, known, depth) for n in (node.left, *node.comparators))
+        return plain and any(is_tensor(module, n, known, depth - 1) for n in (node.left, *node.comparators))
     if isinstance(node, ast.BinOp):
-        return any(is_tensor(module, side, known, depth) for side in (node.left, node.right))
+        return any(is_tensor(module, side, known, depth - 1) for side in (node.left, node.right))
     if isinstance(node, ast.UnaryOp):
-        return is_tensor(module, node.operand, known, depth)
+        return is_tensor(module, node.operand, known, depth - 1)
     if isinstance(node, ast.BoolOp):
-        return is_tensor(module, node.values[0], known, depth)
+        return is_tensor(module, node.values[0], known, depth - 1)
     if isinstance(node, ast.Call):
         package, _, name = module.dotted(node.func).rpartition(".")
         if package == "torch.nn.functional" or (package == "torch" and name in _FUNCTIONS):
             return True
         method = node.func if isinstance(node.func, ast.Attribute) else None
         return (
-            method is not None and method.attr in _METHODS and is_tensor(module, method.value, known, depth)
+            method is not None
+            and method.attr in _METHODS
+            and is_tensor(module, method.value, known, depth - 1)
         )
     return False
