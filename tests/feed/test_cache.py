@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ChainDataset, DataLoader, Dataset, Subset, default_collate
 
+from hotloop.feed import budget
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.cache.errors import CacheError
@@ -25,6 +26,12 @@ from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.stages import stage
 
 MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is short of memory for other reasons has nothing to do with these tests."""
+    monkeypatch.setattr(budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
 
 
 class Point(NamedTuple):

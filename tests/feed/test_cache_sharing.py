@@ -34,6 +34,12 @@ JOB = HERE / "cache_job.py"
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
+@pytest.fixture(autouse=True)
+def enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is short of memory for other reasons has nothing to do with these tests."""
+    monkeypatch.setattr(budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
+
+
 class Job:
     """A process that caches on its own, asked line by line."""
 
@@ -248,9 +254,8 @@ def test_ranks_in_containers_of_their_own_say_that_they_share_nothing(meeting_pl
     other.close()
 
 
-def test_little_address_space_costs_hits_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_address_space_costs_hits_and_not_the_run() -> None:
     """The whole cache cannot be mapped: as much of it as is in use is, and then no more."""
-    monkeypatch.setattr(budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
 
     def read_twice() -> None:
         kept = cached(Squares(80, 500_000), 64 * MIB, shared=False)
