@@ -43,7 +43,7 @@ class Scripted(Sizer):
     def observe(self, fed: Fed) -> Setting:
         self.fed.append(fed)
         self.num_batches += 1
-        self.is_settled = True
+        self.is_settled = self.num_batches > max(self.script, default=0) + 20
         if self.num_batches in self.script:
             self._want(self.script[self.num_batches], "the script says so")
         return self.setting
