@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ChainDataset, DataLoader, Dataset, Subset, default_collate
 
 from hotloop.feed import budget
+from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.cache.errors import CacheError
@@ -29,8 +30,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is short of memory for other reasons has nothing to do with these tests."""
+def on_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What else runs here has nothing to do with these tests: short memory, another run of these tests."""
+    monkeypatch.setattr(rendezvous.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
 
 

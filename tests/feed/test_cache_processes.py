@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 import hotloop.feed.cache
 from hotloop.feed import budget
+from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.cache.policies import POLICIES
@@ -31,8 +32,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 
 
 @pytest.fixture(autouse=True)
-def enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is short of memory for other reasons has nothing to do with these tests."""
+def on_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What else runs here has nothing to do with these tests: short memory, another run of these tests."""
+    monkeypatch.setattr(rendezvous.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(budget, "pressure", lambda: NONE)
 
 
