@@ -34,6 +34,8 @@ _LONGEST_BLOCK: Final = 384
 _WATCHED_BLOCK: Final = (64, 0.5)
 _MOST_TRIED: Final = 10
 _MOST_WORKERS: Final = 64
+#: That are told of; a day on a busy machine makes thousands.
+_MOST_DECISIONS: Final = 100
 #: Batches vary so much that a short block's mean says little.
 _HEAVY: Final = 0.3
 
@@ -175,6 +177,7 @@ class Sizer:
         self._patience_s = _PATIENCE_S
         self.setting = setting
         self.decisions.append(Decision(batch=self.num_batches, setting=setting, reason=reason))
+        del self.decisions[1:-_MOST_DECISIONS]
         self._block = Block(setting)
 
     @staticmethod
