@@ -115,8 +115,16 @@ def test_what_the_dead_left_behind_does_no_harm(jobs: Any, meeting_place: Path) 
     first.ask("read 0 40")
     first.kill()
     (stale,) = meeting_place.iterdir()
+    killed = stale.read_bytes()
     assert stale.stat().st_size < 4096
-    for rubbish in (stale.read_bytes(), b"not json", b'[["x"]]', b'{"a": 1}'):
+    other = cached(Squares(41), MIB)
+    assert not stale.exists()
+    (note,) = meeting_place.iterdir()
+    cached(Squares(42), MIB).close()
+    assert note.exists()
+    other.close()
+    stale.touch(mode=0o600)
+    for rubbish in (killed, b"not json", b'[["x"]]', b'{"a": 1}'):
         stale.write_bytes(rubbish)
         kept = cached(Squares(), MIB)
         assert (kept.stats().num_items, kept.stats().notes) == (0, ())

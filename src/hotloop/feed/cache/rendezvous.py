@@ -51,6 +51,7 @@ def meet(key: str, create: Callable[[], SharedFile], accept: Callable[[SharedFil
     """
     try:
         path = _folder() / f"cache-{key}.json"
+        _tidy(path)
         with _locked(path) as descriptor:
             return _meet(descriptor, create, accept)
     except OSError as error:
@@ -107,6 +108,26 @@ def _open_of(holder: Holder) -> SharedFile | None:
 def _live(holders: list[Holder]) -> list[Holder]:
     own = pid_namespace()
     return [holder for holder in holders if holder.namespace == own and is_alive(holder.pid, holder.start)]
+
+
+def _tidy(own: Path) -> None:
+    """Remove the notes of caches whose last holder was killed; what somebody has open just now stays."""
+    for path in own.parent.glob("cache-*.json"):
+        if path == own:
+            continue
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue  # another process was faster, or it is none of ours
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            holders = _read(descriptor)
+            if not _live(holders) and all(holder.namespace == pid_namespace() for holder in holders):
+                path.unlink(missing_ok=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(descriptor)
 
 
 def _folder() -> Path:
