@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loader_datasets import Augmented, Stream, assert_same, seed_everything
 from torch.utils.data import DistributedSampler, RandomSampler
 
-from hotloop.feed import FeedError, Loader
+from hotloop.feed import FeedError, Loader, board
 from hotloop.feed.randomness import capture, restore
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -109,7 +109,11 @@ def test_resumed_anywhere_the_rest_is_the_same(
     assert torch.equal(capture().torch, after.torch)
 
 
-def test_resumed_from_a_resumed_one() -> None:
+@pytest.mark.parametrize(
+    "worth_noting_ns", [0, 1 << 62]
+)  # before every task; before one, the rest made again
+def test_resumed_from_a_resumed_one(worth_noting_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "_WORTH_NOTING_NS", worth_noting_ns)  # workers are forked with it
     options = {"num_workers": 2, "shuffle": True, "generator": 3}
     seed_everything(1)
     expected: list[Any] = []
