@@ -118,6 +118,9 @@ def _is_changed(module: Module, name: str) -> bool:
 
 
 def _role(loader: Loader) -> Literal["train", "evaluation", ""]:
+    guards = (a for a in loader.module.ancestors(loader.call) if isinstance(a, ast.If))
+    if "backward" not in loader.module.calls and any("__name__" in ast.unparse(a.test) for a in guards):
+        return ""  # a file that shows its dataset
     for words in _names(loader):
         if EVALUATION.search(words):
             return "" if _TRAIN.search(words) else "evaluation"
@@ -154,6 +157,13 @@ def region_loader(loaders: list[Loader], region: Region) -> Loader | None:
         for call in region.module.calls.get(name, ())
     ]
     return found[0] if len(found) == 1 and not wrapped else None
+
+
+def made_class(loader: Loader) -> str:
+    """The last name of what makes the loader's dataset, where that stands in the source."""
+    node = loader.given.get("dataset")
+    made = loader.module.value(node) if node is not None else None
+    return chain(made.func).rpartition(".")[2] if isinstance(made, ast.Call) else ""
 
 
 def pins(loader: Loader) -> bool | None:

@@ -3,9 +3,11 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 
-def main(dataset, model):
+def main(dataset, model, optimizer):
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=8, sampler=sampler)
     for epoch in range(10):
         for batch in loader:
-            model(batch)
+            optimizer.zero_grad()
+            model(batch).backward()
+            optimizer.step()

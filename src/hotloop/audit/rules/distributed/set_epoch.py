@@ -18,8 +18,13 @@ def check(tree: Tree) -> Iterator[Finding]:
     """Speak where a shuffling DistributedSampler is made and set_epoch is called nowhere in the tree."""
     if tree.mentions("set_epoch", "lightning", "pytorch_lightning"):
         return
+    training = {region.module for region in tree.regions}
     for module in tree.modules:
         for call in module.calls_to(_SAMPLER):
+            function = module.function_of(call)
+            called = {where for where, _ in tree.callers(function)} if function else set()
+            if module not in training and not called & training:
+                continue  # whose loop it is cannot be seen
             parent = module.parents.get(call)
             names = " ".join(chain(target) for target in getattr(parent, "targets", []))
             names += " ".join(chain(a) for a in call.args)

@@ -7,13 +7,21 @@ from collections.abc import Iterator
 
 from hotloop.audit.datasets import is_lazy
 from hotloop.audit.hit import hit
-from hotloop.audit.module import Module, chain
+from hotloop.audit.module import Module, argument, chain
 from hotloop.audit.regions import Region
 from hotloop.audit.tensors import is_tensor
 from hotloop.audit.tree import Tree, uses_cuda
 from hotloop.findings import Finding
 
 ID = "host/sync-in-step"
+_HOST_MADE = (
+    "torch.rand",
+    "torch.randint",
+    "torch.randn",
+    "torch.randperm",
+    "torch.tensor",
+    "torch.as_tensor",
+)
 _TO_HOST = ("cpu", "numpy", "tolist", "item")
 
 
@@ -105,8 +113,10 @@ def _on_host(region: Region, node: ast.expr) -> bool:
     """
     root: ast.AST = node
     while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
-        if isinstance(root, ast.Call) and getattr(root.func, "attr", "") in _TO_HOST:
-            return True
+        if isinstance(root, ast.Call):
+            made = region.module.dotted(root.func) in _HOST_MADE and argument(root, "device") is None
+            if made or getattr(root.func, "attr", "") in _TO_HOST:
+                return True
         root = root.func if isinstance(root, ast.Call) else root.value
     if not isinstance(root, ast.Name):
         return False

@@ -42,7 +42,11 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 
 def _made_in_training_loop(tree: Tree, loader: Loader) -> bool:
-    loops = [a for a in loader.module.ancestors(loader.call) if isinstance(a, ast.For | ast.While)]
+    loops = []
+    for above in loader.module.ancestors(loader.call):
+        if isinstance(above, ast.If):
+            return False
+        loops += [above] if isinstance(above, ast.For | ast.While) else []
     roots = {region.root for region in tree.regions if region.module is loader.module}
     return any(
         root is not loop and loop in loader.module.ancestors(root) and _counts_epochs(loop)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hotloop.audit.hit import hit
-from hotloop.audit.loaders import Loader
+from hotloop.audit.loaders import Loader, made_class
 from hotloop.audit.module import UNKNOWN, Function, Module
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
@@ -58,9 +58,10 @@ def _constant_seed(tree: Tree, loader: Loader, given: ast.expr) -> str | None:
 
 
 def _generators(tree: Tree) -> Iterator[Finding]:
-    if tree.mentions("get_worker_info", "worker_init_fn") or not any(map(_has_workers, tree.loaders)):
+    if tree.mentions("get_worker_info", "worker_init_fn"):
         return
-    for dataset in tree.datasets:
+    shared = {made_class(loader) for loader in tree.loaders if _has_workers(loader)}
+    for dataset in (dataset for dataset in tree.datasets if dataset.name in shared):
         module = dataset.module
         init = module.method(dataset.node, "__init__")
         for call in module.calls_to(*_GENERATORS):

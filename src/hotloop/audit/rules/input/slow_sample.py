@@ -47,7 +47,9 @@ def _is_range(dataset: DatasetClass, node: ast.For) -> bool:
     call = node.iter
     if not isinstance(call, ast.Call) or dataset.module.dotted(call.func) != "range":
         return False
-    return isinstance(node.target, ast.Name) and not all(isinstance(a, ast.Constant) for a in call.args)
+    counts = any(isinstance(n, ast.Name) and n.id == "len" for a in call.args for n in ast.walk(a))
+    literal = all(isinstance(a, ast.Constant) for a in call.args)
+    return isinstance(node.target, ast.Name) and not counts and not literal
 
 
 def _indexes_both(outer: ast.For, inner: ast.For) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from hotloop.audit.hit import hit
-from hotloop.audit.module import chain
+from hotloop.audit.loaders import made_class
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 
@@ -23,9 +22,7 @@ def check(tree: Tree) -> Iterator[Finding]:
         workers = loader.constant("num_workers", 0)
         if not isinstance(workers, int) or workers < 2 or loader.has("worker_init_fn") is not False:
             continue
-        node = loader.given.get("dataset")
-        made = loader.module.value(node) if node is not None else None
-        name = chain(made.func).rpartition(".")[2] if isinstance(made, ast.Call) else ""
+        name = made_class(loader)
         dataset = streams.get(name)
         if dataset is None or not dataset.module.method(dataset.node, "__iter__"):
             continue

@@ -30,7 +30,8 @@ def check(tree: Tree) -> Iterator[Finding]:
             ):
                 continue
             for clip in region.calls_named(*_CLIPS):
-                if backward.lineno < clip.lineno < steps[-1].lineno:
+                of_torch = region.module.dotted(clip.func).startswith("torch.nn.utils.")
+                if of_torch and backward.lineno < clip.lineno < steps[-1].lineno:
                     yield hit(
                         ID,
                         region.module,
