@@ -34,8 +34,9 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 
 def _is_dead(tree: Tree, entry: Entry) -> bool:
-    """Whether the key occurs in no source, and none of the mappings it stands in is handed on whole."""
-    if entry.name in tree.words:
+    """Whether no source reads the key, and none of the mappings it stands in is handed on whole."""
+    interpolated = any(f"{entry.name}}}" in line for config in tree.configs for line in config.lines)
+    if interpolated or is_read(tree, entry.name):
         return False
     above = [re.escape(part) for part in entry.key.split(".")[:-1]]
     spread = [rf"\*\*[\w.]*\b{part}\b" for part in above] + [rf"\*\*[\w.]+\[.{part}.\]" for part in above]
@@ -47,7 +48,7 @@ def _is_dead(tree: Tree, entry: Entry) -> bool:
 def _finding(config: ConfigFile, entry: Entry) -> Finding:
     return Finding(
         id=ID,
-        message=f"{entry.key} = {entry.value!r} is read by no code: the name occurs in no audited file.",
+        message=f"{entry.key} = {entry.value!r} is read by no code: no audited file asks for it.",
         advice="Pass it to where it belongs, or remove it.",
         evidence=(),
         severity="medium",
