@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -154,6 +155,14 @@ def test_files_that_cannot_be_read_are_told_apart(tmp_path: Path) -> None:
     names = {Path(s.file).name for s in done.skipped}
     assert names == {"binary.py", "mojibake.py", "codec.py", "old.py", "deep.py", "huge.py", "link.py"}
     assert done.num_files == 2
+
+
+def test_a_file_name_that_is_not_text_can_be_shown(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.py")).write_text(
+        STEP.format(line="torch.cuda.empty_cache()")
+    )
+    done = hotloop("--json", ".", cwd=tmp_path)
+    assert {finding["file"] for finding in json.loads(done.stdout)["findings"]} == {"\\xff.py"}
 
 
 def test_expressions_of_thousands_of_terms_are_no_trouble(tmp_path: Path) -> None:

@@ -73,9 +73,10 @@ def find(paths: Sequence[Path]) -> Iterator[tuple[Path, str, str]]:
 def shown(path: Path) -> str:
     """The path as it is printed: relative to the working folder where it lies below it."""
     try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
+        name = path.resolve().relative_to(Path.cwd()).as_posix()
     except (ValueError, OSError):
-        return path.as_posix()
+        name = path.as_posix()
+    return os.fsencode(name).decode("utf-8", "backslashreplace")  # some names are not text
 
 
 def read(path: Path, name: str, dotted: str) -> Source | Skipped:
