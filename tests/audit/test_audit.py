@@ -202,6 +202,27 @@ def test_a_configured_value_that_a_literal_contradicts(
     assert finding.severity == "high"
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "loader:\n  num_workers: 2\n",
+        "val:\n  num_workers: 24\n",
+        "notes: |\n  num_workers: 24\n",
+        "a:\n  num_workers: 8\nb:\n  num_workers: 24\n",
+        "loader:\n  pin_memory: false\n",
+    ],
+)
+def test_a_configuration_that_says_nothing_else_is_no_finding(tmp_path: Path, content: str) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(content)
+    (tmp_path / "train.py").write_text(
+        "from torch.utils.data import DataLoader\n\n\ndef main(cfg, data):\n"
+        "    print(cfg.num_workers, cfg.pin_memory)\n"
+        "    return DataLoader(data, shuffle=True, num_workers=2)\n"
+    )
+    assert ids(audit([tmp_path / "train.py"], [config])) == set()
+
+
 def test_a_broken_configuration_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("{")
     (tmp_path / "c.toml").write_text("= 1")

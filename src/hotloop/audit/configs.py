@@ -69,8 +69,13 @@ def read(path: Path) -> ConfigFile | Skipped:
 
 def _yaml(text: str) -> Iterator[Entry]:
     path: list[tuple[int, str]] = []
+    block = -1  # the indent of a key whose text follows below it
     for number, raw in enumerate(text.splitlines(), 1):
         match = _YAML_LINE.match(raw.rstrip())
+        width = len(raw) - len(raw.lstrip())
+        if not raw.strip() or (block >= 0 and width > block):
+            continue
+        block = -1
         if match is None or raw.lstrip().startswith("#"):
             continue
         indent = len(match["indent"])
@@ -79,6 +84,7 @@ def _yaml(text: str) -> Iterator[Entry]:
         name = match["key"].strip("\"'")
         value = re.sub(r"\s+#.*$", "", match["value"] or "").strip()
         path.append((indent, name))
+        block = indent if value.startswith(("|", ">")) else -1
         if value and not value.startswith(("|", ">", "&", "*")):
             yield Entry(key=".".join(p for _, p in path), name=name, value=_scalar(value), line=number)
 

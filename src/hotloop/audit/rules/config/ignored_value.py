@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop.audit.hit import hit
-from hotloop.audit.loaders import Loader
+from hotloop.audit.loaders import EVALUATION, Loader
 from hotloop.audit.module import UNKNOWN
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 from hotloop.probe.config import meaning_of
 
 ID = "config/ignored-value"
-_MEANINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
+#: The arguments looked at, with what DataLoader takes where they are not passed.
+_DEFAULTS = {
+    "num_workers": 0,
+    "prefetch_factor": 2,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "batch_size": 1,
+}
 
 
 def check(tree: Tree) -> Iterator[Finding]:
@@ -23,7 +30,7 @@ def check(tree: Tree) -> Iterator[Finding]:
     for loader in tree.loaders:
         if loader.role == "evaluation":
             continue
-        for meaning in _MEANINGS:
+        for meaning in _DEFAULTS:
             yield from _ignored_option(tree, loader, meaning)
             yield from _ignored_entry(tree, loader, meaning)
 
@@ -49,10 +56,15 @@ def _ignored_option(tree: Tree, loader: Loader, meaning: str) -> Iterator[Findin
 
 
 def _ignored_entry(tree: Tree, loader: Loader, meaning: str) -> Iterator[Finding]:
-    value = loader.constant(meaning, None)
-    if value is UNKNOWN or loader.role != "train" or (value is None and meaning == "batch_size"):
+    value = loader.constant(meaning, _DEFAULTS[meaning])
+    if value is UNKNOWN or loader.role != "train" or (meaning == "batch_size" and not loader.has(meaning)):
         return
-    entries = [(c, e) for c in tree.configs for e in c.entries if meaning_of(e.name) == meaning]
+    entries = [
+        (config, entry)
+        for config in tree.configs
+        for entry in config.entries
+        if meaning_of(entry.name) == meaning and not EVALUATION.search(entry.key)
+    ]
     if len(entries) != 1:
         return
     config, entry = entries[0]
