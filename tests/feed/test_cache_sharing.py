@@ -262,6 +262,28 @@ def test_ranks_in_containers_of_their_own_say_that_they_share_nothing(meeting_pl
     other.close()
 
 
+def test_the_holders_of_another_container_stay_on_the_list(meeting_place: Path) -> None:
+    other = cached(Squares(), MIB)
+    (note,) = meeting_place.iterdir()
+    (holder,) = json.loads(note.read_text())
+    stranger = [*holder[:3], "pid:[1]"]
+    note.write_text(json.dumps([stranger]))
+    kept = cached(Squares(), MIB)
+    assert stranger in json.loads(note.read_text())
+    kept.close()
+    assert json.loads(note.read_text()) == [stranger]
+    other.close()
+
+
+def test_who_joins_a_cache_of_another_size_is_told(meeting_place: Path) -> None:
+    first, second, alike = cached(Squares(), 2 * MIB), cached(Squares(), MIB), cached(Squares(), 2 * MIB)
+    assert second.cache.limit_bytes == 2 * MIB
+    assert [bool(each.stats().notes) for each in (first, second, alike)] == [False, True, False]
+    assert f"max_bytes={MIB} has no effect" in second.stats().notes[0]
+    for each in (first, second, alike):
+        each.close()
+
+
 def test_little_address_space_costs_hits_and_not_the_run() -> None:
     """The whole cache cannot be mapped: as much of it as is in use is, and then no more."""
 

@@ -75,6 +75,19 @@ def test_many_at_once_read_only_what_is_missing(tmp_path: Path) -> None:
     assert dataset.batches == [[3, 9]]
 
 
+def test_one_sample_that_cannot_be_kept_costs_only_itself(tmp_path: Path) -> None:
+    class Odd(Records):
+        def __getitem__(self, index: int) -> Any:
+            return {"f": lambda: index} if index % 10 == 3 else super().__getitem__(index)
+
+    tier = tier_of(Odd(), tmp_path)
+    with pytest.warns(RuntimeWarning, match="sample 3 cannot be kept on disk") as warned:
+        for index in range(60):
+            tier[index]
+    assert len(warned) == 1
+    assert tier.num_items == 54
+
+
 def test_indices_of_another_kind_go_to_the_dataset(tmp_path: Path) -> None:
     class Named(Records):
         def __getitem__(self, index: Any) -> Any:

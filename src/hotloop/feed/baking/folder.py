@@ -205,7 +205,7 @@ def publish(folder: Path, out: Path) -> None:
         descriptor = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         _exchange(folder, out)
-        replaced = folder.rename(out.with_name(f"{out.name}.replaced.{os.getpid()}"))
+        replaced = folder.rename(_aside(out))
         os.close(descriptor)
         shutil.rmtree(replaced, ignore_errors=True)
     else:
@@ -218,10 +218,21 @@ def tidy(folder: Path, out: Path) -> None:
     """Finish what a killed publication left: the old bake at ``folder``, its builder's notes in ``out``."""
     if not (folder / JOB).exists():
         empty(folder)
-    for replaced in out.parent.glob(f"{glob.escape(out.name)}.replaced.*"):
+    if not out.exists() and (aside := next(_replaced(out), None)) is not None:
+        aside.rename(out)  # killed between the two renames of a file system without exchange
+    for replaced in _replaced(out):
         shutil.rmtree(replaced, ignore_errors=True)
     if (out / JOB).exists():
         _clear(out)
+
+
+def _replaced(out: Path) -> Iterator[Path]:
+    """Old bakes that were to be removed."""
+    return out.parent.glob(f"{glob.escape(out.name)}.replaced.*")
+
+
+def _aside(out: Path) -> Path:
+    return out.with_name(f"{out.name}.replaced.{os.getpid()}")
 
 
 def empty(folder: Path) -> None:
@@ -253,7 +264,7 @@ def _exchange(one: Path, other: Path) -> None:
             if number not in (errno.EINVAL, errno.ENOSYS):
                 raise OSError(number, os.strerror(number), str(other))
     # No exchange on this file system: for a moment there is no bake of that name.
-    aside = other.with_name(other.name + ".replaced")
+    aside = _aside(other)
     other.rename(aside)
     one.rename(other)
     aside.rename(one)

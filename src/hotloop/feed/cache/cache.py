@@ -76,6 +76,7 @@ class SampleCache:
             self._notes.append(meeting.note)
         self._leave = weakref.finalize(self, _leave, os.getpid(), key, meeting.file.descriptor)
         self._welcome(meeting.num_holders)
+        self._note_other_size()
 
     def get(self, index: int, default: Any = MISSING) -> Any:
         """Sample number ``index``, or ``default`` if it is not here. Counts as a reading."""
@@ -223,6 +224,20 @@ class SampleCache:
         self._shared = Shared(file, num_items=self.num_items, policy=self.policy, rank=self.rank)
         self._reader = Reader(self._shared, copy=self.copy)
         self._writer = Writer(self._shared)
+
+    def _note_other_size(self) -> None:
+        """Whoever made the cache has set its size; shares of what is free differ a little by themselves."""
+        if self._max_bytes in (None, "auto"):
+            return
+        asked, most = (
+            budget.memory_budget(self._max_bytes, world=1),
+            int(self._shared.header[Header.MAX_BYTES]),
+        )
+        if abs(asked - most) > most // 100:
+            self._notes.append(
+                f"max_bytes={self._max_bytes!r} has no effect: the cache is shared, "
+                f"and whoever made it gave it {units.size(most)}"
+            )
 
     def _welcome(self, num_holders: int) -> None:
         """Let the limit grow with the ranks that have met."""

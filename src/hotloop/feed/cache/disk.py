@@ -74,7 +74,7 @@ class DiskTier:
         self.memory = memory
         folders.prepare(self.folder)
         self.max_bytes = folders.limit_bytes(self.folder, max_bytes)
-        self._is_full = False
+        self._is_full = self._has_warned = False
         self._holds_all: bool | None = None
         self._layouts: dict[bytes, Layout] = {}
         self._file = LmdbFile.at(self.folder, self.max_bytes)
@@ -175,8 +175,9 @@ class DiskTier:
         try:
             encoded = encode(sample)
         except Exception as error:  # whatever a user's object does when it is pickled
-            self._is_full = True
-            warnings.warn(f"sample {index} cannot be kept on disk: {error}", RuntimeWarning, stacklevel=3)
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(f"sample {index} cannot be kept on disk: {error}", RuntimeWarning, stacklevel=3)
             return
         if self._wants(encoded):
             self._put(index, encoded)

@@ -63,8 +63,9 @@ def leave(key: str, holder_descriptor: int) -> None:
     try:
         path = _folder() / f"cache-{key}.json"
         with _locked(path) as descriptor:
-            own = (os.getpid(), holder_descriptor)
-            rest = [other for other in _live(_read(descriptor)) if (other.pid, other.descriptor) != own]
+            noted, own = _read(descriptor), (os.getpid(), holder_descriptor)
+            rest = [other for other in _live(noted) if (other.pid, other.descriptor) != own]
+            rest += _strangers(noted)
             _write(descriptor, rest)
             if not rest:
                 path.unlink(missing_ok=True)
@@ -74,7 +75,7 @@ def leave(key: str, holder_descriptor: int) -> None:
 
 def _meet(descriptor: int, create: Callable[[], SharedFile], accept: Callable[[SharedFile], bool]) -> Meeting:
     noted = _read(descriptor)
-    live = _live(noted)
+    live, strangers = _live(noted), _strangers(noted)
     file, note = None, ""
     for holder in live:
         try:
@@ -87,13 +88,12 @@ def _meet(descriptor: int, create: Callable[[], SharedFile], accept: Callable[[S
             break
         file = None
     if file is None:
-        strangers = [holder for holder in noted if holder.namespace != pid_namespace()]
         if strangers and not note:
             note = "not shared: it was made in another container (PID namespace)"
         file = create()
-        live = [holder for holder in live if note and holder.namespace != pid_namespace()]
+        live = []  # they hold other memory
     own = Holder(os.getpid(), own_start(), file.descriptor, pid_namespace())
-    _write(descriptor, [*live, own])
+    _write(descriptor, [*strangers, *live, own])
     return Meeting(file=file, num_holders=len({holder.pid for holder in [*live, own]}), note=note)
 
 
@@ -110,6 +110,11 @@ def _live(holders: list[Holder]) -> list[Holder]:
     return [holder for holder in holders if holder.namespace == own and is_alive(holder.pid, holder.start)]
 
 
+def _strangers(holders: list[Holder]) -> list[Holder]:
+    """Those of other containers: whether they live cannot be told from here, so they stay on the list."""
+    return [holder for holder in holders if holder.namespace != pid_namespace()]
+
+
 def _tidy(own: Path) -> None:
     """Remove the notes of caches whose last holder was killed; what somebody has open just now stays."""
     for path in own.parent.glob("cache-*.json"):
@@ -122,7 +127,7 @@ def _tidy(own: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             holders = _read(descriptor)
-            if not _live(holders) and all(holder.namespace == pid_namespace() for holder in holders):
+            if not _live(holders) and not _strangers(holders):
                 path.unlink(missing_ok=True)
         except BlockingIOError:
             pass
