@@ -18,6 +18,7 @@ from bake_datasets import Counting, Given, Images, Rows, scaled
 
 from hotloop.feed import Baked, StaleBakeError, bake
 from hotloop.feed.baking import fingerprint
+from hotloop.feed.cache.fingerprint import fingerprint as cache_fingerprint
 
 MODULE = """
 import numpy as np
@@ -196,3 +197,116 @@ def test_many_source_files_are_told_by_folder(tmp_path: Path) -> None:
     (tmp_path / "7.jpg").write_text("yy")
     now = fingerprint.take(Given([0]), source=[tmp_path])
     assert len(fingerprint.changes(then, now)) == 1
+
+
+USER = """
+import json
+import {helpers}
+from {helpers} import Add
+
+SHIFT = Add(1)
+
+class Pictures:
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return SHIFT({helpers}.shrink(index)) + len(json.dumps(index))
+"""
+HELPERS = """
+SIDE = 4
+
+def shrink(index):
+    return index % SIDE
+
+def unrelated():
+    return 0
+
+class Add:
+    def __init__(self, by):
+        self.by = by
+    def __call__(self, value):
+        return value + self.by
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("index % SIDE", "index // SIDE", "shrink changed"),
+        ("SIDE = 4", "SIDE = 5", "SIDE was 4, now 5"),
+        ("value + self.by", "value - self.by", "Add changed"),
+        ("Add(1)", "Add(2)", "SHIFT.by was 1, now 2"),
+        ("return 0", "return 1", None),
+    ],
+)
+def test_modules_and_instances_that_are_globals_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, words: str | None
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    helpers, user = (f"{kind}_{next(numbers)}" for kind in ("helpers", "user"))
+
+    def make(old: str, new: str) -> Any:
+        (tmp_path / f"{helpers}.py").write_text(HELPERS.replace(old, new))
+        (tmp_path / f"{user}.py").write_text(USER.format(helpers=helpers).replace(old, new))
+        for name in (helpers, user):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        return importlib.import_module(user).Pictures()
+
+    then = make("SIDE = 4", "SIDE = 4")
+    taken, cached_then = fingerprint.take(then), cache_fingerprint(then)
+    now = make(old, new)
+    found = fingerprint.changes(taken, fingerprint.take(now))
+    assert len(found) == (words is not None)
+    assert words is None or words in found[0]
+    assert (cache_fingerprint(now) == cached_then) == (words is None)
+
+
+def test_names_are_seen_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        saved(tmp_path / name / "rows.npy", 1)
+        os.utime(tmp_path / name / "rows.npy", ns=(0, 0))
+    monkeypatch.chdir(tmp_path / "one")
+    taken, keys = [fingerprint.take(Given(["rows.npy"]))], [cache_fingerprint("rows.npy")]
+    os.utime("rows.npy", ns=(0, 123))
+    taken, keys = (
+        [*taken, fingerprint.take(Given(["rows.npy"]))],
+        [*keys, cache_fingerprint("rows.npy")],
+    )
+    assert "rows.npy changed" in fingerprint.changes(*taken)[0]
+    monkeypatch.chdir(tmp_path / "two")
+    assert len({*keys, cache_fingerprint("rows.npy")}) == 3
+
+
+def test_a_mapped_file_counts_by_place_and_time_and_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    saved(path, 1)
+    os.utime(path, ns=(0, 0))
+    rows = np.load(path, mmap_mode="r")
+    then, parts = (
+        fingerprint.take(Given([rows])),
+        {cache_fingerprint(Given([part])) for part in (rows, rows[1:], rows.T)},
+    )
+    assert len(parts) == 3
+    assert list(then.sources) == [str(path)]
+    changed = np.load(path, mmap_mode="r+")
+    changed[:] = 2
+    changed.flush()
+    os.utime(path, ns=(0, 0))
+    assert fingerprint.changes(then, fingerprint.take(Given([rows]))) == []
+    os.utime(path, ns=(0, 123))
+    assert "rows.npy changed" in fingerprint.changes(then, fingerprint.take(Given([rows])))[0]
+    assert cache_fingerprint(Given([rows])) not in parts
+
+
+def test_every_file_counts_for_the_cache(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{k}.jpg" for k in range(600)]
+    for path in paths:
+        path.write_text("x")
+    then = [cache_fingerprint(paths), cache_fingerprint(tmp_path)]
+    assert [cache_fingerprint(paths), cache_fingerprint(tmp_path)] == then
+    os.utime(paths[300], ns=(0, 123))
+    assert cache_fingerprint(paths) != then[0]
+    assert cache_fingerprint(tmp_path) != then[1]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import linecache
 import os
+import re
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ from hotloop.feed.baking.sourcecode import digest
 
 #: Files up to this number are listed one by one, more by folder.
 _SHOWN_FILES = 256
+_DISK_TIER = re.compile("hotloop-[0-9a-f]{32}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,12 +80,12 @@ def take(
     found = Ingredients()
     found.visit("dataset", dataset)
     named = None if source is None else tuple(sorted(str(Path(path).resolve()) for path in source))
-    paths = (path for path in found.paths if not _is_general(path)) if named is None else named
+    paths = (path for path in found.paths if not is_general(path)) if named is None else named
     return Fingerprint(
         num_samples=len(dataset),
         code=found.code,
         parameters=found.parameters,
-        sources=_sources(paths, beside),
+        sources=source_files(paths, beside),
         source=named,
     )
 
@@ -101,11 +103,15 @@ def changes(then: Fingerprint, now: Fingerprint) -> list[str]:
     found = []
     if then.num_samples != now.num_samples:
         found.append(f"the dataset had {then.num_samples:,} samples, now {now.num_samples:,}")
-    found += _compare("the code of {} changed", "code {} ", then.code, now.code, ())
+    found += _compare("the code of {} changed", "code {} ", _own(then.code), _own(now.code), ())
     volatile = {*then.volatile, *now.volatile}
     found += _compare("{} was {}, now {}", "{} ", then.parameters, now.parameters, volatile)
     found += _compare("{} changed ({}, now {})", "file {} ", then.sources, now.sources, ())
     return found
+
+
+def _own(code: Mapping[str, str]) -> dict[str, str]:
+    return {name: what for name, what in code.items() if what != "installed"}
 
 
 def libraries(code: Mapping[str, str]) -> dict[str, str]:
@@ -133,7 +139,8 @@ def _compare(
             yield changed.format(name, then[name], now[name])
 
 
-def _sources(paths: Iterable[str], beside: Path | None) -> dict[str, str]:
+def source_files(paths: Iterable[str], beside: Path | None) -> dict[str, str]:
+    """Size and time of the files of these names and in these folders; of many, folder by folder."""
     own = [] if beside is None else [str(beside), f"{beside}.partial"]
     files: dict[str, tuple[int, int]] = {}
     for path in paths:
@@ -148,7 +155,7 @@ def _sources(paths: Iterable[str], beside: Path | None) -> dict[str, str]:
     return {folder: f"{_told(inside)}, {digest(repr(inside).encode())}" for folder, inside in folders.items()}
 
 
-def _is_general(path: str) -> bool:
+def is_general(path: str) -> bool:
     """Whether a path is a folder in which much else goes on, or no file at all (a device, a pipe)."""
     if not Path(path).is_dir():
         return not Path(path).is_file()
@@ -168,7 +175,9 @@ def _files(path: str) -> Iterator[str]:
     if not Path(path).is_dir():
         yield path
         return
-    for folder, _, names in os.walk(path):
+    for folder, folders, names in os.walk(path):
+        # The disk tier of the cache, which is no source wherever it lies.
+        folders[:] = [name for name in folders if not _DISK_TIER.fullmatch(name)]
         for name in names:
             yield os.path.join(folder, name)  # noqa: PTH118 - a million of them
 

@@ -9,22 +9,30 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import mmap
 import os
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from hotloop.feed.baking.sourcecode import digest, global_names, is_installed, qualified, source_digest
+from hotloop.feed.baking.sourcecode import (
+    digest,
+    global_names,
+    is_installed,
+    is_irrelevant,
+    qualified,
+    source_digest,
+    texts,
+)
 from hotloop.feed.layout import tensor_bytes
 
 #: Containers up to this size are described element by element, larger ones by one digest.
 _SHOWN_ELEMENTS = 32
 _SHOWN_LETTERS = 80
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
-#: What counts of the global variables that functions use.
-_CONSTANTS = (*_ATOMS, tuple, list, dict, set, frozenset, np.ndarray, torch.Tensor, os.PathLike)
 
 
 class Ingredients:
@@ -38,6 +46,7 @@ class Ingredients:
         self.code: dict[str, str] = {}
         self.parameters: dict[str, str] = {}
         self.paths: set[str] = set()
+        self._texts: set[str] = set()
         self._seen: dict[int, Any] = {}  # the objects are kept: an id must not be given away meanwhile
 
     def visit(self, name: str, value: Any) -> None:
@@ -48,7 +57,10 @@ class Ingredients:
         if id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
+        if (place := place_in_file(value)) is not None:
+            self.parameters[name] = f"array {value.dtype} {value.shape} at {place}"
+            self._note_path(value.filename)
+        elif isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
             self.parameters[name] = _array(value)
         elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, type)):
             self._callable(name, value)
@@ -67,12 +79,10 @@ class Ingredients:
 
     def _note_path(self, value: str | os.PathLike[str]) -> None:
         text = os.fspath(value)
-        # A bare word may be the name of a split as well as of a file.
-        if isinstance(value, str) and (
-            os.sep not in text or len(text) > 4096 or "\0" in text or "\n" in text
-        ):
+        if not isinstance(text, str) or text in self._texts:
             return
-        if isinstance(text, str) and os.path.exists(text):  # noqa: PTH110 - a million of them
+        self._texts.add(text)
+        if is_path(text):
             self.paths.add(os.path.abspath(text))  # noqa: PTH100
 
     def _container(self, name: str, value: Any) -> None:
@@ -88,7 +98,7 @@ class Ingredients:
                 self.visit(f"{name}[{key!r}]", element)
             return
         inner = Ingredients()
-        inner._seen = self._seen
+        inner._seen, inner._texts = self._seen, self._texts
         whole = hashlib.blake2b(digest_size=8)
         for key, element in items:
             inner.parameters.clear()
@@ -186,13 +196,49 @@ class Ingredients:
     def _references(self, function: types.FunctionType) -> None:
         """Follow the global names a function uses, as far as they are the user's own."""
         function = inspect.unwrap(function)
-        for global_name in sorted(global_names(function.__code__)):
-            value = function.__globals__.get(global_name)
-            if isinstance(value, (types.FunctionType, functools.partial, type)):
-                if isinstance(value, functools.partial) or not is_installed(value):
-                    self.visit(f"{function.__module__}.{global_name}", value)
-            elif value is not None and isinstance(value, _CONSTANTS):
-                self.visit(f"{function.__module__}.{global_name}", value)
+        for text in texts(function.__code__):
+            self._note_path(text)
+        for name, value in own_globals(function):
+            self.visit(name, value)
+
+
+def own_globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function mentions of its module, and of the user's modules it mentions, by full name.
+
+    What says nothing about samples (locks, loggers) is left out.
+    """
+    names = sorted(global_names(function.__code__))
+    spaces = [(str(function.__module__), function.__globals__)]
+    for place, space in spaces:
+        for name in names:
+            value = space.get(name)
+            if value is None or is_irrelevant(value):
+                continue
+            is_own = isinstance(value, types.ModuleType) and not is_installed(value)
+            if is_own and all(vars(value) is not known for _, known in spaces):
+                spaces.append((value.__name__, vars(value)))
+            cached = isinstance(value, functools._lru_cache_wrapper)
+            yield f"{place}.{name}", value.__wrapped__ if cached else value
+
+
+def is_path(text: str) -> bool:
+    """Whether something of this name exists, seen from the working directory."""
+    return (
+        len(text) <= 4096 and "\0" not in text and "\n" not in text and os.path.exists(text)  # noqa: PTH110
+    )
+
+
+def place_in_file(value: Any) -> str | None:
+    """Which bytes of which file an array maps; None for arrays that are no view of a file as it is.
+
+    A copy-on-write mapping may differ from its file and is an array like any other.
+    """
+    if not isinstance(value, np.memmap) or value.filename is None or value.mode == "c":
+        return None
+    mapped = np.frombuffer(value._mmap, np.uint8)  # type: ignore[attr-defined]
+    start = value.offset - value.offset % mmap.ALLOCATIONGRANULARITY
+    start += value.__array_interface__["data"][0] - mapped.__array_interface__["data"][0]
+    return f"byte {start} of {value.filename}, strides {value.strides}"
 
 
 def _cell(cell: types.CellType) -> Any:

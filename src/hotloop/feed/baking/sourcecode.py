@@ -14,6 +14,27 @@ from typing import Any
 _INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
+#: Objects that say nothing about samples: who runs, not what is read.
+_IRRELEVANT = ("_thread.", "threading.", "logging.", "torch._C.Generator", "numpy.random.", "random.Random")
+
+
+def is_irrelevant(value: Any) -> bool:
+    """A lock, a logger or a generator of random numbers."""
+    return f"{type(value).__module__}.{type(value).__qualname__}".startswith(_IRRELEVANT)
+
+
+def texts(code: types.CodeType) -> set[str]:
+    """The strings a function's code holds, inner functions included."""
+    found: set[str] = set()
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= texts(constant)
+        else:
+            inside = constant if isinstance(constant, (tuple, frozenset)) else (constant,)
+            found.update(text for text in inside if isinstance(text, str))
+    return found
+
+
 def global_names(code: types.CodeType) -> set[str]:
     """The global names and attributes that a function's code mentions, inner functions included."""
     names = set(code.co_names)
@@ -30,7 +51,10 @@ def qualified(value: Any) -> str:
 
 def is_installed(value: Any) -> bool:
     """From the standard library, an installed package, or hotloop: not the user's own code."""
-    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    if isinstance(value, types.ModuleType):
+        module: types.ModuleType | None = value
+    else:
+        module = sys.modules.get(getattr(value, "__module__", None) or "")
     if module is None or module.__name__ == "__main__":
         return False
     if module.__name__.partition(".")[0] in ("torch", "numpy", "hotloop", "builtins"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import sys
 import sysconfig
 import types
@@ -18,13 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from hotloop.feed.baking.fingerprint import is_general, source_files
+from hotloop.feed.baking.ingredients import is_path, own_globals, place_in_file
+from hotloop.feed.baking.sourcecode import is_irrelevant
 from hotloop.feed.layout import tensor_bytes
-
-#: Names of files and folders that are looked at; a list of a million is only read.
-_MAX_FILES = 64
-
-#: Objects that say nothing about samples: who runs, not what is read.
-_IRRELEVANT = ("_thread.", "threading.", "logging.", "torch._C.Generator", "numpy.random.", "random.Random")
 
 
 class Unknowable(Exception):  # noqa: N818 - an answer, not a fault
@@ -55,9 +53,13 @@ class _Walk:
         self._hash = hashlib.blake2b(digest_size=32)
         self._places: dict[int, int] = {}
         self._kept: list[Any] = []
-        self._num_files = 0
+        self._paths: set[str] = set()
 
     def digest(self) -> bytes:
+        for path in sorted(self._paths):
+            self._say("at", path)
+        for file in source_files((path for path in self._paths if not is_general(path)), None).items():
+            self._say("file", *file)
         return self._hash.digest()
 
     def _say(self, *words: Any) -> None:
@@ -80,14 +82,8 @@ class _Walk:
 
     def _add_text(self, value: str | Path) -> None:
         self._say("text", value)
-        if self._num_files >= _MAX_FILES or "/" not in str(value):
-            return
-        try:
-            status = Path(value).stat()
-        except (OSError, ValueError):
-            return
-        self._num_files += 1
-        self._say("file", status.st_size, status.st_mtime_ns)
+        if is_path(str(value)):
+            self._paths.add(os.path.abspath(value))  # noqa: PTH100 - a million of them
 
     def _add_object(self, value: Any, where: str) -> None:
         kind = type(value)
@@ -101,6 +97,9 @@ class _Walk:
                 self.add(item, f"{where}.{key}" if isinstance(key, str) else f"{where}[{key!r}]")
         elif kind in (set, frozenset):
             self._say(sorted(fingerprint_of_one(item, where).hex() for item in value))
+        elif (place := place_in_file(value)) is not None:
+            self._say(value.dtype.str, value.shape, place)
+            self._add_text(value.filename)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._say(value.dtype.str, value.shape)
             self._hash.update(memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
@@ -123,7 +122,7 @@ class _Walk:
             self._say(getattr(value, "__module__", ""), value.__name__)
         elif isinstance(value, types.CodeType):
             self._add_code(value, where)
-        elif not f"{kind.__module__}.{kind.__qualname__}".startswith(_IRRELEVANT):
+        elif not is_irrelevant(value):
             self._add_reduced(value, where)
 
     def _add_all(self, values: Iterable[Any], where: str) -> None:
@@ -164,10 +163,9 @@ class _Walk:
             self._say(library)
             return
         self.add(value.__code__, where)
-        for name in _global_names(value.__code__):
-            if name in value.__globals__:
-                self._say(name)
-                self.add(value.__globals__[name], name)
+        for name, item in own_globals(value):
+            self._say(name)
+            self.add(item, name)
 
     def _add_code(self, value: types.CodeType, where: str) -> None:
         self._hash.update(value.co_code)
@@ -205,15 +203,6 @@ def fingerprint_of_one(value: Any, where: str) -> bytes:
     walk = _Walk()
     walk.add(value, where)
     return walk.digest()
-
-
-def _global_names(code: types.CodeType) -> list[str]:
-    """Names a function may look up in its module, its inner functions' too."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(_global_names(constant))
-    return sorted(names)
 
 
 _NOT_OF_THE_CLASS = {
