@@ -246,6 +246,13 @@ def test_what_needs_workers_is_left_out_without_them_and_said() -> None:
     assert str(config).endswith(config.notes[0])
 
 
+def test_what_needs_workers_is_kept_where_their_number_is_given_elsewhere() -> None:
+    config = FeedConfig.from_mapping({"PREFETCH_FACTOR": 4, "PERSISTENT_WORKERS": True})
+    loader = Loader(range(3), num_workers=1, **config.train)
+    assert (loader.prefetch_factor, loader.persistent_workers) == (4, True)
+    assert config.notes == ()
+
+
 def test_accumulation_under_validation_means_nothing() -> None:
     assert "VAL.ACCUMULATION_STEPS is no setting" in refused({"VAL": {"ACCUMULATION_STEPS": 2}})
 

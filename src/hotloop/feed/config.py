@@ -225,7 +225,7 @@ def _loader(split: str, given: Mapping[tuple[str, str | None], Any], notes: list
             arguments[name] = given[name, split]
         elif (name, None) in given and (split == TRAIN or name not in _TRAIN_ONLY):
             arguments[name] = given[name, None]
-    if arguments.get("num_workers", 0) == 0:
+    if arguments.get("num_workers") == 0:  # not given: it may be an argument of the script
         for name in _NEED_WORKERS:
             if arguments.pop(name, None):
                 notes.append(f"{split}: {name} means nothing without workers: left out")
