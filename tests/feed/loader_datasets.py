@@ -69,6 +69,8 @@ class Augmented(Dataset[Any]):
 class Gathered(Dataset[Any]):
     """Hands out whole batches, and counts how."""
 
+    _serves_loader = True
+
     def __init__(self, num_samples: int = 23) -> None:
         self.data = torch.arange(num_samples * 6).view(num_samples, 6)
         self.with_memory = 0

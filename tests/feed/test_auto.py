@@ -183,6 +183,52 @@ def test_no_worker_is_forked_with_a_file_that_was_opened_here(tmp_path: Path) ->
     dataset.file.close()
 
 
+def test_a_file_of_the_script_does_not_keep_processes_away(tmp_path: Path) -> None:
+    path, log = tmp_path / "table", tmp_path / "log"
+    path.write_bytes(b"1")
+    sizer = Scripted((5, Setting("process", 1, 2)), (60, Setting("process", 3, 2)), start=INLINE)
+    iterator = iter(scripted(Numbers(400), sizer, batch_size=4))
+    with log.open("w"):  # only written, while batches are made here
+        for _ in range(20):
+            next(iterator)
+        assert sizer.setting == Setting("process", 1, 2)
+        with path.open("rb"):  # read, but not by the dataset: batches are made in a process
+            rest = list(iterator)
+    assert len(rest) == 80
+    assert sizer.setting == Setting("process", 3, 2)
+
+
+def test_a_spawned_worker_shares_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(b"1")
+    sizer = Scripted((8, Setting("process", 1, 2)), start=INLINE)
+    loader = scripted(Everything(80), sizer, batch_size=4, multiprocessing_context="spawn")
+    iterator = iter(loader)
+    next(iterator)
+    with path.open("rb"):
+        assert len(list(iterator)) == 19
+    assert sizer.setting.method == "process"
+
+
+def test_an_error_where_batches_are_made_here_is_not_made_again() -> None:
+    loader = scripted(Fails(23), Scripted(start=INLINE), batch_size=2)
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(KeyError):
+        next(iterator)
+    next(iterator)
+    other = scripted(Fails(23), Scripted(start=INLINE), batch_size=2)
+    other.load_state_dict(loader.state_dict())
+    assert next(iter(other))["int"].tolist() == [6, 7]
+
+
+class Fails(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        if index == 3:
+            raise KeyError(index)
+        return super().__getitem__(index)
+
+
 def test_workers_that_cannot_be_had_are_done_without() -> None:
     sizer = Scripted((5, Setting("process", 30, 2)))
     loader = scripted(Numbers(400), sizer, batch_size=4)

@@ -37,7 +37,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from hotloop.feed import Loader
+from hotloop.feed import Loader, cached, engine, inline
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -192,6 +192,8 @@ def test_gather_is_used_through_subsets(num_workers: int) -> None:
 
 
 class Planned(Everything):
+    _serves_loader = True
+
     def __init__(self) -> None:
         super().__init__()
         self.plans: list[list[int]] = []
@@ -221,6 +223,42 @@ def test_the_plan_is_the_order_and_changes_no_random_state(num_workers: int) -> 
     unknown = Planned()
     list(Loader(unknown, sampler=FromTheGlobalGenerator(23), num_workers=num_workers))
     assert unknown.plans == []
+
+
+class Overriding(Gathered):
+    def __getitem__(self, index: int) -> Any:
+        return self.data[index] + 1
+
+
+class OwnNames(Everything):
+    def gather(self) -> None:
+        raise AssertionError
+
+    def plan_epoch(self) -> None:
+        raise AssertionError
+
+    def epoch_end(self, number: int) -> None:
+        raise AssertionError
+
+
+def test_no_order_is_worked_out_for_a_policy_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    for module in (inline, engine):
+        monkeypatch.setattr(module, "order_ahead", lambda loader: asked.append(loader))
+    for num_workers in (0, 1):
+        for policy, count in (("keep", 0), ("clairvoyant", 1)):
+            kept = cached(Everything(), "1MB", policy, shared=False)
+            list(Loader(kept, batch_size=4, num_workers=num_workers))
+            kept.close()
+            assert len(asked) == count
+            asked.clear()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_methods_that_are_not_meant_for_the_loader_are_left_alone(num_workers: int) -> None:
+    batches = list(Loader(Overriding(), batch_size=23, num_workers=num_workers))
+    assert torch.equal(batches[0], Gathered().data + 1)
+    assert len(list(Loader(OwnNames(), batch_size=23, num_workers=num_workers))) == 1
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -192,3 +192,14 @@ def test_a_pinned_slot_is_not_written_while_the_device_copies() -> None:
         del data
     for number, copy in enumerate(copies):
         assert copy[0].eq(2 * number).all() and copy[1].eq(2 * number + 1).all()
+
+
+def test_copies_and_poison_without_workers() -> None:
+    for copy in (False, True):
+        loader = Loader(Large(), batch_size=4, debug=True, copy=copy)
+        iterator = iter(loader)
+        next(iterator)
+        batch = next(iterator)
+        del batch
+        assert bool(iterator._recycler._returned) != copy
+        assert all((memory == 0xFF).all() for memory in iterator._recycler._returned)

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter, process_time, thread_time
 from typing import Any, Final
 
+import torch
 from torch.utils.data import IterableDataset
 
 from hotloop import units
@@ -94,15 +95,24 @@ class Files:
 
     def __init__(self) -> None:
         self._before: frozenset[str] | None = None
+        self._found: frozenset[str] = frozenset()
 
     def begin(self) -> None:
         """From now on batches are made here."""
         if self._before is None:
             self._before = self._now()
 
+    def end(self) -> None:
+        """From now on they are made elsewhere: what is opened here is the script's own."""
+        self._found, self._before = self._opened(), None
+
     def opened(self) -> str:
-        """One of them; empty if there is none."""
-        return "" if self._before is None else min(self._now() - self._before, default="")
+        """One of them that is still open; empty if there is none."""
+        return min(self._opened(), default="")
+
+    def _opened(self) -> frozenset[str]:
+        now = self._now()
+        return now & self._found if self._before is None else (now & self._found) | (now - self._before)
 
     @staticmethod
     def _now() -> frozenset[str]:
@@ -113,9 +123,21 @@ class Files:
                 target = str(link.readlink())
             except OSError:
                 continue
+            if not _is_read(link.name):
+                continue  # a log, a table of results: no dataset's
             if target.startswith("/") and not target.startswith(("/dev/", "/memfd:", "/proc/")):
                 found.add(target)
         return frozenset(found)
+
+
+def _is_read(descriptor: str) -> bool:
+    """Whether it was not opened for writing only."""
+    try:
+        lines = Path("/proc/self/fdinfo", descriptor).read_text().splitlines()
+    except OSError:
+        return False  # closed meanwhile
+    flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
+    return int(flags, 8) & os.O_ACCMODE != os.O_WRONLY
 
 
 class _Gone:
@@ -142,9 +164,9 @@ class AutoEngine(ThreadEngine):
         self._sizer: Sizer = loader.sizing
         self._files: Files = loader._files
         self._gathers = gather_of(self._dataset) is not None
+        self._forks = _forks(loader)
         self._setting = self._allowed(self._sizer.setting)
-        if self._setting.method != "process":
-            self._files.begin()
+        self._watch_files()
         self._num_workers = self._setting.num_workers
         self._room = SPARE_SLOTS + self._num_workers * int(loader.prefetch_factor)
         self._local: LocalReader | None = None
@@ -232,8 +254,12 @@ class AutoEngine(ThreadEngine):
         self._rcvd_idx = self._send_idx
         began, cpu_s = perf_counter(), thread_time()
         if self._local is None:
-            self._local = LocalReader(self._setup.reading, copy=self._copies)
-        batch = self._local.read(index)
+            self._local = LocalReader(self._setup.reading, copy=self._copies, debug=self._debug)
+        try:
+            batch = self._local.read(index)
+        except Exception:  # one that cannot be made counts too, as from a worker
+            self._position.handed_out(number)
+            raise
         self._made = (perf_counter() - began, thread_time() - cpu_s, 0, "inline")
         self._position.handed_out(number)
         return self._pinned(batch)
@@ -279,21 +305,27 @@ class AutoEngine(ThreadEngine):
 
     def _allowed(self, wanted: Setting) -> Setting:
         """What is wanted, or what may be had where processes can no longer be started."""
-        opened = self._files.opened() if wanted.method == "process" and not self._gathers else ""
+        shares = wanted.method == "process" and self._forks and not self._gathers
+        opened = self._files.opened() if shares else ""
         if not opened:
             return wanted
         return self._sizer.forbid(
             "process", f"reading here opened {opened}: a worker forked now would share its position"
         )
 
+    def _watch_files(self) -> None:
+        if self._setting.method == "process":
+            self._files.end()
+        else:
+            self._files.begin()
+
     def _put_in_force(self, wanted: Setting) -> None:
         if self._num_missing(wanted) > 0:
             wanted = self._allowed(wanted)
-        if wanted.method != "process":
-            self._files.begin()
-        elif self._num_missing(wanted) > 0:
+        if wanted.method == "process" and self._num_missing(wanted) > 0:
             self._end_threads()  # a process must not be forked beside threads
         self._setting = wanted
+        self._watch_files()
         self._prefetch_factor = max(1, wanted.prefetch_factor)
         self._make_room()
         limit = self._ring.limit
@@ -381,6 +413,12 @@ class AutoEngine(ThreadEngine):
         except StopIteration:
             raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
         self._position.handed_out(number)
+
+
+def _forks(loader: Any) -> bool:
+    """Whether workers come to be with this process's open files, positions included."""
+    context = loader.multiprocessing_context or torch.multiprocessing
+    return bool(context.get_start_method() == "fork")
 
 
 def _method_of(member: Any) -> Method | None:

@@ -22,7 +22,7 @@ from hotloop.feed.errors import FeedError, WorkerError
 from hotloop.feed.member import Arrivals, Member, Task, start_process
 from hotloop.feed.memory import Mapping
 from hotloop.feed.packing import unpack
-from hotloop.feed.reading import Reading, as_sized, plan_of
+from hotloop.feed.reading import Reading, as_sized, end_epoch_of, plan_of
 from hotloop.feed.resume import Position, as_tensor, beginning_again, from_tensor
 from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, SPARE_SLOTS, STARTING, STOP, Ring
 from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, REPLAY, TASK, Reply, Setup
@@ -259,8 +259,8 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
     def _end_epoch(self) -> None:
         if not self._is_over:
             self._is_over = True
-            end = getattr(self._dataset, "epoch_end", None)
-            if callable(end):
+            end = end_epoch_of(self._dataset)
+            if end is not None:
                 end()
         if not self._persistent_workers:
             self._shutdown_workers()
@@ -376,6 +376,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             "base_seed": self._base_seed,
             "epoch": self._epoch,
             "num_workers": self._num_workers,
+            "persistent": self._persistent_workers,
             "states": as_tensor({worker: found for worker, found in states.items() if found is not None}),
         }
 

@@ -19,7 +19,7 @@ from hotloop.feed.collating import Out, stacking
 from hotloop.feed.errors import FeedError
 from hotloop.feed.layout import ALIGNMENT
 from hotloop.feed.memory import round_up
-from hotloop.feed.reading import Reader, Reading, as_sized, plan_of
+from hotloop.feed.reading import Reader, Reading, as_sized, end_epoch_of, plan_of
 from hotloop.feed.resume import Position, beginning_again
 from hotloop.feed.worker import sample_seed
 
@@ -35,8 +35,9 @@ class Recycler:
     One thread makes batches, any may drop them. Beyond ``spare`` batches held, new ones get fresh memory.
     """
 
-    def __init__(self, spare: int = _SPARE) -> None:
+    def __init__(self, spare: int = _SPARE, *, debug: bool = False) -> None:
         self._spare = spare
+        self._debug = debug
         self._free: list[NDArray[np.uint8]] = []
         self._returned: deque[NDArray[np.uint8]] = deque()  # by whichever thread dropped the last tensor
         self._num_out = 0
@@ -88,6 +89,8 @@ class Recycler:
             self._num_out -= 1
 
     def _back(self, memory: NDArray[np.uint8]) -> None:
+        if self._debug:
+            memory.fill(0xFF)  # as the ring does with its slots
         self._returned.append(memory)
 
 
@@ -112,7 +115,7 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
     when_left: Callable[[dict[str, Any]], None] | None = None
 
     def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
-        self._epoch = 0
+        self._epoch = resumed["epoch"] if resumed else 0
         if resumed is None:
             super().__init__(loader)
             self._begin(loader)
@@ -129,7 +132,8 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
         self._position = Position(loader)
         self._num_samples = 0
         self._is_over = False
-        self._recycler = Recycler()
+        self._recycler = Recycler(debug=loader.debug)
+        out = (lambda num_bytes: None) if loader.copy else self._recycler.out
         self._seeds = loader.seed_by == "sample"
         reading = Reading(
             kind=self._dataset_kind,
@@ -142,15 +146,16 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
         self._is_iterable = reading.is_iterable
         self._table = dict(torch_utils.collate.default_collate_fn_map)
         self._stacks = self._table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn
-        self._table[torch.Tensor] = stacking(self._recycler.out, alike=True)
+        self._table[torch.Tensor] = stacking(out, alike=True)
         watch = self._watch if self._seeds else None
-        self._reader = Reader(reading, out=self._recycler.out, around=self._around, watch=watch)
+        self._reader = Reader(reading, out=out, around=self._around, watch=watch)
         plan = plan_of(self._dataset)
         order = order_ahead(loader) if plan is not None else None
         if plan is not None and order is not None:
             plan(order)
 
     def _next_data(self) -> Any:
+        number = -1
         try:
             index = as_sized(self._next_index(), self._auto_collation)
             number, first = self._count(index)
@@ -162,6 +167,10 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
                     data = self._reader.read(index)
         except StopIteration:
             self._end_epoch()
+            raise
+        except Exception:
+            if number >= 0:  # drawn and not to be had: the batches after it are what comes next
+                self._position.handed_out(number)
             raise
         finally:
             self._recycler.close()
@@ -183,8 +192,8 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
     def _end_epoch(self) -> None:
         if not self._is_over:
             self._is_over = True
-            end = getattr(self._dataset, "epoch_end", None)
-            if callable(end):
+            end = end_epoch_of(self._dataset)
+            if end is not None:
                 end()
 
     def _around(self, collate: Callable[[Any], Any], samples: Any) -> Any:
@@ -211,6 +220,7 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
             "base_seed": self._base_seed,
             "epoch": self._epoch,
             "num_workers": 0,
+            "persistent": False,
         }
 
     def _skip(self, position: dict[str, Any]) -> None:

@@ -225,6 +225,12 @@ class Loader(DataLoader):  # type: ignore[misc]
                 "as they were",
                 hint="resume with the same, or use seed_by='sample' from the start",
             )
+        if found is not None and self.seed_by == "sample" and found["persistent"] != self.persistent_workers:
+            raise FeedError(
+                f"the state was taken with persistent_workers={found['persistent']}, this loader has "
+                f"{self.persistent_workers}: the samples of later epochs would get other seeds",
+                hint="resume with the same",
+            )
         for generator, one in zip(generators_of(self), state["generators"], strict=True):
             generator.set_state(one)
         self._resumed = found

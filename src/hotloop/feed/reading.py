@@ -143,8 +143,8 @@ def gather_of(dataset: Any) -> Callable[[Any, Out | None], Any] | None:
         if inner is None:
             return None
         return lambda indices, out: inner([kept[index] for index in indices], out)
-    found = getattr(dataset, "gather", None)
-    return found if callable(found) else None
+    found: Callable[[Any, Out | None], Any] | None = _offered(dataset, "gather")
+    return found
 
 
 def plan_of(dataset: Any) -> Callable[[list[int]], None] | None:
@@ -152,8 +152,28 @@ def plan_of(dataset: Any) -> Callable[[list[int]], None] | None:
     if type(dataset) is Subset:
         inner, kept = plan_of(dataset.dataset), dataset.indices
         return None if inner is None else lambda indices: inner([kept[index] for index in indices])
-    found = getattr(dataset, "plan_epoch", None)
-    return found if callable(found) else None
+    found: Callable[[list[int]], None] | None = _offered(dataset, "plan_epoch")
+    return found if found is not None and getattr(dataset, "_wants_plan", True) else None
+
+
+def end_epoch_of(dataset: Any) -> Callable[[], None] | None:
+    """A dataset's ``epoch_end()``; None where there is none."""
+    found: Callable[[], None] | None = _offered(dataset, "epoch_end")
+    return found
+
+
+def _offered(dataset: Any, name: str) -> Any:
+    """A method that is meant for the loader: its class says so with ``_serves_loader = True``.
+
+    None if a subclass reads its samples in another way than the class that has the method, and for what only
+    happens to have the name.
+    """
+    for cls in type(dataset).__mro__:
+        if name in vars(cls):
+            return getattr(dataset, name) if vars(cls).get("_serves_loader") is True else None
+        if name == "gather" and ("__getitem__" in vars(cls) or "__getitems__" in vars(cls)):
+            return None
+    return None
 
 
 def _as_it_is(batch: Any) -> Any:

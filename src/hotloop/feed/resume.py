@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from hotloop.feed import randomness
@@ -40,7 +41,7 @@ class Position:
     def drew(self, index: Any, data: bytes) -> None:
         """Another batch's indices were drawn; ``data`` is their pickle."""
         if type(index) is not list or not index or type(index[0]) is not int:
-            data = repr(index).encode()  # equal objects may differ in their pickles
+            data = _bytes_of(index)  # equal objects may differ in their pickles
         self._drawn += 1
         self._checksum = self._checksums[self._drawn] = zlib.crc32(data, self._checksum)
 
@@ -84,6 +85,19 @@ class Position:
                 hint="it draws from a random state that is not its own, or the dataset changed: give it a "
                 "generator, or state_dict and load_state_dict",
             )
+
+
+def _bytes_of(index: Any) -> bytes:
+    """The same bytes for equal indices in any process; of objects of a stranger's class only its name."""
+    if isinstance(index, torch.Tensor):
+        return _bytes_of(index.tolist())
+    if isinstance(index, np.ndarray | np.generic):
+        return _bytes_of(index.tolist())
+    if isinstance(index, list | tuple):
+        return b"(" + b",".join(map(_bytes_of, index)) + b")"
+    if index is None or isinstance(index, int | float | str | bytes):
+        return repr(index).encode()
+    return type(index).__qualname__.encode()
 
 
 class _Start:

@@ -28,7 +28,7 @@ from hotloop.feed.inline import Recycler
 from hotloop.feed.member import Member, Task
 from hotloop.feed.reading import Reader, Reading
 from hotloop.feed.ring import COLLATING, FETCHING, WAITING
-from hotloop.feed.worker import EPOCH, EXHAUSTED, FAILED, TASK, Reply, _portable
+from hotloop.feed.worker import EPOCH, EXHAUSTED, FAILED, REPLAY, TASK, Reply, _portable
 
 #: What a reply of a thread begins with: its ``meta`` is the batch itself.
 HERE: Final = 100
@@ -106,9 +106,14 @@ class LocalReader:
     """Reads batches in this process, big ones into recycled memory. ``note`` is told where it is."""
 
     def __init__(
-        self, reading: Reading, note: Callable[[int], None] | None = None, *, copy: bool = False
+        self,
+        reading: Reading,
+        note: Callable[[int], None] | None = None,
+        *,
+        copy: bool = False,
+        debug: bool = False,
     ) -> None:
-        self._recycler = Recycler(spare=_SPARE)
+        self._recycler = Recycler(spare=_SPARE, debug=debug)
         self._note = note or _to_nobody
         watch = self._watch if note is not None else None
         out = (lambda num_bytes: None) if copy else self._recycler.out
@@ -209,23 +214,23 @@ class ThreadProcess:
     kill = close = terminate
 
 
-def start_thread(reading: Reading, number: int, progress: Any, *, copy: bool) -> Member:
+def start_thread(reading: Reading, number: int, progress: Any, *, copy: bool, debug: bool) -> Member:
     """A member of the engine that makes batches in a thread of this process."""
     link = _ThreadLink()
     thread = threading.Thread(
-        target=_serve, args=(reading, link, number, progress, copy), name=f"feed-{number}", daemon=True
+        target=_serve, args=(reading, link, number, progress, copy, debug), name=f"feed-{number}", daemon=True
     )
     thread.start()
     return Member(number, ThreadProcess(thread), link)  # type: ignore[arg-type]  # the same methods
 
 
-def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy: bool) -> None:
+def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy: bool, debug: bool) -> None:
     mark = 1 + 2 * number
 
     def note(place: int) -> None:
         progress[mark + 1] = place
 
-    reader = LocalReader(reading, note, copy=copy)
+    reader = LocalReader(reading, note, copy=copy, debug=debug)
     note(WAITING)
     while (message := link.tasks.get()) is not None and not link.ended:
         if message[0] == TASK:
@@ -234,8 +239,18 @@ def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy
             note(FETCHING)
             link.reply(_made(reading, reader, task, capacity, pickle.loads(data)))
             note(WAITING)
+        elif message[0] == REPLAY and reading.is_iterable:
+            _replay(reader, pickle.loads(message[3]))
         elif message[0] == EPOCH:
-            reader = LocalReader(reading, note, copy=copy)
+            reader = LocalReader(reading, note, copy=copy, debug=debug)
+
+
+def _replay(reader: LocalReader, index: Any) -> None:
+    """Read on past a batch that was handed out before the loader was resumed."""
+    try:
+        reader.read(index)
+    except Exception:
+        pass  # whoever resumed has seen it
 
 
 def _made(reading: Reading, reader: LocalReader, task: int, capacity: int, index: Any) -> Reply:
@@ -262,11 +277,18 @@ class ThreadEngine(Engine):
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self.gil = GilShare()
+        self._debug = bool(loader.debug)
         super()._begin(loader, resumed)
 
     def add_worker(self) -> Member:
         """Start one more thread."""
-        member = start_thread(self._setup.reading, len(self._workers), self._ring.progress, copy=self._copies)
+        member = start_thread(
+            self._setup.reading,
+            len(self._workers),
+            self._ring.progress,
+            copy=self._copies,
+            debug=self._debug,
+        )
         self._join(member)
         return member
 

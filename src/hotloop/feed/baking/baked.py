@@ -46,6 +46,8 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         DamagedBakeError: a file is missing, cut short, or (full) not as it was written.
     """
 
+    _serves_loader = True
+
     def __init__(self, path: str | os.PathLike[str], *, verify: Verify = "lazy", dataset: Any = None) -> None:
         if verify not in get_args(Verify):
             raise ValueError(f'verify must be "none", "lazy" or "full", not {verify!r}')

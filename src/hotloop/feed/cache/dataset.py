@@ -39,6 +39,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     on looking for samples that are random.
     """
 
+    _serves_loader = True
+
     def __init__(
         self,
         dataset: Any,
@@ -98,6 +100,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         if self.cache.policy == "clairvoyant":
             numbers = [self._number(index) for index in indices]
             self.cache.plan(np.array([number for number in numbers if number is not None], np.int64))
+
+    @property
+    def _wants_plan(self) -> bool:
+        return self.cache.policy == "clairvoyant"
 
     def epoch_end(self) -> None:
         """Take back what killed workers had claimed, grow again, make the disk tier last."""
