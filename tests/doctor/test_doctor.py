@@ -178,6 +178,7 @@ def test_the_right_row_of_the_datasheet(name: str, peak: float) -> None:
 
 def test_an_unknown_gpu_has_no_datasheet() -> None:
     assert peaks("NVIDIA A1000 Laptop") == {}
+    assert peaks("NVIDIA A10G") == {}, "slower than the A10 whose name it has"
     assert peaks("Some Other Device") == {}
 
 

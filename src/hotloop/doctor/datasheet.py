@@ -14,7 +14,7 @@ _PEAKS: Mapping[str, Mapping[str, float]] = {
     r"H200|H100.*(SXM|HBM3|NVL)|GH200": {"float32": 67.0, "tf32": 494.7, "bfloat16": 989.4, "float16": 989.4},
     r"H100": {"float32": 51.0, "tf32": 378.0, "bfloat16": 756.0, "float16": 756.0},
     r"\bA100\b|\bA800\b": {"float32": 19.5, "tf32": 156.0, "bfloat16": 312.0, "float16": 312.0},
-    r"\bA10\b|\bA10G\b": {"float32": 31.2, "tf32": 62.5, "bfloat16": 125.0, "float16": 125.0},
+    r"\bA10\b": {"float32": 31.2, "tf32": 62.5, "bfloat16": 125.0, "float16": 125.0},
     r"\bA30\b": {"float32": 10.3, "tf32": 82.0, "bfloat16": 165.0, "float16": 165.0},
     r"\bA40\b": {"float32": 37.4, "tf32": 74.8, "bfloat16": 149.7, "float16": 149.7},
     r"RTX A6000": {"float32": 38.7, "tf32": 77.4, "bfloat16": 154.8, "float16": 154.8},
