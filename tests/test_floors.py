@@ -14,10 +14,10 @@ PACKAGE = SRC / "hotloop"
 
 FLOORS = {
     "errors": 0, "phases": 0, "units": 0, "clock": 0,
-    "record": 1, "hooks": 1, "launch": 1, "findings": 1,
+    "record": 1, "hooks": 1, "launch": 1, "findings": 1, "written": 1,
     "probe": 2, "measure": 2, "logs": 2, "feed": 2,
     "diagnose": 3, "audit": 3, "compare": 3, "doctor": 3,
-    "remedy": 4, "whatif": 4,
+    "remedy": 4, "whatif": 4, "footprint": 4,
     "tune": 5,
     "report": 6,
     "flow": 7, "monitor": 7,

@@ -17,6 +17,7 @@ VERBS = {
     "doctor": "this machine: what it has, what is off, what to do",
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "audit": "read source, configuration and machine for what slows training; runs nothing",
+    "memory": "where host and device memory goes, what fits, why it ran out",
     "demo": "the whole chain on a bundled training system",
 }
 

@@ -72,9 +72,13 @@ def usable_memory_bytes(*, root: Path = ROOT) -> int:
 
 
 def headroom_bytes(*, root: Path = ROOT) -> int:
-    """What must stay free for everything else: a tenth of the memory, at least 512 MiB or a quarter of it."""
-    total = total_memory_bytes(root=root)
-    return max(total // 10, min(512 << 20, total // 4))
+    """What must stay free of this machine's memory for everything else, see :func:`headroom_of`."""
+    return headroom_of(total_memory_bytes(root=root))
+
+
+def headroom_of(total_bytes: int) -> int:
+    """A tenth of a machine's memory, at least 512 MiB or a quarter of it."""
+    return max(total_bytes // 10, min(512 << 20, total_bytes // 4))
 
 
 def memory_budget(spec: str | float | int | None, *, world: int | None = None, root: Path = ROOT) -> int:

@@ -54,7 +54,7 @@ def _bar(report: Report, width: int) -> list[Line]:
     lines.append(
         [
             (PHASE_MARKS[name][0] * count, f"#101010 on {PHASE_MARKS[name][2]}")
-            for name, count in _counts(shares, width)
+            for name, count in bar_columns(shares, width)
         ]
     )
     lines += _legend(report, shares, width)
@@ -101,7 +101,7 @@ def _shares(report: Report) -> list[tuple[str, float]]:
     return [*shares, ("unaccounted", missing)] if missing >= 0.005 else shares
 
 
-def _counts(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[str, int]]:
+def bar_columns(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[str, int]]:
     """Columns of a bar for each share by largest remainder; at least one for what is worth a per cent."""
     total = sum(share for _, share in shares)
     if total <= 0:

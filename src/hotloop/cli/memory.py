@@ -1,0 +1,104 @@
+"""``hotloop memory``: where host and device memory goes, what fits, and why it ran out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hotloop.cli.run import terminal_width
+from hotloop.errors import UsageError
+
+_USAGE = """hotloop memory [--json] RUN [RUN]
+       hotloop memory [--every N] [--steps N] [--out DIR] [--json] -- COMMAND...
+       hotloop memory --stage NAME=DTYPE[SHAPE]+... --num-samples N [--json] ..."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop memory``."""
+    parser.usage = _USAGE
+    parser.add_argument(
+        "what",
+        metavar="RUN | -- COMMAND",
+        nargs="*",
+        help="a run folder (two: the same command at two batch sizes), or a training command after --",
+    )
+    parser.add_argument("--json", action="store_true", help="the account as JSON on standard output")
+    run = parser.add_argument_group("with a command")
+    run.add_argument("--every", metavar="N", type=_positive, help="print a memory line every N steps")
+    run.add_argument("--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps")
+    run.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)")
+    shapes = parser.add_argument_group("without a run")
+    shapes.add_argument(
+        "--stage",
+        metavar="NAME=DTYPE[SHAPE]+...",
+        action="append",
+        default=[],
+        help="a sample after one stage, in order; 2*uint8[720,1280,3] is two of the same",
+    )
+    shapes.add_argument("--num-samples", metavar="N", type=_positive, default=0)
+    shapes.add_argument("--num-workers", metavar="N", type=_whole, default=0, help="per rank")
+    shapes.add_argument("--num-ranks", metavar="N", type=_positive, default=1, help="on one machine")
+    shapes.add_argument("--batch-size", metavar="N", type=_positive, default=1)
+    shapes.add_argument("--prefetch-factor", metavar="N", type=_positive, default=2)
+    shapes.add_argument(
+        "--memory", metavar="SIZE", help='of the machine: "256GB", "64GiB" (default: what this one may use)'
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0 for an account, the command's own exit code where one was run."""
+    if options.stage and options.what:
+        raise UsageError("--stage is for an account without a run", hint=f"usage: {_USAGE}")
+    if options.stage or not options.what:
+        return _from_shapes(options)
+    raise UsageError("not yet")
+
+
+def _from_shapes(options: argparse.Namespace) -> int:
+    from hotloop.footprint.offline import document
+    from hotloop.footprint.stages import Dataset, parse_stage
+    from hotloop.report.footprint import render_dataset
+
+    dataset = Dataset(
+        stages=tuple(parse_stage(text) for text in options.stage),
+        num_samples=options.num_samples,
+        num_workers=options.num_workers,
+        num_ranks=options.num_ranks,
+        batch_size=options.batch_size,
+        prefetch_factor=options.prefetch_factor,
+    )
+    _write(document(dataset, _memory(options.memory)), options.json, render_dataset)
+    return 0
+
+
+def _memory(spec: str | None) -> int:
+    from hotloop.feed.budget import named_bytes, total_memory_bytes
+
+    if spec is None:
+        return total_memory_bytes()
+    try:
+        return int(named_bytes(spec, total_memory_bytes))
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from error
+
+
+def _write(document: dict[str, Any], as_json: bool, render: Any) -> None:
+    if as_json:
+        print(json.dumps(document, indent=1))
+    else:
+        sys.stdout.write(render(document, width=terminal_width()))
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
