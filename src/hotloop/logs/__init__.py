@@ -1,0 +1,1 @@
+"""Other people's records: text logs, event files, histories, GPU samples, profiler traces."""
