@@ -1,0 +1,1 @@
+"""Remedies: one change each, with its live form, its source form and what it may alter."""

@@ -1,0 +1,57 @@
+"""Finds every remedy by its folder: a new one is one file in ``fixes/``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from hotloop.errors import UsageError
+from hotloop.remedy import fixes
+from hotloop.remedy.remedy import Remedy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """A remedy with the value it is to have (None: its live form chooses, or it takes none)."""
+
+    remedy: Remedy
+    value: Any
+
+    def __str__(self) -> str:
+        return self.remedy.spell(self.value)
+
+
+@lru_cache(maxsize=1)
+def remedies() -> tuple[Remedy, ...]:
+    """Every remedy, sorted by id."""
+    names = sorted(module.name for module in pkgutil.iter_modules(fixes.__path__))
+    found = (importlib.import_module(f"{fixes.__name__}.{name}").REMEDY for name in names)
+    return tuple(sorted(found, key=lambda remedy: str(remedy.id)))
+
+
+def get(remedy_id: str) -> Remedy:
+    """The remedy of this id. Raises UsageError that names the nearest ones."""
+    known = {remedy.id: remedy for remedy in remedies()}
+    wanted = remedy_id.strip().replace("_", "-").lower()
+    if wanted in known:
+        return known[wanted]
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    near += [name for name in known if wanted and (wanted in name or name in wanted) and name not in near]
+    hint = f"did you mean {' or '.join(near[:3])}?" if near else f"there are: {', '.join(known)}"
+    raise UsageError(f"there is no remedy {remedy_id!r}", hint=hint)
+
+
+def parse(text: str) -> Applied:
+    """What ``--apply num-workers=4`` asks for. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    remedy = get(name)
+    return Applied(remedy=remedy, value=remedy.value(value if equals else None))
+
+
+def answering(finding_id: str) -> tuple[Remedy, ...]:
+    """The remedies that would remove a finding."""
+    return tuple(remedy for remedy in remedies() if finding_id in remedy.answers)

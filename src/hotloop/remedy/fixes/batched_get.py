@@ -1,0 +1,17 @@
+"""Read a whole batch in one call: a dataset with __getitems__ and indexed arrays."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="batched-get",
+    summary="Read a whole batch in one call: a dataset with __getitems__ and indexed arrays.",
+    effect="exact",
+    answers=(
+        "input/slow-collate",
+        "input/per-sample-conversion",
+    ),
+    live="hotloop.remedy.live.loader:BatchedGet",
+    words=("give the dataset __getitems__(self, indices) that indexes its arrays once for the whole batch"),
+)

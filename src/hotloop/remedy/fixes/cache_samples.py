@@ -1,0 +1,28 @@
+"""Keep samples in shared memory after the first epoch, one copy for all workers."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Parameter, Remedy
+
+REMEDY = Remedy(
+    id="cache-samples",
+    summary="Keep samples in shared memory after the first epoch, one copy for all workers.",
+    effect="exact",
+    answers=(
+        "input/slow-sample",
+        "input/slow-storage",
+        "input/repeated-work",
+        "input/cache-thrash",
+        "memory/page-cache-thrash",
+    ),
+    parameter=Parameter(
+        name="memory",
+        kind="text",
+        words=("bytes the cache may use, for instance 4GiB; without a value what the machine can spare"),
+    ),
+    live="hotloop.remedy.live.ring:CacheSamples",
+    words=(
+        "wrap the dataset: hotloop.feed.CachedDataset(dataset); refused where a second reading of"
+        " a sample differs"
+    ),
+)

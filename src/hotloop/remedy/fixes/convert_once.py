@@ -1,0 +1,15 @@
+"""Convert the arrays once in __init__ instead of in every __getitem__."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="convert-once",
+    summary="Convert the arrays once in __init__ instead of in every __getitem__.",
+    effect="exact",
+    answers=("input/per-sample-conversion",),
+    words=(
+        "move the conversion from __getitem__ to __init__: convert the whole array once and index the result"
+    ),
+)

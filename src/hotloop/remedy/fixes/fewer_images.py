@@ -1,0 +1,15 @@
+"""Log images and figures less often."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Parameter, Remedy
+
+REMEDY = Remedy(
+    id="fewer-images",
+    summary="Log images and figures less often.",
+    effect="semantic",
+    alters="fewer pictures are kept",
+    answers=("cadence/images",),
+    parameter=Parameter(name="every", kind="count", words="log each Nth time", default=10, minimum=1),
+    words="log images every {value}th time it does now",
+)

@@ -1,0 +1,14 @@
+"""Update all parameters with multi-tensor kernels."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="foreach",
+    summary="Update all parameters with multi-tensor kernels.",
+    effect="exact",
+    answers=("device/optimizer-not-fused",),
+    live="hotloop.remedy.live.optimizer:Foreach",
+    words="give the optimizer foreach=True",
+)

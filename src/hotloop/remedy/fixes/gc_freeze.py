@@ -1,0 +1,14 @@
+"""Keep Python's garbage collector from pausing the loop."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="gc-freeze",
+    summary="Keep Python's garbage collector from pausing the loop.",
+    effect="exact",
+    answers=("host/gc-pauses",),
+    live="hotloop.remedy.live.flags:GcFreeze",
+    words="import gc; gc.collect(); gc.freeze() before the loop",
+)

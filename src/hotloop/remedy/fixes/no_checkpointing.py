@@ -1,0 +1,14 @@
+"""Keep activations instead of computing them again in backward."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="no-checkpointing",
+    summary="Keep activations instead of computing them again in backward.",
+    effect="numeric",
+    alters="memory grows; values may differ in the last bit",
+    answers=("device/recompute-checkpointing",),
+    words="leave torch.utils.checkpoint out where the activations fit into memory",
+)

@@ -1,0 +1,17 @@
+"""Copy pinned batches to the device without waiting for the copy."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="non-blocking",
+    summary="Copy pinned batches to the device without waiting for the copy.",
+    effect="exact",
+    answers=(
+        "transfer/blocking",
+        "transfer/pageable",
+    ),
+    live="hotloop.remedy.live.transfer:NonBlocking",
+    words="write batch.to(device, non_blocking=True) where the batch is pinned",
+)

@@ -1,0 +1,22 @@
+"""Keep the workers between epochs instead of starting them anew."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="persistent-workers",
+    summary="Keep the workers between epochs instead of starting them anew.",
+    effect="exact",
+    alters=("state that the dataset keeps in a worker (counters, caches) lives on into the next epoch"),
+    answers=(
+        "input/respawned-workers",
+        "input/cold-start",
+    ),
+    live="hotloop.remedy.live.persistent:PersistentWorkers",
+    config_keys=("persistent_workers",),
+    words=(
+        "give the DataLoader persistent_workers=True; order and augmentation differ from the "
+        "second epoch on, because torch then draws no new seed per epoch (the live form draws it)"
+    ),
+)

@@ -1,0 +1,15 @@
+"""Drop gradients instead of writing zeros over them."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Remedy
+
+REMEDY = Remedy(
+    id="set-to-none",
+    summary="Drop gradients instead of writing zeros over them.",
+    effect="exact",
+    alters="code that reads .grad after zero_grad finds None",
+    answers=(),
+    live="hotloop.remedy.live.optimizer:SetToNone",
+    words="optimizer.zero_grad(set_to_none=True)",
+)

@@ -1,0 +1,15 @@
+"""Log scalars less often."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Parameter, Remedy
+
+REMEDY = Remedy(
+    id="throttled-logging",
+    summary="Log scalars less often.",
+    effect="semantic",
+    alters="curves have fewer points",
+    answers=("cadence/logging",),
+    parameter=Parameter(name="every", kind="count", words="log each Nth time", default=10, minimum=1),
+    words="log every {value} steps",
+)

@@ -1,0 +1,96 @@
+"""A remedy: one change that would remove a cause, in every form it can be given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hotloop.errors import UsageError
+
+#: ``exact`` keeps batches and losses bit for bit; ``numeric`` stays within float noise or a lower precision;
+#: ``semantic`` changes what is trained or when.
+Effect = Literal["exact", "numeric", "semantic"]
+EFFECTS: tuple[Effect, ...] = ("exact", "numeric", "semantic")
+
+Kind = Literal["count", "number", "text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """The value a remedy takes: ``num-workers=4``.
+
+    ``default`` is used where none is given (None: the live form follows from the machine, see ``words``).
+    ``finding_key`` names the entry of a finding's ``data`` that holds the value the run asks for.
+    ``choices`` limits text values.
+    """
+
+    name: str
+    kind: Kind
+    words: str
+    default: int | float | str | None = None
+    minimum: float = 0
+    finding_key: str = ""
+    choices: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> int | float | str:
+        """The value that ``text`` spells. Raises ValueError with what was expected."""
+        if self.kind == "text":
+            if self.choices and text not in self.choices:
+                raise ValueError(f"one of {', '.join(self.choices)}")
+            return text
+        expected = f"a {'whole ' if self.kind == 'count' else ''}number, at least {self.minimum:g}"
+        try:
+            value = int(text) if self.kind == "count" else float(text)
+        except ValueError:
+            raise ValueError(expected) from None
+        if not value >= self.minimum:
+            raise ValueError(expected)
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """One change.
+
+    ``alters`` says for people what may change ("" where nothing does). ``answers`` are the ids of findings it
+    would remove. ``live`` (``module:Class``) is the form that ``run --apply`` installs, "" where there is
+    none; ``source`` the same for ``fix``. ``config_keys`` are the meanings (``probe/config.py``) of
+    configuration keys that hold its value. ``words`` is what to tell a person, ``{value}`` being the value.
+    """
+
+    id: str
+    summary: str
+    effect: Effect
+    answers: tuple[str, ...]
+    words: str
+    alters: str = ""
+    parameter: Parameter | None = None
+    live: str = ""
+    source: str = ""
+    config_keys: tuple[str, ...] = ()
+
+    def value(self, text: str | None) -> Any:
+        """The value of ``ID=text``, or the default where no text is given. Raises UsageError."""
+        if self.parameter is None:
+            if text is not None:
+                raise UsageError(f"{self.id} takes no value, got {text!r}", hint=f"write {self.id}")
+            return None
+        if text is None:
+            return self.parameter.default
+        try:
+            return self.parameter.parse(text)
+        except ValueError as expected:
+            raise UsageError(
+                f"{self.id}={text}: {self.parameter.name} is {expected}",
+                hint=f"for instance {self.id}={self._example()}; {self.parameter.words}",
+            ) from None
+
+    def spell(self, value: Any) -> str:
+        """How the remedy with this value is written on the command line."""
+        return self.id if value is None or self.parameter is None else f"{self.id}={value}"
+
+    def _example(self) -> int | float | str:
+        assert self.parameter is not None
+        if self.parameter.default is not None:
+            return self.parameter.default
+        return self.parameter.choices[0] if self.parameter.choices else 4
