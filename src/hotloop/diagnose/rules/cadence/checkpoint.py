@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         numbers=_numbers(steps, seconds, inside, site, every),
         cost_s=cost,
         where=where,
-        remedies=("checkpoint-interval", "asynchronous-checkpoint"),
+        remedies=("less-frequent-checkpoint", "asynchronous-checkpoint"),
         data={"effect": "semantic", "num_checkpoints": count, "steps_between": every},
     )
 

@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         cost_s=cost,
         where=where,
         ci95=_interval([e.seconds for e in inside], steps, cost),
-        remedies=("evaluation-interval",),
+        remedies=("less-frequent-evaluation",),
         data={"effect": "semantic", "num_evaluations": len(inside), "steps_between": every},
     )
 

@@ -19,5 +19,5 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         "images",
         what="Drawing and logging images",
         advice="Draw images once per evaluation or every few hundred steps, small, or in another process.",
-        remedies=("image-interval",),
+        remedies=("fewer-images",),
     )

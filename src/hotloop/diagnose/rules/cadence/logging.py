@@ -19,5 +19,5 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         "logging",
         what="Logging",
         advice="Log every 50-100 steps, and keep running values as tensors until then.",
-        remedies=("logging-interval",),
+        remedies=("throttled-logging",),
     )

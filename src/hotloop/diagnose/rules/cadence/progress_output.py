@@ -19,5 +19,5 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         "progress",
         what="Printing progress",
         advice="Print every N steps, or give the progress bar mininterval=1 and set its postfix rarely.",
-        remedies=("progress-interval",),
+        remedies=("throttled-progress",),
     )

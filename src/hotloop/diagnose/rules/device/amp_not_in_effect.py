@@ -35,6 +35,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         cost_s=limits.amp_saves_ratio * device_s(evidence) if bound else 0.0,
         where=steps.source_loop,
         severity=None if bound else ("low" if evidence.on_accelerator else "info"),
-        remedies=("amp",),
+        remedies=(
+            "autocast-bf16",
+            "autocast-fp16",
+        ),
         data={"assumed": bound, "configured": setting.configured},
     )

@@ -39,6 +39,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ],
         cost_s=cost,
         where=steps.source_loop,
-        remedies=("amp",),
+        remedies=(
+            "autocast-bf16",
+            "autocast-fp16",
+        ),
         data={"assumed": True, "effect": "numeric"},
     )

@@ -36,6 +36,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ],
         cost_s=limits.small_saves_ratio * device_s(evidence),
         severity="info" if meant else None,
-        remedies=("deterministic-off",),
+        remedies=("not-deterministic",),
         data={"assumed": True, "effect": "numeric"},
     )

@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ],
         cost_s=cost,
         where=top.place,
-        remedies=("deferred-metrics",),
+        remedies=("defer-item",),
         data={"sync_s_per_step": seconds / steps.num_steps, "idle_s_per_step": idle / steps.num_steps},
     )
 

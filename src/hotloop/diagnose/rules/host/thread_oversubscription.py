@@ -62,7 +62,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ],
         cost_s=saved * computing * steps.step_s if fights else 0.0,
         severity=None if fights else "info",
-        remedies=("num-threads",),
+        remedies=("threads",),
         data={"threads": total, "cores": evidence.cores, "suggested": each, "assumed": True},
     )
 

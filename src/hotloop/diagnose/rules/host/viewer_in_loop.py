@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         cost_s=cost,
         where=where,
         ci95=sampled_interval(cost, samples) if samples else None,
-        remedies=("viewer-interval",),
+        remedies=("throttle-viewer",),
     )
 
 

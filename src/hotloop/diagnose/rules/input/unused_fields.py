@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=part.place if part is not None else loader.where,
-        remedies=("drop-fields",),
+        remedies=("drop-unused-fields",),
         data={"fields": list(names), "byte_share": byte_share, "share_of_make": make_share},
     )
 

@@ -59,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "transfer"),
         where=costliest(found.sites).place,
-        remedies=("uint8-transport",),
+        remedies=("ship-uint8",),
         data={"saved_bytes": saved},
     )
 
