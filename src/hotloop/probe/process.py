@@ -24,6 +24,8 @@ _ENV_NAMES: Final = (
 #: The pid of the nearest observed process that is no helper; spawned and forkserver children read it.
 MAIN_PID: Final = "HOTLOOP_MAIN_PID"
 _MAX_SOURCE: Final = 400_000
+#: Characters of an exception's text that are kept; allocators say what they have in the first thousand.
+_MAX_MESSAGE: Final = 2000
 
 
 def is_helper() -> bool:
@@ -80,6 +82,32 @@ def facts(probe: Probe) -> dict[str, Any]:
 def seed_facts(torch: Any) -> dict[str, Any]:
     """Seeds as they are at exit; reads, never draws."""
     return {"torch_seed": torch.initial_seed()}
+
+
+def failure_facts() -> dict[str, Any]:
+    """What the exception says that ends the script, and what memory the process had and might have had."""
+    from hotloop.probe.observers.memory import status_bytes
+
+    try:
+        message = str(sys.last_value)[:_MAX_MESSAGE]
+    except Exception:  # an exception of the script's own that cannot be shown
+        message = ""
+    try:
+        memory = {**status_bytes("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"), **_limits()}
+    except MemoryError:  # there is none left to ask with
+        memory = {}
+    return {"message": message, "memory": memory}
+
+
+def _limits() -> dict[str, int]:
+    """The limits of this process on address space and data in bytes, where there are any."""
+    names = {"Max address space": "RLIMIT_AS", "Max data size": "RLIMIT_DATA"}
+    try:
+        with open("/proc/self/limits", encoding="ascii", errors="replace") as stream:
+            lines = [(names.get(line[:25].strip()), line[25:].split()) for line in stream]
+    except OSError:
+        return {}
+    return {name: int(sizes[0]) for name, sizes in lines if name and sizes and sizes[0].isdigit()}
 
 
 def source_text(file: str) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from _thread import get_ident
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,8 @@ NAME: Final = "observers.memory"
 #: Shorter collections of the young generations are too many and too small to count.
 _WORTH_A_ROW_NS: Final = 200_000
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+#: The update after which one forward is looked at: optimizers have made their state, allocators are warm.
+_LOOK_AFTER: Final = 8
 
 
 class Collections:
@@ -41,9 +44,48 @@ class Collections:
             probe.emit(GC, start, now - start, generation)
 
 
-def note_memory(probe: Probe) -> None:
-    """Write a ``memory`` note. The device is asked only once the script has used it."""
+class ForwardMemory:
+    """Stands in for module calls (``probe.window``) until one training forward is over, on CUDA only: what it
+    left allocated is what backward waits for.
+    """
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._depth = 0
+
+    def update(self) -> None:
+        """An optimizer stepped; the module window stays shut on an accelerator, so the place is free."""
+        probe = self._probe
+        if probe.updates < _LOOK_AFTER:
+            return
+        probe.off_update(self.update)
+        if probe.window is None and probe.torch.cuda.is_initialized():
+            probe.window = self
+
+    def call(self, module: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call ``original(module, *args, **kwargs)``."""
+        if self._depth or not (module.training and self._probe.torch.is_grad_enabled()):
+            return original(module, *args, **kwargs)
+        before = self._allocated()
+        self._depth += 1
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._depth -= 1
+            self._probe.window = None
+            self._probe.facts["forward_bytes"] = max(0, self._allocated() - before)
+
+    def _allocated(self) -> int:
+        return int(self._probe.torch.cuda.memory_allocated())
+
+
+def note_memory(probe: Probe, *, last: bool = False) -> None:
+    """Write a ``memory`` note, the ``last`` with the peak. The device is asked only once the script has used
+    it.
+    """
     fields: dict[str, Any] = {"host_rss": resident_bytes()}
+    if last:
+        fields.update(status_bytes("VmHWM"))
     cuda = probe.torch.cuda
     if cuda.is_initialized():
         stats = cuda.memory_stats()
@@ -54,6 +96,7 @@ def note_memory(probe: Probe) -> None:
             device_inactive_split=stats.get("inactive_split_bytes.all.current", 0),
             alloc_retries=stats.get("num_alloc_retries", 0),
             num_ooms=stats.get("num_ooms", 0),
+            forward_bytes=probe.facts.get("forward_bytes"),
         )
     probe.note("memory", **fields)
 
@@ -67,10 +110,23 @@ def resident_bytes() -> int:
         return 0
 
 
+def status_bytes(*names: str) -> dict[str, int]:
+    """Lines of ``/proc/self/status`` that give sizes, in bytes; empty where the system has no such file."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as stream:
+            lines = [line.split() for line in stream]
+    except OSError:
+        return {}
+    return {line[0][:-1]: int(line[1]) * 1024 for line in lines if line[0][:-1] in names and len(line) > 1}
+
+
 def install(probe: Probe) -> None:
-    """Observe garbage collections, and memory once a second."""
+    """Observe garbage collections, and memory at the start, once a second and at the end."""
+    if not probe.asleep:
+        note_memory(probe)
     collections = probe.hooks.guard(NAME, Collections(probe))
     gc.callbacks.append(collections)
     probe.hooks.at_undo(lambda: gc.callbacks.remove(collections))
     probe.on_second(NAME, lambda: note_memory(probe))
-    probe.on_exit(NAME, lambda: note_memory(probe))
+    probe.on_exit(NAME, lambda: note_memory(probe, last=True))
+    probe.on_update(NAME, ForwardMemory(probe).update)

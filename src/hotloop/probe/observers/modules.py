@@ -238,6 +238,8 @@ class Modules:
             "num_params": sum(dtypes.values()),
             "num_trainable": sum(_numel(p) for p in params if p.requires_grad),
             "param_bytes": sum(_numel(p) * p.element_size() for p in params),
+            "trainable_bytes": sum(_numel(p) * p.element_size() for p in params if p.requires_grad),
+            "buffer_bytes": sum(_numel(b) * b.element_size() for b in inner.buffers()),
             "param_dtypes": dtypes,
             "devices": sorted({str(p.device) for p in params}),
             "training": inner.training,

@@ -150,9 +150,29 @@ class Optimizers:
             num_params=sum(len(group["params"]) for group in groups),
             num_groups=len(groups),
             lr=lr if isinstance(lr, (int, float)) else None,
+            held=self._held(optimizer),
             site=site,
         )
         return self._count
+
+    def _held(self, optimizer: Any) -> dict[str, list[int]]:
+        """Kind of device -> bytes of parameters, of their gradients, and of the optimizer's state, right after
+        its first step. Once for each optimizer; sizes only.
+        """
+        held: dict[str, list[int]] = {}
+        tensor = self._probe.torch.Tensor
+        with self._probe.torch._C.DisableTorchFunction():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    state = optimizer.state.get(parameter) or {}
+                    inner = state.values() if isinstance(state, dict) else ()
+                    rest = [value for value in inner if isinstance(value, tensor)]
+                    for place, one in ((0, parameter), (1, parameter.grad), *((2, value) for value in rest)):
+                        if one is not None:
+                            local = getattr(one, "_local_tensor", one)  # the part of a DTensor that is here
+                            sizes = held.setdefault(local.device.type, [0, 0, 0])
+                            sizes[place] += local.numel() * local.element_size()
+        return held
 
 
 def install(probe: Probe) -> None:
