@@ -89,6 +89,10 @@ class _Finder:
         found = [c for c in calls if (c.lineno, c.col_offset) == (frame.line, frame.col)]
         if frame.col < 0:
             found = [c for c in calls if c.lineno == frame.line]
+        if len(found) > 1:  # `Maker().make(1)`: both calls begin there
+            below = self._frames[at + 1].func if at + 1 < len(self._frames) else "DataLoader"
+            name = below.removesuffix(".__init__").rpartition(".")[2]
+            found = [c for c in found if ast.unparse(c.func).rpartition(".")[2] == name]
         return found[0] if len(found) == 1 else None
 
     def _resolved(self, at: int, node: ast.expr, name: str, depth: int = 4) -> Written | None:
@@ -196,7 +200,8 @@ def _bindings(scope: ast.AST | None, name: str) -> Iterator[ast.expr]:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(t, ast.Name) and t.id == name for t in targets):
             value = getattr(node, "value", None)
-            yield value if isinstance(value, ast.expr) else ast.Name(id=name, lineno=getattr(node, "lineno", 1))
+            # A loop's target has no value of its own: a name that leads nowhere.
+            yield value if isinstance(value, ast.expr) else ast.Name(id="", lineno=1, col_offset=0)
         waiting += ast.iter_child_nodes(node)
 
 
@@ -222,7 +227,7 @@ def never_equal(trees: Mapping[str, ast.Module], key: str, value: Any) -> Writte
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         for read in _reads(tree, key):
             uses = list(_uses(tree, parents, read))
-            if not uses or not all(isinstance(use, ast.Compare) for use in uses):
+            if not all(isinstance(use, ast.Compare) for use in uses):
                 return None
             for use in uses:
                 assert isinstance(use, ast.Compare)
@@ -269,8 +274,9 @@ def _uses(
         if isinstance(target, ast.Name | ast.Attribute):
             name = ast.unparse(target)
             for node in ast.walk(tree):
-                same = isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) == name
-                if same and isinstance(node.ctx, ast.Load):
+                if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                    continue
+                if ast.unparse(node) == name:
                     yield from _uses(tree, parents, node, depth - 1)
             return
     if above is not None:

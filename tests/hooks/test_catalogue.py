@@ -39,6 +39,9 @@ ELSEWHERE = {
     "toml",
     "mmengine",
     "mmcv",
+    "hydra",
+    "yacs",
+    "ruamel",
 }
 
 

@@ -22,6 +22,7 @@ from hotloop.measure.steps import (
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
 from hotloop.record.rows import BACKWARD, FETCH, FETCH_WORKERS, FORWARD, LOSS, MAKE, OPTIMIZER, SAMPLE, SYNC
+from hotloop.written import Written
 
 CWD = "/home/ana/projects/tcn-state"
 DATA = f"{CWD}/src/tcn_state/data/windows.py"
@@ -302,9 +303,22 @@ def full_steps(rank: int = 0) -> Steps:
         losses=np.concatenate([2.0 * np.exp(-np.arange(600) / 150) + rng.normal(0, 0.05, 600), [np.nan]]),
         loss_steps=np.arange(601) * 2,
         settings=(
-            Setting(name="num_workers", in_effect=2, configured=24, where=f"{CWD}/configs/überbau.yaml:12"),
+            Setting(
+                name="num_workers",
+                in_effect=2,
+                configured=24,
+                where=f"{CWD}/configs/überbau.yaml:12",
+                differs=True,
+                by=Written(file=DATA, line=44, text="num_workers=2"),
+            ),
             Setting(name="batch_size", in_effect=32, configured="32", where="--batch-size"),
-            Setting(name="amp", in_effect=False, configured="true", where=f"{CWD}/configs/überbau.yaml:31"),
+            Setting(
+                name="amp",
+                in_effect=False,
+                configured="true",
+                where=f"{CWD}/configs/überbau.yaml:31",
+                differs=True,
+            ),
             Setting(name="cudnn.benchmark", in_effect=False),
         ),
         facts={"torch": {"version": "2.13.0", "threads": 2}, "accelerator": True},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from report_samples import DATA, findings, full, full_steps, recording, steps
 
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import Interval, Setting, Steps
+from hotloop.measure.steps import Interval, Steps
 from hotloop.phases import PHASES
 from hotloop.report import json as report_json
 from hotloop.report import model
@@ -146,21 +146,6 @@ def test_lines_without_text_get_it_from_the_recorded_source() -> None:
     line = full()["lines"][0]
     assert line["place"] == {"file": DATA, "line": 19, "function": "__getitem__"}
     assert line["source"].startswith("scaled = self.scaler.transform(window)")
-
-
-@pytest.mark.parametrize(
-    ("configured", "in_effect", "differs"),
-    [
-        ("4", 4, False), (24, 2, True), ("true", True, False), ("0", False, False), ("1e-3", 0.001, False),
-        (None, 3, False), ("bf16", "fp16", True), ("BF16", "bf16", False),
-        (1, True, False), ([1, 2], [1, 2], False),
-    ],
-)  # fmt: skip
-def test_a_setting_differs_only_where_its_meaning_does(
-    configured: Any, in_effect: Any, differs: bool
-) -> None:
-    setting = Setting(name="x", in_effect=in_effect, configured=configured)
-    assert build(replace(steps(20), settings=(setting,)))["settings"][0]["differs"] is differs
 
 
 def test_what_could_not_be_seen_is_said_once() -> None:

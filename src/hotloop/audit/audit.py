@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,8 @@ from hotloop.audit.tree import RELEVANT, Machine, Tree
 from hotloop.findings import Finding, Severity
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
+#: About the share of the time that reading and parsing takes.
+_READING: Final = 0.6
 _IGNORE: Final = re.compile(r"#\s*hotloop:\s*ignore(?:\[([^\]]*)\])?", re.I)
 
 
@@ -33,8 +35,16 @@ class Audit:
     lines: dict[str, list[str]] = field(repr=False)
 
 
-def audit(paths: Sequence[Path], config_paths: Sequence[Path] = (), machine: Machine | None = None) -> Audit:
-    """Read everything, run every rule, leave out what the source says to ignore."""
+def audit(
+    paths: Sequence[Path],
+    config_paths: Sequence[Path] = (),
+    machine: Machine | None = None,
+    advance: Callable[[float, str], None] = lambda share, words: None,
+) -> Audit:
+    """Read everything, run every rule, leave out what the source says to ignore.
+
+    ``advance`` is told the share done, and what is done.
+    """
     skipped: list[Skipped] = []
     modules: list[Module] = []
     texts: list[str] = []
@@ -43,7 +53,9 @@ def audit(paths: Sequence[Path], config_paths: Sequence[Path] = (), machine: Mac
         config = configs.read(config_path)
         (skipped if isinstance(config, Skipped) else config_files).append(config)  # type: ignore[arg-type]
     given = {path.resolve() for path in config_paths}
-    for path, name, dotted in source.find(paths):
+    files = list(source.find(paths))
+    for number, (path, name, dotted) in enumerate(files):
+        advance(_READING * number / len(files), name)
         if path.resolve() in given:
             continue
         parsed = source.read(path, name, dotted)
@@ -54,7 +66,10 @@ def audit(paths: Sequence[Path], config_paths: Sequence[Path] = (), machine: Mac
         if RELEVANT.search(parsed.text):
             modules.append(Module(parsed))
     tree = Tree(modules, texts, config_files, machine)
-    found = [finding for rule in rules() for finding in rule.check(tree)]
+    found: list[Finding] = []
+    for number, rule in enumerate(rules()):
+        advance(_READING + (1 - _READING) * number / len(rules()), rule.id)
+        found += rule.check(tree)
     lines = {module.name: module.lines for module in modules} | {c.name: c.lines for c in config_files}
     kept = [finding for finding in found if not _is_ignored(finding, lines)]
     return Audit(

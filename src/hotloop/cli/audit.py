@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hotloop.cli.run import terminal_width
+from hotloop.cli.waiting import progress
 from hotloop.errors import UsageError
 
 
@@ -22,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         help="a configuration the code reads: YAML, JSON, TOML or mmcv-style Python",
+    )
+    parser.add_argument(
+        "--run",
+        metavar="RUN",
+        type=Path,
+        help="a run's folder: every configured value beside what was in effect, and who decided otherwise; "
+        "audits the run's files where no PATH is given",
     )
     parser.add_argument("--json", action="store_true", help="findings as JSON on standard output")
     parser.add_argument("--sarif", metavar="FILE", type=Path, help="write SARIF 2.1.0 to FILE")
@@ -47,13 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 1 where ``--fail-on`` is reached, else 0."""
     from hotloop.audit.audit import SEVERITIES, audit
-    from hotloop.audit.render import github, json, sarif, text
+    from hotloop.audit.render import configured, github, json, sarif, text
     from hotloop.audit.tree import Machine
     from hotloop.launch.machine import usable_cores
     from hotloop.record.publish import write_text_atomic
 
     machine = Machine(cores=options.cores or usable_cores(), gpus=options.gpus)
-    done = audit(options.paths or [Path()], options.config, machine)
+    run = _of_run(options.run) if options.run else None
+    paths = options.paths or (run.files if run else [Path()])
+    with progress("auditing") as advance:
+        done = audit(paths, options.config + (run.configs if run else []), machine, advance)
     if options.sarif:
         try:
             write_text_atomic(options.sarif, sarif.render(done))
@@ -61,16 +74,56 @@ def main(options: argparse.Namespace) -> int:
             raise UsageError(f"{options.sarif} cannot be written: {error.strerror}") from error
         print(f"hotloop: wrote {options.sarif}", file=sys.stderr)
     if options.json:
-        sys.stdout.write(json.render(done))
+        sys.stdout.write(json.render(done, run.settings if run else None))
     elif options.github:
         sys.stdout.write(github.render(done))
     else:
         color = sys.stdout.isatty()
+        if run:
+            sys.stdout.write(configured.render(run.settings, run.cwd))
         sys.stdout.write(text.render(done, width=terminal_width() if color else 80, color=color))
     if options.fail_on is None:
         return 0
     worst = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1]
     return int(any(finding.severity in worst for finding in done.findings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What an audit takes from a run. ``settings`` are those of its report."""
+
+    settings: list[dict[str, Any]]
+    cwd: str
+    files: list[Path]
+    configs: list[Path]
+
+
+def _of_run(folder: Path) -> _Run:
+    from hotloop import flow
+
+    recording = flow.read(folder)
+    report = flow.build_report(flow.examine(recording))
+    notes = [process.notes for process in recording.ranks]
+    named = {str(file) for kinds in notes for note in kinds.get("files", ()) for file in note["files"]}
+    read = {
+        str(note.get("file"))
+        for kinds in notes
+        for note in kinds.get("config", ())
+        if note["source"] != "argparse"
+    }
+    end = recording.start_unix_s + recording.wall_s
+    there = [path for path in map(Path, sorted(named | read)) if path.is_file()]
+    if changed := sum(path.stat().st_mtime > end for path in there):
+        print(
+            f"hotloop: {changed} of the run's files changed since; findings speak of them as they are now",
+            file=sys.stderr,
+        )
+    return _Run(
+        settings=report["settings"],
+        cwd=str(report.get("cwd") or ""),
+        files=[path for path in there if str(path) in named],
+        configs=[path for path in there if str(path) not in named],
+    )
 
 
 def _cores(words: str) -> float:

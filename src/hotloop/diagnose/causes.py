@@ -11,6 +11,7 @@ import numpy as np
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place, Severity
 from hotloop.measure.steps import Interval, Steps
+from hotloop.written import Written
 
 
 def cause(
@@ -55,6 +56,11 @@ def cause(
 def spot(place: Place | None) -> str:
     """A place in a sentence: ``train.py:41``, "" when unknown."""
     return f"{PurePath(place.file).name}:{place.line}" if place else ""
+
+
+def decided(by: Written) -> str:
+    """What put a value in effect: ``data.py:18 num_workers=2``."""
+    return f"{spot(Place(file=by.file, line=by.line))} {by.text}" if by.file else by.text
 
 
 def at(place: Place | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import is_on
+from hotloop.measure.settings import plain_number, same
 from hotloop.measure.steps import Setting
 from hotloop.record.recording import Note
 
@@ -34,33 +35,9 @@ def ignored(evidence: Evidence, name: str) -> Setting | None:
     return setting
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two values mean the same setting, whatever their spelling."""
-    if a == b:
-        return True
-    left, right = _plain(a), _plain(b)
-    return left is not None and left == right
-
-
 def number(value: Any) -> float | None:
     """A configured value as a number, None where it is none."""
-    plain = _plain(value)
-    return plain if isinstance(plain, float) else None
-
-
-def _plain(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool | int | float):
-        return float(value)
-    words = {"true": 1.0, "yes": 1.0, "on": 1.0, "false": 0.0, "no": 0.0, "off": 0.0}
-    text = str(value).strip().lower()
-    if text in words:
-        return words[text]
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return None if value is None else plain_number(value)
 
 
 def _speaks(note: Note) -> bool:

@@ -1,13 +1,16 @@
-"""Settings in effect beside what was configured."""
+"""Settings in effect beside every value that was configured, and what decided where the two differ."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hotloop.measure.steps import LoaderUse, Setting
+from hotloop.measure.places import places_of
+from hotloop.measure.steps import Configured, LoaderUse, Setting
 from hotloop.record.recording import Note, Process
+from hotloop.written import Call, Written, loader_argument, never_equal, tree_of
 
 LOADER_SETTINGS: Final = (
     "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size", "drop_last",
@@ -22,42 +25,64 @@ TORCH_SETTINGS: Final = {
     "float32_matmul_precision": "float32_matmul_precision",
     "threads": "threads",
 }
+#: Flags that can have decided a setting, the most telling first.
+_DECIDES: Final = {
+    "deterministic": ("deterministic_algorithms", "cudnn_deterministic"),
+    "tf32": ("matmul_allow_tf32", "float32_matmul_precision"),
+}
 
 #: Which source of a configured value speaks for the run: what was typed, then files, then defaults.
-STRENGTH: Final = ("env", "yaml", "json", "toml", "python", "argparse")
+STRENGTH: Final = ("env", "hydra", "yaml", "json", "toml", "python", "argparse")
 
-#: A key of another loader than the training one.
-OTHER_LOADER: Final = re.compile(r"(^|[._-])(val|valid|validation|eval|test)([._-]|$)", re.IGNORECASE)
+#: Keys that configure something else than the training loader and step.
+_OTHER: Final = re.compile(
+    r"(^|[._-])(val|valid|validation|eval|evaluation|test|dev|infer|inference|predict|download|downloader|"
+    r"preprocess|preprocessing|prepare|preparation|tokeniz\w*|export|extract\w*|rollout|actor|ray|dask|"
+    r"pretrain\w*|teacher|server|upload\w*|convert\w*)([._-]|$)",
+    re.IGNORECASE,
+)
 
 
 def settings_of(
     process: Process, loader: LoaderUse | None, facts: Mapping[str, Any], accumulation: float
 ) -> tuple[Setting, ...]:
-    """One entry per setting known to be in effect, or configured."""
-    effect = _in_effect(loader, facts, accumulation)
+    """One entry per setting known to be in effect, with the configured value that counts, and all of them."""
+    effect = _in_effect(process, loader, facts, accumulation)
     configured: dict[str, list[Note]] = {}
     for note in process.notes.get("config", ()):
-        if not OTHER_LOADER.search(str(note.get("key", ""))):
+        if not _OTHER.search(str(note.get("key", ""))):
             configured.setdefault(_meaning(note), []).append(note)
     result = []
-    for name, value in effect.items():
-        note = _strongest(configured.get(name, [])) or {}
+    for name in dict.fromkeys([*effect, *configured]):
+        notes = configured.get(name, [])
+        counts = _counting(notes, effect.get(name))
+        if counts is None:
+            result += [Setting(name=name, in_effect=effect[name])] if name in effect else []
+            continue
+        said, value = counts.get("value"), effect.get(name)
+        differs = value is not None and not _honoured(name, said, effect, facts, accumulation)
+        by = _decided_by(process, loader, name, counts, value, notes) if differs else None
         result.append(
             Setting(
                 name=name,
                 in_effect=value,
-                configured=note.get("value"),
-                where=_where(note) if note else None,
+                configured=said,
+                where=_where(counts),
+                differs=differs,
+                by=by,
+                sources=tuple(_source(note, counts, value, by) for note in notes),
             )
         )
     return tuple(result)
 
 
-def _in_effect(loader: LoaderUse | None, facts: Mapping[str, Any], accumulation: float) -> dict[str, Any]:
+def _in_effect(
+    process: Process, loader: LoaderUse | None, facts: Mapping[str, Any], accumulation: float
+) -> dict[str, Any]:
     effect: dict[str, Any] = {}
     if loader is not None:
         effect |= {name: loader.settings[name] for name in LOADER_SETTINGS if name in loader.settings}
-    flags = facts.get("torch", {})
+    flags = process.first("torch")  # at the first step: what training ran with
     effect |= {name: flags[flag] for name, flag in TORCH_SETTINGS.items() if flag in flags}
     if "deterministic_algorithms" in flags:
         effect["deterministic"] = bool(flags["deterministic_algorithms"] or flags.get("cudnn_deterministic"))
@@ -83,22 +108,157 @@ def _meaning(note: Note) -> str:
     )
 
 
-def _strongest(notes: Sequence[Note]) -> Note | None:
-    """What was typed on the command line, else a file's value, else an argparse default."""
+def _counting(notes: Sequence[Note], in_effect: Any) -> Note | None:
+    """The configured value that counts: what was typed, else the one in effect, else the last of the
+    strongest kind; none where two keys of one file disagree, for one of them means something else.
+    """
+    typed = [note for note in notes if _typed(note)]
+    if typed:
+        return typed[-1]
+    written = [note for note in notes if note.get("source") != "argparse"]
+    honoured = [note for note in written if same(note.get("value"), in_effect)]
+    if honoured:
+        return honoured[-1]
+    for file in {note.get("file") for note in written}:
+        keys = {str(n.get("key")): n.get("value") for n in written if n.get("file") == file and file}
+        if len(set(map(str, keys.values()))) > 1:
+            return None
+    strongest = min(map(_strength, written), default=0)
+    said = [note for note in written if _strength(note) == strongest]
+    return said[-1] if said else (notes[-1] if notes else None)
 
-    def strength(note: Note) -> tuple[int, int]:
-        source = str(note.get("source", ""))
-        typed = source == "argparse" and bool(note.get("given"))
-        return (0 if typed else 1, STRENGTH.index(source) if source in STRENGTH else len(STRENGTH))
 
-    return min(notes, key=strength, default=None)
+def _typed(note: Note) -> bool:
+    return note.get("source") == "argparse" and bool(note.get("given"))
+
+
+def _strength(note: Note) -> int:
+    # Files count alike: the one read last usually overrides the one before.
+    return {"env": 0, "hydra": 1}.get(str(note.get("source")), 2)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values mean the same setting, whatever their spelling; ``"4"`` is 4, ``"true"`` is True."""
+    left, right = plain_number(a), plain_number(b)
+    return a == b or (left is not None and left == right) or str(a).strip().lower() == str(b).strip().lower()
+
+
+def plain_number(value: Any) -> float | None:
+    """A configured value as a number (True is 1), None where it is none."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    text = str(value).strip().lower()
+    words = {"true": 1.0, "yes": 1.0, "on": 1.0, "false": 0.0, "no": 0.0, "off": 0.0}
+    try:
+        return words[text] if text in words else float(text)
+    except ValueError:
+        return None
+
+
+def _honoured(
+    name: str, configured: Any, effect: Mapping[str, Any], facts: Mapping[str, Any], accumulation: float
+) -> bool:
+    """Whether the value in effect is what was meant: the same one, or its share of a divided batch."""
+    in_effect = effect[name]
+    if same(configured, in_effect) or name == "lr":
+        return True  # warm-up and scaling change the learning rate on purpose, from the first step on
+    if name in ("prefetch_factor", "persistent_workers") and not effect.get("num_workers"):
+        return True  # without workers they mean nothing
+    if name == "deterministic" and configured:
+        return bool(effect.get("cudnn_deterministic"))
+    wanted, have = plain_number(configured), plain_number(in_effect)
+    if not wanted or not have or name not in ("batch_size", "num_workers"):
+        return False
+    ranks, updates = int(facts.get("world_size") or 1), max(1, round(accumulation or 1))
+    parts = {ranks, updates, ranks * updates} if name == "batch_size" else {ranks}
+    return wanted / have in parts
+
+
+def _source(note: Note, counts: Note, in_effect: Any, by: Written | None) -> Configured:
+    """One configured value, and what replaced it: another one that counts before it, or a line of code."""
+    value = note.get("value")
+    if same(value, in_effect) or in_effect is None:
+        by = None
+    elif same(counts.get("value"), in_effect):
+        by = Written(file="", line=0, text=f"{_where(counts)} says {counts.get('value')}")
+    return Configured(
+        source=str(note.get("source", "")),
+        key=str(note.get("key", "")),
+        value=value,
+        where=_where(note),
+        default=note.get("source") == "argparse" and not note.get("given"),
+        by=by,
+    )
 
 
 def _where(note: Note) -> str:
     if note.get("source") == "argparse":
-        key = str(note.get("key", ""))
-        return key if key.startswith("-") else "--" + key.replace("_", "-")
-    file, line = note.get("file"), note.get("line")
+        key = str(note.get("option") or note.get("key", ""))
+        return key if key.startswith("-") or note.get("option") else "--" + key.replace("_", "-")
+    file, line = note.get("file") or note.get("reader"), note.get("line")
     if file and line:
         return f"{file}:{line}"
     return str(file or note.get("key", ""))
+
+
+# Who decided
+
+
+def _decided_by(
+    process: Process, loader: LoaderUse | None, name: str, note: Note, in_effect: Any, notes: Sequence[Note]
+) -> Written | None:
+    """What put the other value in effect, where the recording tells it for sure."""
+    if name in LOADER_SETTINGS:
+        return _loader_argument(process, loader, name, in_effect, notes)
+    if name == "amp" and in_effect is False:
+        raw = note.get("raw", note.get("value"))
+        key = str(note.get("key", "")).rpartition(".")[2]
+        return never_equal(_trees(process), key, raw)
+    return _flag_setter(process, name)
+
+
+def _loader_argument(
+    process: Process, loader: LoaderUse | None, name: str, in_effect: Any, notes: Sequence[Note]
+) -> Written | None:
+    if loader is None:
+        return None
+    site = next((n.get("where") for n in process.notes.get("loader", ()) if n.get("id") == loader.id), None)
+    stack = places_of(process).sites.get(site) if isinstance(site, int) else None
+    if stack is None:
+        return None
+    frames = [Call(f.file, f.line, f.func, f.func_line, f.col) for f in stack.frames]
+    found = loader_argument(_texts(process), frames, name)
+    if found is None or (found.value is not None and not same(found.value, in_effect)):
+        return None
+    default = next(
+        (n for n in notes if n.get("option") and not n.get("given") and same(n.get("value"), in_effect)), None
+    )
+    if default is not None and found.value is None and re.search(rf"\b{default['key']}\b", found.text):
+        return Written(
+            file=str(default.get("file") or found.file),
+            line=int(default.get("line") or found.line),
+            text=f"{default['option']} was not given, its default is {default.get('value')}",
+        )
+    return found
+
+
+def _flag_setter(process: Process, name: str) -> Written | None:
+    """The line that set torch's flag last, before the first step."""
+    flags = process.first("torch")
+    setters = flags.get("set_by")
+    for flag in _DECIDES.get(name, (TORCH_SETTINGS.get(name, name),)):
+        entry = setters.get(flag) if isinstance(setters, Mapping) else None
+        if isinstance(entry, list | tuple) and len(entry) == 3 and same(entry[0], flags.get(flag)):
+            return Written(
+                file=str(entry[1]), line=int(entry[2]), text=f"sets {flag} to {entry[0]}", value=entry[0]
+            )
+    return None
+
+
+def _texts(process: Process) -> dict[str, str]:
+    return {str(n.get("file")): str(n.get("text") or "") for n in process.notes.get("source", ())}
+
+
+def _trees(process: Process) -> dict[str, ast.Module]:
+    trees = ((file, tree_of(text)) for file, text in _texts(process).items())
+    return {file: tree for file, tree in trees if tree is not None}

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hotloop.findings import Place
 from hotloop.phases import COLUMN
+from hotloop.written import Written
 
 Floats = npt.NDArray[np.float64]
 Role = Literal[
@@ -143,6 +144,21 @@ class Setting:
     in_effect: Any
     configured: Any = None
     where: str | None = None  # "configs/a.yaml:12", "--num-workers", or the place in source
+    differs: bool = False  # the configured value was meant for this and is not in effect
+    by: Written | None = None  # what decided otherwise, where it is known
+    sources: tuple[Configured, ...] = ()  # every configured value of this meaning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured:
+    """One value that a file, an argument or a module of constants gave a setting."""
+
+    source: str  # "argparse", "yaml", "json", "toml", "python", "hydra"
+    key: str
+    value: Any
+    where: str
+    default: bool = False  # an argument's default that nobody gave
+    by: Written | None = None  # what replaced it
 
 
 @dataclass(frozen=True, kw_only=True)

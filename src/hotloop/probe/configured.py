@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from types import FrameType
@@ -18,7 +19,24 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES: Final = 256_000
 #: A process says no more than this many values.
 MAX_NOTES: Final = 400
+#: At most this many of the user's files are named.
+MAX_FILES: Final = 2000
 _SYNTAX: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python"}
+
+#: Modules through which a reader is called.
+_THROUGH: Final = frozenset(
+    ["yaml", "ruamel", "json", "toml", "tomli", "tomllib", "omegaconf", "yacs", "fvcore"]
+)
+#: Libraries whose own files are no configuration of this run: caches, states, models.
+_OTHERS: Final = frozenset(
+    [
+        "torch", "torchvision", "transformers", "accelerate", "huggingface_hub", "datasets", "diffusers",
+        "tokenizers", "peft", "sentence_transformers", "wandb", "mlflow", "dask", "distributed", "ray",
+        "numba", "matplotlib", "IPython", "triton", "timm",
+    ]
+)  # fmt: skip
+#: Names of files that a run writes about itself.
+_RECORDS: Final = ("state", "history", "results", "metrics", "summary", "package", "index")
 
 #: Modules and classes that hold configuration have one of these words in their name.
 _CONFIGURES: Final = frozenset(
@@ -47,8 +65,12 @@ class Configured:
         self._seen: set[tuple[Any, ...]] = set()
         self._places: dict[int, tuple[Any, str | None, int | None]] = {}  # id(action) -> action, file, line
         self._parsing = False
+        self._named: set[str] = set()
         guard = probe.hooks.guard
         self.tree = guard("configs", self._tree)
+        self.read = guard("configs", self._read)
+        self.composed = guard("configs", self._composed)
+        self.files = guard("configs", self._files)
         self.arguments = guard("configs", self._arguments)
         self.declared = guard("configs", self._declared)
         self.earlier = guard("configs", self._earlier)
@@ -78,9 +100,46 @@ class Configured:
             **more,
         )
 
-    def _tree(self, source: str, file: str | None, result: Any) -> None:
+    def _read(self, source: str, stream: Any, result: Any, frame: FrameType | None) -> None:
+        """A reader of configuration returned; ``frame`` called it."""
+        if not isinstance(result, Mapping):
+            return
+        while frame is not None and _top(frame) in _THROUGH:
+            frame = frame.f_back
+        if frame is None or _top(frame) in _OTHERS:
+            return
+        user = self._probe.user_frame(frame)
+        reader = f"{os.path.abspath(user.f_code.co_filename)}:{user.f_lineno}" if user is not None else None
+        name = getattr(stream, "name", stream)
+        if hasattr(stream, "read") or isinstance(stream, os.PathLike):
+            if isinstance(name, (str, os.PathLike)):
+                self._tree(source, os.fspath(name), result, reader)
+        elif isinstance(stream, str) and source == "yaml" and user is frame:  # text of an unknown file
+            for key, _, value in known_values(result):
+                self.say(source, None, None, key, value, given=True, reader=reader)
+
+    def _composed(self, result: Any) -> None:
+        """Hydra put a configuration together: its values count, not those of the single files."""
+        convert = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
+        tree = convert.to_container(result, resolve=False) if convert is not None else None
+        if isinstance(tree, dict):
+            tree.pop("hydra", None)
+            for key, _, value in known_values(tree):
+                self.say("hydra", None, None, key, value, given=True)
+
+    def _files(self) -> None:
+        """Name the user's files that are loaded by now."""
+        loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        is_user = self._probe.is_user.file
+        files = (file for file in loaded if isinstance(file, str) and file.endswith(".py") and is_user(file))
+        new = sorted(set(map(os.path.abspath, files)) - self._named)[:MAX_FILES]
+        if new and len(self._named) < MAX_FILES:
+            self._named.update(new)
+            self._probe.note("files", files=new)
+
+    def _tree(self, source: str, file: str | None, result: Any, reader: str | None = None) -> None:
         """A configuration file was read into nested mappings."""
-        if not isinstance(result, Mapping) or not file:
+        if not isinstance(result, Mapping) or not file or not _is_own(file):
             return
         path = os.path.abspath(file)
         if not os.path.isfile(path) or os.path.getsize(path) > MAX_FILE_BYTES:
@@ -91,7 +150,8 @@ class Configured:
                 with open(path, encoding="utf-8", errors="replace") as stream:
                     text = stream.read()
             syntax = _SYNTAX.get(os.path.splitext(path)[1].lower(), source)
-            self.say(source, path, line_of(text, key, syntax), key, value, given=True)
+            more = {"reader": reader} if reader else {}
+            self.say(source, path, line_of(text, key, syntax), key, value, given=True, **more)
 
     def _declared(self, action: Any, frame: FrameType | None) -> None:
         """``add_argument`` was called: keep where, for the arguments hotloop knows."""
@@ -158,6 +218,19 @@ class Configured:
 
     def _said(self, source: str, key: str) -> bool:
         return any(identity[0] == source and identity[2] == key for identity in self._seen)
+
+
+def _top(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file may configure this run: no package's own, nothing that a run writes about itself."""
+    path = os.path.abspath(file)
+    if "/site-packages/" in path or "/dist-packages/" in path or "/.cache/" in path:
+        return False
+    words = re.split(r"[^a-z]+", os.path.splitext(os.path.basename(path))[0].lower())
+    return words[-1:] == ["config"] or not any(word in _RECORDS for word in words)
 
 
 def configures_by_name(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from hotloop import __version__
@@ -16,6 +17,7 @@ from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
 from hotloop.report.throughput import steady_seconds, throughput
 from hotloop.report.values import plain
+from hotloop.written import Written
 
 SCHEMA: Final = 1
 _MAX_LINES: Final = 40
@@ -148,27 +150,16 @@ def _settings(main: Steps | None) -> list[dict[str, Any]]:
             "configured": setting.configured,
             "in_effect": setting.in_effect,
             "where": setting.where,
-            "differs": setting.configured is not None
-            and not same_value(setting.configured, setting.in_effect),
+            "differs": setting.differs,
+            "by": _written(setting.by),
+            "sources": [{**asdict(source), "by": _written(source.by)} for source in setting.sources],
         }
         for setting in (main.settings if main else ())
     ]
 
 
-def same_value(configured: Any, in_effect: Any) -> bool:
-    """Whether a configured value says what is in effect; ``"4"`` is 4 and ``"true"`` is True."""
-    if configured == in_effect:
-        return True
-    left, right = (str(value).strip().lower() for value in (configured, in_effect))
-    if left == right:
-        return True
-    words = {"1": "true", "yes": "true", "on": "true", "0": "false", "no": "false", "off": "false"}
-    if isinstance(configured, bool) or isinstance(in_effect, bool):
-        return words.get(left, left) == words.get(right, right)
-    try:
-        return float(left) == float(right)
-    except ValueError:
-        return False
+def _written(by: Written | None) -> dict[str, Any] | None:
+    return {"file": by.file, "line": by.line, "text": by.text} if by is not None else None
 
 
 def _startup(main: Steps | None) -> dict[str, Any]:

@@ -213,8 +213,10 @@ def _settings(report: Report, width: int) -> list[Line]:
             words.path(str(setting["where"]), report.get("cwd"), limit=width // 2) if setting["where"] else ""
         )
         in_effect, configured = words.value(setting["in_effect"]), words.value(setting["configured"])
-        text = f"{setting['name']} is {in_effect}, configured {configured}"
-        lines += _hanging([("   ", "")], text + (f" ({where})" if where else ""), "", width)
+        text = f"{setting['name']} is {in_effect}, configured {configured}" + (f" ({where})" if where else "")
+        if setting["by"]:
+            text += f"; {words.written(setting['by'], report.get('cwd'), limit=width // 2)}"
+        lines += _hanging([("   ", "")], text, "", width)
     if len(differing) > _MAX_SETTINGS:
         lines.append([(f"   and {len(differing) - _MAX_SETTINGS} more", "dim")])
     return [[("in effect, against the configuration", "bold")], *lines] if lines else []

@@ -55,6 +55,12 @@ def path(file: str, cwd: str | None = None, *, suffix: str = "", limit: int | No
     return cut(parts[-1], limit - cells(suffix), front=True) + suffix
 
 
+def written(by: Mapping[str, Any], cwd: str | None = None, *, limit: int | None = None) -> str:
+    """What decided a setting, with its place where it has one: ``train.py:14 sets ...``."""
+    place = path(f"{by['file']}:{by['line']}", cwd, limit=limit) + " " if by["file"] else ""
+    return place + clean(str(by["text"]))
+
+
 def cut(text: str, limit: int, *, front: bool = False) -> str:
     """Text of at most ``limit`` cells, with an ellipsis where something is missing."""
     if cells(text) <= limit:

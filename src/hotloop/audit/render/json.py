@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from hotloop.audit.audit import Audit
+from hotloop.audit.render import configured
 from hotloop.findings import Finding
 
 
-def render(audit: Audit) -> str:
+def render(audit: Audit, settings: Sequence[dict[str, Any]] | None = None) -> str:
     """``{"schema": 1, "findings": [{"id", "file", "line", "message", "fix", …}], "files", "lines",
-    "skipped"}``.
+    "skipped"}``; of a run's ``settings`` also
+    ``"configured": [{"setting", "configured", "in_effect", "where", "by", …}]``.
     """
-    return json.dumps(document(audit), indent=2, ensure_ascii=False) + "\n"
+    table = {} if settings is None else {"configured": configured.rows(settings)}
+    return json.dumps({**document(audit), **table}, indent=2, ensure_ascii=False) + "\n"
 
 
 def document(audit: Audit) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What was configured: argparse, YAML, JSON, TOML, OmegaConf, mmengine and mmcv, and modules of constants.
+"""What was configured: argparse, YAML, JSON, TOML, Hydra, yacs, mmengine, mmcv, constants of modules.
 
 A script that parses its arguments before it imports torch is caught up with from the globals of ``__main__``.
 """
@@ -39,6 +39,16 @@ def install(probe: Probe) -> None:
         if owner is not None:
             hooks.patch(owner, "fromfile", lambda original: _from_file(configured, original))
 
+    def on_hydra(module: Any) -> None:
+        owner = module.ConfigLoaderImpl
+        hooks.patch(owner, "load_configuration", lambda original: _composer(configured, original))
+
+    def on_yacs(module: Any) -> None:
+        hooks.patch(module.CfgNode, "load_cfg", lambda original: _reader(configured, "yaml", original, 1))
+
+    def on_ruamel(module: Any) -> None:
+        hooks.patch(module.YAML, "load", lambda original: _reader(configured, "yaml", original, 1))
+
     def on_runpy(module: Any) -> None:
         hooks.patch(module, "run_path", lambda original: _runner(configured, original))
 
@@ -48,6 +58,9 @@ def install(probe: Probe) -> None:
     for name in ("tomllib", "tomli", "toml"):
         hooks.on_import(name, on_toml, "configs")
     hooks.on_import("runpy", on_runpy, "configs")
+    hooks.on_import("hydra._internal.config_loader_impl", on_hydra, "configs")
+    hooks.on_import("yacs.config", on_yacs, "configs")
+    hooks.on_import("ruamel.yaml.main", on_ruamel, "configs")
     for name in ("mmengine.config.config", "mmcv.utils.config"):
         hooks.on_import(name, on_config_class, "configs")
 
@@ -56,8 +69,10 @@ def install(probe: Probe) -> None:
         configured.earlier()
         configured.constants()
         configured.overrides()
+        configured.files()
 
     probe.on_update("configs", once)
+    probe.on_exit("configs", configured.files)
 
 
 def _parse(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,13 +98,27 @@ def _declare(configured: Configured, original: Callable[..., Any]) -> Callable[.
     return _dressed(add_argument, original)
 
 
-def _reader(configured: Configured, source: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def load(stream: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(stream, *args, **kwargs)
-        configured.tree(source, _name(stream), result)
+def _reader(
+    configured: Configured, source: str, original: Callable[..., Any], at: int = 0
+) -> Callable[..., Any]:
+    """``at``: which argument is the stream (1: the first one is the object or class)."""
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        stream = args[at] if len(args) > at else kwargs.get("stream")
+        configured.read(source, stream, result, sys._getframe(1))
         return result
 
     return _dressed(load, original)
+
+
+def _composer(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
+    def load_configuration(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        configured.composed(result)
+        return result
+
+    return _dressed(load_configuration, original)
 
 
 def _runner(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,9 +142,3 @@ def _from_file(configured: Configured, original: Callable[..., Any]) -> Callable
 
 def _dressed(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     return functools.update_wrapper(wrapper, original)
-
-
-def _name(stream: Any) -> str | None:
-    """The file an open stream reads; None for text, sockets and buffers."""
-    name = getattr(stream, "name", None)
-    return name if isinstance(name, str) and hasattr(stream, "read") else None

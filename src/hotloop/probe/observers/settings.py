@@ -5,7 +5,10 @@ Only reads, and only what reading does not initialize: no CUDA context is made, 
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -47,13 +50,25 @@ def install(probe: Probe) -> None:
     """Write the ``torch`` note at the first update and, where anything changed, at exit."""
     said: list[dict[str, Any]] = []
 
+    set_by: dict[str, tuple[Any, str, int]] = {}
+
+    def was_set(names: tuple[str, ...], frame: FrameType) -> None:
+        user = probe.user_frame(frame)
+        if user is None:
+            return
+        now = flags(probe.torch, names)
+        for name, value in now.items():
+            set_by[name] = (value, os.path.abspath(user.f_code.co_filename), user.f_lineno)
+
+    watch_setters(probe, was_set)
+
     def first() -> None:
         probe.off_update(first)
         said.append(say("first_step"))
 
     def say(when: str) -> dict[str, Any]:
         found = flags(probe.torch)
-        probe.note("torch", when=when, **versions(probe.torch), **found)
+        probe.note("torch", when=when, set_by=set_by, **versions(probe.torch), **found)
         return found
 
     def last() -> None:
@@ -84,10 +99,40 @@ def autocast(probe: Probe) -> None:
         )
 
 
-def flags(torch: Any) -> dict[str, Any]:
-    """Every flag of ``FLAGS`` that this torch has."""
+def watch_setters(probe: Probe, was_set: Callable[[tuple[str, ...], FrameType], None]) -> None:
+    """Call ``was_set`` with the flags that a line of the script has just set."""
+    torch, hooks = probe.torch, probe.hooks
+    cudnn = vars(type(torch.backends.cudnn))
+    properties = {
+        id(cudnn.get(name)): (f"cudnn_{name}",) for name in ("benchmark", "deterministic", "allow_tf32")
+    }
+
+    def property_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        names = properties.get(id(args[0]))
+        if names:
+            was_set(names, frame)
+
+    def matmul_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        if args[1:2] == ("allow_tf32",):
+            was_set(("matmul_allow_tf32", "float32_matmul_precision"), frame)
+
+    def precision_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        was_set(("matmul_allow_tf32", "float32_matmul_precision"), frame)
+
+    def deterministic_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        was_set(("deterministic_algorithms",), frame)
+
+    hooks.after(torch.backends.ContextProp, "__set__", "settings", property_set)
+    hooks.after(torch.backends.cuda.cuBLASModule, "__setattr__", "settings", matmul_set)
+    hooks.after(torch, "set_float32_matmul_precision", "settings", precision_set)
+    hooks.after(torch, "use_deterministic_algorithms", "settings", deterministic_set)
+
+
+def flags(torch: Any, names: Iterable[str] = FLAGS) -> dict[str, Any]:
+    """Those flags of ``FLAGS`` that this torch has."""
     found = {}
-    for name, path in FLAGS.items():
+    for name in names:
+        path = FLAGS[name]
         try:
             value = torch
             for part in path.split("."):

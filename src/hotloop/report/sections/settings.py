@@ -27,6 +27,7 @@ def _settings(report: Report) -> Markup:
             tag("code", words.value(setting["in_effect"]), class_="bad" if setting["differs"] else None),
             tag("code", words.value(setting["configured"])),
             words.path(setting["where"], report.get("cwd")) if setting["where"] else "",
+            words.written(setting["by"], report.get("cwd")) if setting["by"] else "",
         ]
         for setting in ordered
     ]
@@ -40,7 +41,9 @@ def _settings(report: Report) -> Markup:
         "settings",
         "Settings",
         table(
-            ["setting", "in effect", "configured", "where"], rows, caption="Settings in effect and configured"
+            ["setting", "in effect", "configured", "where", "decided by"],
+            rows,
+            caption="Settings in effect and configured",
         ),
         tag("dl", *map(_fact_of, plain), class_="facts columns") if plain else None,
         note=note,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose import costs, says
-from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.causes import at, cause, decided
 from hotloop.diagnose.configured import ignored, number
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place
@@ -34,6 +34,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 def _finding(evidence: Evidence, setting: Setting, loader: LoaderUse) -> Finding:
     cost, numbers = _cost(evidence, setting)
     built = f" (the loader is built{at(loader.where)})" if loader.where else ""
+    if setting.by is not None:
+        built = f" ({decided(setting.by)})"
     return cause(
         evidence,
         ID,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause
+from hotloop.diagnose.causes import cause, decided
 from hotloop.diagnose.configured import ignored
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag, is_on
-from hotloop.findings import Finding
+from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Setting
 
 ID = "config/overridden-flag"
@@ -26,12 +26,17 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         if setting is None or not isinstance(setting.in_effect, bool) or _honoured(evidence, setting):
             continue
         where = f" in {setting.where}" if setting.where else ""
+        by = setting.by
         yield cause(
             evidence,
             ID,
-            message=f"{name} is configured {setting.configured}{where} but {setting.in_effect} in training.",
-            advice=f"Find what sets {name} after the configuration was read, or remove the key.",
+            message=f"{name} is configured {setting.configured}{where} but {setting.in_effect} in training"
+            f"{f': {decided(by)}' if by else ''}.",
+            advice=f"Set {name} from the configuration there, or remove the key."
+            if by
+            else f"Find what sets {name} after the configuration was read, or remove the key.",
             numbers=[f"configured {setting.configured}, at the first step {setting.in_effect}"],
+            where=Place(file=by.file, line=by.line) if by and by.file else None,
             data={"setting": name, "configured": setting.configured, "in_effect": setting.in_effect},
         )
 

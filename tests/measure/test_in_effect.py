@@ -1,0 +1,203 @@
+"""What decided a setting: where an argument was written, what a key is compared with, which value counts."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.running import run_observed
+from tests.scenarios.builder import Script
+from tests.scenarios.loops import PLAIN
+
+from hotloop.measure.places import places_of
+from hotloop.measure.settings import same, settings_of
+from hotloop.measure.steps import LoaderUse
+from hotloop.written import Call, loader_argument, never_equal
+
+LOADERS = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+WORKERS = 1
+data = TensorDataset(torch.zeros(4, 1))
+
+
+def literal():
+    return DataLoader(
+        data,
+        num_workers=1,
+    )
+
+
+def positional():
+    return DataLoader(data, 2, False, None, None, 1)
+
+
+def constant():
+    return DataLoader(data, num_workers=WORKERS)
+
+
+def local():
+    count = 1
+    return DataLoader(data, num_workers=count)
+
+
+def loop():
+    for count in (0, 1):
+        found = DataLoader(data, num_workers=count)
+    return found
+
+
+def expression(cores=4):
+    return DataLoader(data, num_workers=max(1, cores // 8))
+
+
+def parameter(num_workers=0):
+    return DataLoader(data, num_workers=num_workers)
+
+
+def default(num_workers=1):
+    return DataLoader(data, num_workers=num_workers)
+
+
+def missing():
+    return DataLoader(data, batch_size=2)
+
+
+def options():
+    given = dict(batch_size=2, num_workers=1)
+    return DataLoader(data, **given)
+
+
+def keywords(**kwargs):
+    return DataLoader(data, **kwargs)
+
+
+class Maker:
+    def make(self, workers):
+        return DataLoader(data, num_workers=workers)
+
+
+def comprehension():
+    return [DataLoader(data, num_workers=n) for n in (1,)][0]
+
+
+literal(); positional(); constant(); local(); loop(); expression(); parameter(num_workers=1)
+default(); missing(); options(); keywords(batch_size=2, num_workers=1); Maker().make(1); comprehension()
+parameter(
+    1,
+)
+"""
+
+WRITTEN = {
+    "literal": (11, "num_workers=1", 1),
+    "positional": (16, "num_workers=1", 1),
+    "constant": (4, "WORKERS=1", 1),
+    "local": (24, "count=1", 1),
+    "loop": (30, "num_workers=count", None),
+    "expression": (35, "num_workers=max(1, cores // 8)", None),
+    "parameter": (68, "num_workers=1", 1),
+    "default": (42, "num_workers=1 is the default of default()", 1),
+    "missing": (47, "num_workers is not passed", None),
+    "options": (51, "num_workers=1", 1),
+    "keywords": (69, "num_workers=1", 1),
+    "make": (69, "workers=1", 1),
+    "comprehension": (65, "num_workers=n", None),
+}
+
+
+def test_an_argument_is_followed_to_where_it_was_written(tmp_path: Path) -> None:
+    observed = run_observed(LOADERS, folder=tmp_path)
+    assert observed.returncode == 0, observed.stderr
+    process = Script(PLAIN).process()
+    object.__setattr__(process, "notes", observed.notes)
+    places = places_of(process)
+    found: dict[str, Any] = {}
+    for note in observed.notes["loader"]:
+        frames = [
+            Call(f.file, f.line, f.func, f.func_line, f.col) for f in places.sites[note["where"]].frames
+        ]
+        written = loader_argument({str(tmp_path / "train.py"): LOADERS}, frames, "num_workers")
+        name = frames[-1].func.rpartition(".")[2]
+        found.setdefault(name, (written.line, written.text, written.value) if written else None)
+    assert found == WRITTEN
+
+
+COMPARED = {
+    "cfg.amp == 'bf16'": "compares amp with 'bf16'",
+    "cfg['train']['amp'] in ('fp16', 'bf16')": "compares amp with 'fp16' or 'bf16'",
+    "cfg.get('amp', None).lower() == 'bf16'": "compares amp with 'bf16'",
+    "print(cfg.amp) or f'{cfg.amp}' if cfg.amp == 'bf16' else 0": "compares amp with 'bf16'",
+    "cfg.amp == 'bf16' or cfg.amp": None,  # on by being true
+    "cfg.amp == True": None,
+    "cfg.amp in (True, 'bf16')": None,
+    "cfg.amp != 'bf16'": None,
+    "torch.autocast('cuda', enabled=cfg.amp)": None,
+    "cfg.lamp == 'bf16'": None,
+}
+
+
+@pytest.mark.parametrize(("expression", "words"), COMPARED.items())
+def test_a_key_that_can_never_equal_what_it_is_compared_with(expression: str, words: str | None) -> None:
+    found = never_equal({"engine.py": ast.parse(f"x = {expression}")}, "amp", True)
+    assert (found.text if found else None) == words
+
+
+def test_a_key_is_followed_through_the_name_it_is_kept_in() -> None:
+    kept = "class E:\n    def __init__(self, cfg):\n        self.mode = cfg.amp\n    def step(self):\n"
+    found = never_equal({"e.py": ast.parse(kept + "        return self.mode == 'bf16'\n")}, "amp", True)
+    assert found is not None
+    assert found.line == 5
+    assert (
+        never_equal({"e.py": ast.parse(kept + "        return autocast(self.mode)\n")}, "amp", True) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("configured", "in_effect", "alike"),
+    [
+        ("4", 4, True), (24, 2, False), ("true", True, True), ("0", False, True), ("1e-3", 0.001, True),
+        (None, 3, False), ("bf16", "fp16", False), ("BF16", "bf16", True), (1, True, True),
+        ([1, 2], [1, 2], True),
+    ],
+)  # fmt: skip
+def test_values_are_the_same_where_their_meaning_is(configured: Any, in_effect: Any, alike: bool) -> None:
+    assert same(configured, in_effect) is alike
+
+
+def yaml(value: Any, key: str = "data.num_workers", file: str = "/a.yaml") -> dict[str, Any]:
+    return {"source": "yaml", "file": file, "line": 3, "key": key, "meaning": "num_workers", "value": value}
+
+
+def argument(value: Any, given: bool) -> dict[str, Any]:
+    option = {"source": "argparse", "key": "workers", "option": "--workers", "meaning": "num_workers"}
+    return {**option, "value": value, "given": given}
+
+
+@pytest.mark.parametrize(
+    ("notes", "in_effect", "configured", "differs", "by"),
+    [
+        ([yaml(24)], 2, 24, True, [None]),
+        ([yaml(24), argument(2, True)], 2, 2, False, ["--workers says 2", None]),
+        ([yaml(24), argument(8, True)], 2, 8, True, [None, None]),
+        ([yaml(4), yaml(8, file="/b.yaml")], 8, 8, False, ["/b.yaml:3 says 8", None]),
+        ([yaml(4), yaml(8, file="/b.yaml")], 2, 8, True, [None, None]),
+        ([yaml(4), yaml(8, key="other.num_workers")], 2, None, False, []),  # one of them means another thing
+        ([yaml(24, key="download.num_workers")], 2, None, False, []),
+        ([argument(4, False)], 4, 4, False, [None]),
+    ],
+)
+def test_which_configured_value_counts(
+    notes: list[dict[str, Any]], in_effect: int, configured: Any, differs: bool, by: list[str | None]
+) -> None:
+    run = Script(PLAIN)
+    for note in notes:
+        run.note("config", **note)
+    run.note("loader", id=1, where=0, num_workers=in_effect)
+    process = run.process()
+    loader = LoaderUse(id=1, role="train", where=None, settings={"num_workers": in_effect}, dataset={})
+    found = next(s for s in settings_of(process, loader, {}, 1.0) if s.name == "num_workers")
+    assert (found.configured, found.differs) == (configured, differs)
+    assert [source.by.text if source.by else None for source in found.sources] == by
