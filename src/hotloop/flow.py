@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,10 @@ import numpy as np
 from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, verdict
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
+from hotloop.footprint.watch import MemoryWatch
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.machine import facts
+from hotloop.launch.oom_kills import oom_kills, since
 from hotloop.launch.system import Sampler
 from hotloop.measure import measure
 from hotloop.measure.steps import Steps
@@ -79,16 +82,27 @@ def observe(
     *,
     steps: int | None = None,
     profile: bool = False,
+    memory: bool = False,
+    memory_every: int | None = None,
     stdout: IO[str] | None = None,
 ) -> Outcome:
-    """Run the command under observation; the recording lies in ``folder`` when it returns."""
+    """Run the command under observation; the recording lies in ``folder`` when it returns.
+
+    ``memory`` watches closely what grows (slows the command down); ``memory_every`` says a line on standard
+    error every so many steps.
+    """
     store = Store(folder)
-    store.begin(command, facts(with_gpus=False))
-    sampler = Sampler()
+    machine, kills = facts(with_gpus=False), oom_kills()
+    store.begin(command, machine)
+    sampler = Sampler(pss_every_s=1.0) if memory else Sampler()
+    watch = MemoryWatch(machine, say=_say, every=memory_every)
 
     def tick(pid: int) -> None:
         sampler.sample(pid, extra_pids=store.living_pids)
-        store.take_in(sampler.drain())
+        samples = sampler.drain()
+        store.take_in(samples)
+        trainer, step = store.progress
+        watch.look(*samples, pid=trainer, step=step)
 
     try:
         outcome = run_command(
@@ -97,16 +111,23 @@ def observe(
             src_dir=Path(__file__).resolve().parents[1],
             steps=steps,
             profile=profile,
+            env_extra={"HOTLOOP_MEMORY": "1"} if memory else None,
             on_tick=tick,
             stdout=stdout,
         )
     except UsageError:
         store.discard()
         raise
+    store.add_machine(oom_kills=since(kills))
     store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
     store.take_in(sampler.drain())
     store.finish(outcome)
     return replace(outcome, warnings=(*outcome.warnings, *store.warnings))
+
+
+def _say(words: str) -> None:
+    prefix = "" if words.startswith("[") else "hotloop: "
+    print(prefix + words, file=sys.stderr, flush=True)
 
 
 def read(run: Path) -> Recording:

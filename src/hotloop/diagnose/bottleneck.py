@@ -54,10 +54,11 @@ def verdict(steps: Steps | None, findings: Sequence[Finding]) -> str:
             "No training process was seen: the command never reached torch, or hotloop could not look inside."
         )
     name, share = _largest(steps)
-    if name == "none":
-        return "No training step was seen: nothing can be said about its speed."
-    bound = _BOUND[name].format(share=units.share(share))
     urgent = _first(findings)
+    if name == "none":
+        first = f"No training step was seen. First: {_lowercase(urgent.message)}" if urgent else ""
+        return first or "No training step was seen: nothing can be said about its speed."
+    bound = _BOUND[name].format(share=units.share(share))
     if urgent is None:
         return _healthy(bound, name, steps)
     if name == "device":

@@ -34,6 +34,9 @@ OVERLAPS: tuple[Overlap, ...] = (
     # A growing cache is a named reason for growth.
     Overlap(loser="memory/worker-copies", winner="memory/unbounded-cache"),
     Overlap(loser="memory/host-growth", winner="memory/unbounded-cache"),
+    # What happened says more than what might.
+    Overlap(loser="memory/near-limit", winner="memory/out-of-memory"),
+    Overlap(loser="memory/shared-memory-small", winner="memory/out-of-memory"),
     Overlap(loser="input/cache-thrash", winner="memory/page-cache-thrash"),
 )
 

@@ -65,7 +65,7 @@ def _advice(dataset: Dataset, room: int) -> list[str]:
         best = holding[-1]
         lines.append(
             f"Cached after «{best.name}» the whole dataset fits: "
-            f"{units.size(best.total_bytes(dataset.num_samples))} of {units.size(room)} that a cache may take."
+            f"{units.size(best.total_bytes(dataset.num_samples))} of the {units.size(room)} for a cache."
         )
         return lines
     fraction = room / least.total_bytes(dataset.num_samples)

@@ -80,9 +80,17 @@ class Host:
         if self._cgroup is None:
             return {}
         try:
-            return {"cgroup_memory_bytes": float(self._cgroup.read_text(encoding="ascii"))}
+            used = float(self._cgroup.read_text(encoding="ascii"))
+            cached = _inactive_file(self._cgroup.parent / "memory.stat")
+            return {"cgroup_memory_bytes": used, "cgroup_working_set_bytes": max(0.0, used - cached)}
         except (OSError, ValueError):
             return {}
+
+
+def _inactive_file(stat: Path) -> float:
+    """Page cache that a cgroup gives back first; v1 sums it over the groups below in ``total_``."""
+    sizes = dict(line.split(" ", 1) for line in _lines(stat))
+    return float(sizes.get("total_inactive_file", sizes.get("inactive_file", 0.0)))
 
 
 def _memory() -> dict[str, float]:

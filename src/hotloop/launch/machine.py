@@ -3,8 +3,8 @@
 Keys of ``facts``: cores (usable: affinity and cgroup quota together, may be fractional), cpu_count,
 cpu_model, ram_bytes, memory_limit_bytes (cgroup; absent without a limit), swap_bytes, shm_bytes,
 shm_free_bytes, storage {path, kind, filesystem, device, free_bytes} of the working folder, gpus (list, see
-``launch.gpu``), kernel, os, arch, python, hostname, container ("docker", "kubernetes", "podman", "lxc", ...;
-absent outside one), cpu_governor.
+``launch.gpu``), oom_kills (while the command ran, see ``launch.oom_kills``), kernel, os, arch, python,
+hostname, container ("docker", "kubernetes", "podman", "lxc", ...; absent outside one), cpu_governor.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def usable_cores() -> float:
 
 def cpu_quota() -> float | None:
     """Cores' worth of time the cgroup grants, None without a limit."""
-    limits = [limit for folder in _cgroup_folders("cpu") if (limit := _quota_in(folder)) is not None]
+    limits = [limit for folder in cgroup_folders("cpu") if (limit := _quota_in(folder)) is not None]
     return min(limits, default=None)
 
 
 def memory_limit_bytes() -> int | None:
     """The tightest memory limit of the cgroups this process is in, None without one."""
     limits = []
-    for folder in _cgroup_folders("memory"):
+    for folder in cgroup_folders("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = _read(folder / name)
             if text and text != "max" and int(text) < _NO_LIMIT:
@@ -79,7 +79,7 @@ def memory_limit_bytes() -> int | None:
 
 def memory_used_in_cgroup() -> Path | None:
     """The file that tells how much memory the limited cgroup uses now, None without a limit."""
-    for folder in _cgroup_folders("memory"):
+    for folder in cgroup_folders("memory"):
         for limit, usage in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -100,7 +100,7 @@ def _quota_in(folder: Path) -> float | None:
     return None
 
 
-def _cgroup_folders(controller: str) -> list[Path]:
+def cgroup_folders(controller: str) -> list[Path]:
     """The folders of this process's cgroup and those above it, for v2 and for v1's controller."""
     folders: list[Path] = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():

@@ -12,11 +12,10 @@ from typing import Final
 
 import psutil
 
-#: Proportional memory is asked for this often: the kernel walks all pages and holds the process up meanwhile.
-_PSS_EVERY_NS: Final = 5_000_000_000
-#: ... from this age on, when its start is over,
+#: Proportional memory is asked for from this age on, when a process's start is over,
 _PSS_FROM_NS: Final = 2_000_000_000
-#: ... and less often where walking takes long: at most this share of the time.
+#: ... and less often where the kernel walks all pages for long and holds the process up meanwhile: at most
+#: this share of the time, while five seconds are between two walks.
 _PSS_COST_RATIO: Final = 0.0005
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
@@ -36,8 +35,10 @@ class _Known:
 class Processes:
     """Follows the tree under a pid; a process once seen is followed even after its parent died."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pss_every_s: float = 5.0) -> None:
         self._known: dict[int, _Known] = {}
+        self._pss_every_ns = int(pss_every_s * 1e9)
+        self._pss_cost_ratio = _PSS_COST_RATIO * 5.0 / pss_every_s
 
     def sample(self, root_pid: int, extra_pids: Iterable[int], now_ns: int) -> list[dict[str, float]]:
         """One row of ``launch.system``'s process columns for every living process, without time."""
@@ -59,7 +60,9 @@ class Processes:
         started, cpu_s, row = read
         known = self._known.get(pid)
         if known is None or known.started != started:  # a new process, or the pid came again
-            known = self._known[pid] = _Known(started=started, pss_due_ns=now_ns + _PSS_FROM_NS)
+            known = self._known[pid] = _Known(
+                started=started, pss_due_ns=now_ns + min(_PSS_FROM_NS, self._pss_every_ns)
+            )
         row = {"pid": float(pid), **row}
         if known.cpu_s >= 0 and now_ns > known.at_ns:
             row["cpu_ratio"] = max(0.0, cpu_s - known.cpu_s) / ((now_ns - known.at_ns) / 1e9)
@@ -67,7 +70,7 @@ class Processes:
         if now_ns >= known.pss_due_ns and sys.platform == "linux":
             row |= _proportional(pid)
             cost = perf_counter_ns() - now_ns
-            known.pss_due_ns = now_ns + max(_PSS_EVERY_NS, int(cost / _PSS_COST_RATIO))
+            known.pss_due_ns = now_ns + max(self._pss_every_ns, int(cost / self._pss_cost_ratio))
         return row
 
 

@@ -7,7 +7,8 @@ none):
 * ``cpu_ratio``, ``iowait_ratio``, ``steal_ratio``: share of all CPUs, 0 to 1 (iowait is idle time).
   ``load1``: load average.
 * ``memory_available_bytes``, ``memory_used_bytes``, ``page_cache_bytes``, ``shm_bytes`` (shared memory in
-  use), ``swap_used_bytes``, ``cgroup_memory_bytes`` (in use, page cache included; only under a cgroup limit).
+  use), ``swap_used_bytes``, ``cgroup_memory_bytes`` (in use, page cache included; only under a cgroup limit),
+  ``cgroup_working_set_bytes`` (without the page cache that is given back first).
 * ``context_switches_per_s``, ``major_faults_per_s``, ``refaults_per_s`` (pages read again soon after they
   were evicted).
 * ``disk_read_bytes_per_s``, ``disk_write_bytes_per_s``, ``disk_busy_ratio`` (busiest disk),
@@ -49,14 +50,18 @@ class Sampler:
     """Call ``sample`` as often as you like; one is taken when the interval has passed."""
 
     interval_s: float = 0.5
+    pss_every_s: float = 5.0
     machine: list[Mapping[str, float]] = field(default_factory=list)
     processes: list[Mapping[str, float]] = field(default_factory=list)
     failure: str = ""  # why the last sample that failed did; a system that answers oddly must not stop a run
     _gpus: Gpus | None = None
     _host: Host = field(default_factory=Host)
-    _family: Processes = field(default_factory=Processes)
+    _family: Processes = field(init=False)
     _last_ns: int = 0
     _count: int = 0
+
+    def __post_init__(self) -> None:
+        self._family = Processes(pss_every_s=self.pss_every_s)
 
     def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> bool:
         """Sample the machine and the processes under ``root_pid``; False while the interval has not passed.

@@ -219,7 +219,7 @@ class Probe:
             "exit",
             reason="exception" if error is not None else "steps" if self.count.stopped else "exit",
             exception=getattr(error, "__name__", None),
-            **(process.failure_facts() if error is not None else {}),
+            **(process.failure_facts(self.is_user) if error is not None else {}),
             steps=self.steps,
             updates=self.updates,
             **process.seed_facts(self.torch),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.record.rows import SCHEMA_VERSION
@@ -84,19 +85,34 @@ def seed_facts(torch: Any) -> dict[str, Any]:
     return {"torch_seed": torch.initial_seed()}
 
 
-def failure_facts() -> dict[str, Any]:
-    """What the exception says that ends the script, and what memory the process had and might have had."""
+def failure_facts(is_user: Callable[[CodeType], bool]) -> dict[str, Any]:
+    """What the exception says that ends the script, where, and what memory the process had and might have
+    had.
+    """
     from hotloop.probe.observers.memory import status_bytes
 
     try:
-        message = str(sys.last_value)[:_MAX_MESSAGE]
+        message = str(sys.last_value)
     except Exception:  # an exception of the script's own that cannot be shown
         message = ""
     try:
         memory = {**status_bytes("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"), **_limits()}
     except MemoryError:  # there is none left to ask with
         memory = {}
-    return {"message": message, "memory": memory}
+    if len(message) > _MAX_MESSAGE:  # a worker's exception: its traceback comes first, what it says last
+        message = f"{message[: _MAX_MESSAGE // 4]} ... {message[-_MAX_MESSAGE * 3 // 4 :]}"
+    place: dict[str, Any] | None = None
+    trace = sys.last_traceback
+    while trace is not None:  # the innermost line of the user's
+        code = trace.tb_frame.f_code
+        if is_user(code):
+            place = {
+                "file": os.path.abspath(code.co_filename),
+                "line": trace.tb_lineno,
+                "function": code.co_name,
+            }
+        trace = trace.tb_next
+    return {"message": message, "place": place, "memory": memory}
 
 
 def _limits() -> dict[str, int]:

@@ -38,6 +38,15 @@ class Facts:
     active: bool = False  # it left a row of training's work
     first_ns: int = 0
     last_ns: int = 0
+    fetched: bool = False  # a batch was handed out since the last backward
+    batches: int = 0  # that a backward followed
+    backwards: int = 0
+    updates: dict[int, int] = field(default_factory=dict)  # optimizer -> steps
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, counted as the probe counts them (``probe.counting``)."""
+        return max([self.batches, *self.updates.values()]) or self.backwards
 
     def learn(self, notes: Iterable[Note]) -> None:
         """Take in what its notes say."""
@@ -54,6 +63,22 @@ class Facts:
         if len(rows):
             self.saw(last_ns)
             self.active = self.active or bool(np.isin(rows["kind"], _WORK).any())
+            self._count(rows)
+
+    def _count(self, rows: npt.NDArray[Any]) -> None:
+        kinds = rows["kind"]
+        ends = (kinds == r.FETCH) & ((rows["flags"] & r.FETCH_END) != 0)
+        picked = rows[((kinds == r.FETCH) & ~ends) | (kinds == r.BACKWARD)]["kind"]
+        if len(picked):
+            before = np.concatenate([[r.FETCH if self.fetched else r.BACKWARD], picked[:-1]])
+            backward = picked == r.BACKWARD
+            self.batches += int((backward & (before == r.FETCH)).sum())
+            self.backwards += int(backward.sum())
+            self.fetched = bool(picked[-1] == r.FETCH)
+        for optimizer, count in zip(
+            *np.unique(rows[kinds == r.OPTIMIZER]["obj"], return_counts=True), strict=True
+        ):
+            self.updates[int(optimizer)] = self.updates.get(int(optimizer), 0) + int(count)
 
     def saw(self, at_ns: int) -> None:
         """It was alive at this time."""

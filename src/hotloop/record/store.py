@@ -112,6 +112,15 @@ class Store:
         """Observed processes that have not ended, wherever they are in the process tree."""
         return tuple(member.facts.pid for member in self._intake.members if not member.gone_ns)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Pid and steps so far of the living process that has trained longest; zeros before any has."""
+        training = [
+            member.facts for member in self._intake.members if not member.gone_ns and member.facts.steps
+        ]
+        leading = max(training, key=lambda facts: facts.steps, default=None)
+        return (leading.pid, leading.steps) if leading is not None else (0, 0)
+
     def finish(self, outcome: Ending) -> None:
         """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
         self._close(outcome.pid, outcome.end_ns)

@@ -156,9 +156,7 @@ class Optimizers:
         return self._count
 
     def _held(self, optimizer: Any) -> dict[str, list[int]]:
-        """Kind of device -> bytes of parameters, of their gradients, and of the optimizer's state, right after
-        its first step. Once for each optimizer; sizes only.
-        """
+        """Kind of device -> bytes of parameters, gradients and state after the first step; sizes only."""
         held: dict[str, list[int]] = {}
         tensor = self._probe.torch.Tensor
         with self._probe.torch._C.DisableTorchFunction():

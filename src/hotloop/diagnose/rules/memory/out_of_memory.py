@@ -1,0 +1,219 @@
+"""``memory/out-of-memory``: the run ended because memory did; which memory, and the numbers that prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from hotloop import units
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.failures import Failure, read_failure
+from hotloop.diagnose.memory_use import limit_bytes, private, run_bytes
+from hotloop.findings import Finding, Place
+from hotloop.record.recording import Process
+
+ID = "memory/out-of-memory"
+
+#: Exit code of a command that SIGKILL ended, as a shell says it.
+_SIGKILL = 137
+#: A size counts as met from this share on: what was asked for last is not in it.
+_MET = 0.9
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Read the exception that ended a rank; where there is none, what the kernel counted."""
+    for process in evidence.recording.ranks:
+        note = process.last("exit")
+        failure = read_failure(str(note.get("exception") or ""), str(note.get("message") or ""))
+        if failure is None or failure.kind == "killed-worker":
+            continue
+        tell = {"device": _device, "shared-memory": _shared, "host": _host}[failure.kind]
+        message, advice, proof = tell(evidence, failure, note.get("memory") or {})
+        yield _finding(process, message, advice, proof, failure.kind, note.get("place"))
+        return
+    yield from _killed(evidence)
+
+
+def _finding(
+    process: Process, message: str, advice: str, proof: list[str], kind: str, place: Mapping[str, Any] | None
+) -> Finding:
+    where = Place(file=place["file"], line=place["line"], function=place["function"]) if place else None
+    return Finding(
+        id=ID,
+        message=message,
+        advice=advice,
+        evidence=tuple(proof),
+        severity="high",
+        where=where,
+        rank=process.rank,
+        data={"severity_fixed": True, "kind": kind},
+    )
+
+
+def _device(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    asked, capacity = failure.asked_bytes, failure.capacity_bytes
+    tensors, unused, free = failure.allocated_bytes, failure.unused_bytes, failure.free_bytes
+    parts = (("asked for", asked), ("tensors", tensors), ("held by the allocator without a tensor", unused),
+             ("free", free), ("device", capacity))  # fmt: skip
+    proof = [f"{name}: {units.size(size)}" for name, size in parts if size is not None]
+    advice = (
+        "Lower the batch size and make up for it with gradient accumulation, or keep less for backward "
+        "(autocast, checkpointing); 'hotloop memory RUN' says how large a batch fits."
+    )
+    if unused and asked and capacity and unused > max(asked, 0.1 * capacity):
+        advice = (
+            "There was room, but in pieces: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and keep "
+            "shapes the same from step to step."
+        )
+    if capacity and tensors is not None and free is not None:
+        others = capacity - free - tensors - (unused or 0.0)
+        if others > 0.2 * capacity:
+            proof.append(f"other processes and CUDA itself: {units.size(others)}")
+            advice = "Free the device first: other processes hold a large part of it (nvidia-smi names them)."
+    of = f" of {units.size(capacity)}" if capacity else ""
+    want = f": {units.size(asked)} more did not fit" if asked else ""
+    return f"The device's memory{of} ran out{want}.", advice, proof
+
+
+def _shared(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    size = float(evidence.machine.get("shm_bytes") or 0.0)
+    free = evidence.machine.get("shm_free_bytes")
+    proof = [f"/dev/shm holds {units.size(size)}"] if size else []
+    if free is not None and size and free < 0.9 * size:
+        proof.append(f"{units.size(float(free))} of it were free when the run began")
+    need = 0.0
+    for loader in evidence.steps.loaders:
+        workers = int(loader.settings.get("num_workers") or 0)
+        if workers and loader.batch_bytes > 0:
+            ahead = workers * int(loader.settings.get("prefetch_factor") or 2) + 1
+            need += ahead * loader.batch_bytes
+            proof.append(
+                f"{ahead} batches of {units.size(loader.batch_bytes)} may wait there "
+                f"(num_workers={workers}): {units.size(ahead * loader.batch_bytes)}"
+            )
+    fits = int(workers_that_fit(evidence, size))
+    advice = "Give the container more (docker run --shm-size=8g, or --ipc=host)" + (
+        f", or use num_workers={fits} with prefetch_factor=2."
+        if fits and need > size > 0
+        else ", or lower num_workers, prefetch_factor or the size of a sample."
+    )
+    what = f"/dev/shm ({units.size(size)})" if size else "/dev/shm"
+    return f"{what} ran full: workers could not hand over their batches.", advice, proof
+
+
+def workers_that_fit(evidence: Evidence, size: float) -> float:
+    """Workers of the training loader whose batches, two ahead and one in use, stay in half of ``size``."""
+    loader = evidence.steps.train_loader()
+    if loader is None or loader.batch_bytes <= 0:
+        return 0.0
+    return max(0.0, (0.5 * size / loader.batch_bytes - 1) // 2)
+
+
+def _host(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    asked = failure.asked_bytes
+    proof = [f"asked for last: {units.size(asked)}"] if asked else []
+    for limit, used, name in (
+        ("RLIMIT_AS", "VmPeak", "address space"),
+        ("RLIMIT_DATA", "VmData", "data segment"),
+    ):
+        most, had = float(memory.get(limit) or 0.0), float(memory.get(used) or 0.0)
+        if most and had + (asked or 0.0) > _MET * most:
+            proof += [f"{name}: {units.size(had)} of {units.size(most)} ({limit})"]
+            proof += _resident(memory)
+            flag = "ulimit -v" if limit == "RLIMIT_AS" else "ulimit -d"
+            return (
+                f"The process met the limit of {units.size(most)} on its {name} ({flag}).",
+                "Raise that limit, which counts what is reserved and not what is used, and limit a cgroup "
+                "instead; or keep less in the process.",
+                proof,
+            )
+    total = limit_bytes(evidence)
+    proof += _resident(memory) + ([f"memory there is: {units.size(total)}"] if total else [])
+    if asked and total and asked > total:
+        message = (
+            f"One allocation of {units.size(asked)} was asked for; there are {units.size(total)} at all."
+        )
+        return message, "Look at the shape: it is rarely meant to be this large.", proof
+    return (
+        "The system refused the process memory" + (f": {units.size(asked)} more." if asked else "."),
+        "Keep less in the process, or give it more; 'hotloop memory RUN' shows what it held.",
+        proof,
+    )
+
+
+def _resident(memory: Mapping[str, Any]) -> list[str]:
+    peak = memory.get("VmHWM")
+    return [f"resident at peak: {units.size(float(peak))}"] if peak else []
+
+
+def _killed(evidence: Evidence) -> Iterator[Finding]:
+    """The kernel's out-of-memory killer, told by its own count; without one, by SIGKILL at the limit."""
+    victim = _victim(evidence)
+    limit = limit_bytes(evidence)
+    if victim is None or limit is None:
+        return
+    process, who = victim
+    kills: Mapping[str, int] = evidence.machine.get("oom_kills") or {}
+    used = run_bytes(evidence)
+    if kills.get("cgroup"):
+        proof = [f"the cgroup's count of kills for want of memory rose by {kills['cgroup']} during the run"]
+    elif kills.get("machine") and used > 0.25 * limit:
+        proof = [f"the kernel's count of kills for want of memory rose by {kills['machine']} during the run"]
+    elif not kills and used > _MET * limit:
+        proof = ["killed by SIGKILL; the kernel does not show its count of kills for want of memory"]
+    else:
+        return
+    workers, main = _last(evidence, process.workers), _last(evidence, (process,))
+    shares = (
+        f"last sample before it: training process {units.size(main)}"
+        + (f", {len(process.workers)} workers {units.size(workers)}" if process.workers else "")
+        if main or workers
+        else ""
+    )
+    cgroup = float(evidence.machine.get("memory_limit_bytes") or 0.0) == limit
+    proof += [
+        f"the run at its sampled peak: {units.size(used)}; {'limit of the cgroup' if cgroup else 'machine'}: "
+        f"{units.size(limit)}",
+        *([shares] if shares else []),
+    ]
+    advice = (
+        "Lower num_workers or prefetch_factor, or keep the dataset's index in arrays: the workers held most."
+        if workers > main
+        else "Keep less in the training process, or raise the limit; 'hotloop memory RUN' shows what it "
+        "held, and 'hotloop memory -- COMMAND' what grows."
+    )
+    what = "its cgroup" if cgroup else "the machine"
+    message = f"The kernel killed {who}: the {units.size(limit)} of {what} were used up."
+    yield _finding(process, message, advice, proof, "killed", None)
+
+
+def _victim(evidence: Evidence) -> tuple[Process, str] | None:
+    """A rank that was ended from outside, or whose worker was, and how to call what was killed."""
+    recording = evidence.recording
+    if recording.exit_code in (0, None):
+        return None
+    for process in recording.ranks:
+        note = process.last("exit")
+        failure = read_failure(str(note.get("exception") or ""), str(note.get("message") or ""))
+        if failure is not None and failure.kind == "killed-worker":
+            worker = f" (pid {failure.worker_pid})" if failure.worker_pid else ""
+            return process, f"a DataLoader worker{worker}"
+        if not note:
+            several = f" of rank {process.rank}" if len(recording.ranks) > 1 else ""
+            # A shell or torchrun between us and it has an exit code of its own.
+            if recording.exit_code == _SIGKILL or evidence.machine.get("oom_kills"):
+                return process, f"the training process{several} (pid {process.pid})"
+    return None
+
+
+def _last(evidence: Evidence, processes: tuple[Process, ...]) -> float:
+    """Private bytes of processes at their last samples together."""
+    total = 0.0
+    for process in processes:
+        columns = evidence.recording.process_system.get(process.pid, {})
+        values = private(columns)
+        known = values[np.isfinite(values)]
+        total += float(known[-1]) if len(known) else 0.0
+    return total
