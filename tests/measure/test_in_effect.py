@@ -171,6 +171,10 @@ def yaml(value: Any, key: str = "data.num_workers", file: str = "/a.yaml") -> di
     return {"source": "yaml", "file": file, "line": 3, "key": key, "meaning": "num_workers", "value": value}
 
 
+def composed(value: Any) -> dict[str, Any]:
+    return {"source": "hydra", "key": "data.num_workers", "meaning": "num_workers", "value": value}
+
+
 def argument(value: Any, given: bool) -> dict[str, Any]:
     option = {"source": "argparse", "key": "workers", "option": "--workers", "meaning": "num_workers"}
     return {**option, "value": value, "given": given}
@@ -181,8 +185,10 @@ def argument(value: Any, given: bool) -> dict[str, Any]:
     [
         ([yaml(24)], 2, 24, True, [None]),
         ([yaml(24), argument(2, True)], 2, 2, False, ["--workers says 2", None]),
-        ([yaml(24), argument(8, True)], 2, 8, True, [None, None]),
-        ([yaml(4), yaml(8, file="/b.yaml")], 8, 8, False, ["/b.yaml:3 says 8", None]),
+        ([yaml(24), argument(8, True)], 2, 8, True, ["--workers says 8", None]),
+        ([yaml(24), yaml(12, file="/b.yaml"), composed(12)], 2, 12, True, ["says 12", None]),
+        ([yaml(24), composed(12)], 12, 12, False, ["data.num_workers says 12", None]),
+        ([yaml(4), yaml(8, file="/b.yaml")], 8, 8, False, ["says 8", None]),
         ([yaml(4), yaml(8, file="/b.yaml")], 2, 8, True, [None, None]),
         ([yaml(4), yaml(8, key="other.num_workers")], 2, None, False, []),  # one of them means another thing
         ([yaml(24, key="download.num_workers")], 2, None, False, []),

@@ -286,3 +286,77 @@ def test_lines_of_python_values() -> None:
     assert line_of(text, "CFG.lr", "python") == 6
     assert line_of(text, "CFG2.a.lr", "python") == 8
     assert line_of("def broken(:\n", "a.b", "python") is None
+
+
+UPDATE = """\
+net = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.zeros(1, 2)).sum().backward()
+optimizer.step()
+"""
+
+
+def test_what_libraries_keep_for_themselves_is_no_configuration(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "transformers"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(
+        "import json\ndef state(name):\n    with open(name) as f:\n        return json.load(f)\n"
+    )
+    (library / "own.json").write_text('{"batch_size": 1}')
+    (tmp_path / "args.json").write_text('{"train_batch_size": 2}')
+    (tmp_path / "trainer_state.json").write_text('{"train_batch_size": 3}')
+    (tmp_path / "train.json").write_text('{"train_batch_size": 4}')
+    (tmp_path / "c.yaml").write_text("num_workers: 5\n")
+    script = f"""\
+import json, sys
+from pathlib import Path
+import yaml
+sys.path.append({str(tmp_path / "site-packages")!r})
+import torch
+import transformers
+
+transformers.state("args.json")
+for name in ({str(library / "own.json")!r}, "trainer_state.json", "train.json"):
+    with open(name) as stream:
+        json.load(stream)
+yaml.safe_load(Path("c.yaml").read_text())
+{UPDATE}"""
+    observed = run_observed(script, folder=tmp_path)
+    assert observed.returncode == 0, observed.stderr
+    found = {(n["value"], Path(n["file"] or "").name, n["reader"]) for n in observed.notes["config"]}
+    train = tmp_path / "train.py"
+    assert found == {(4, "train.json", f"{train}:11"), (5, "", f"{train}:12")}
+    assert observed.notes["files"][0]["files"] == [str(train)]
+
+
+def test_the_configuration_that_hydra_composed_counts(tmp_path: Path) -> None:
+    pytest.importorskip("hydra")
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    (tmp_path / "conf" / "config.yaml").write_text("defaults:\n  - data: large\n  - _self_\nlr: 0.1\n")
+    (tmp_path / "conf" / "data" / "large.yaml").write_text("num_workers: 24\nbatch_size: 16\n")
+    script = f"""\
+import hydra
+import torch
+
+@hydra.main(version_base=None, config_path="conf", config_name="config")
+def main(cfg):
+{textwrap.indent(UPDATE, "    ")}
+
+main()
+"""
+    observed = run_observed(script, "data.batch_size=8", folder=tmp_path)
+    assert observed.returncode == 0, observed.stderr
+    assert "disabled" not in observed.notes
+    found = {
+        (n["source"], Path(n["file"] or "").name, n["line"], n["key"], n["value"])
+        for n in observed.notes["config"]
+    }
+    assert found == {
+        ("yaml", "large.yaml", 1, "num_workers", 24),
+        ("yaml", "large.yaml", 2, "batch_size", 16),
+        ("yaml", "config.yaml", 4, "lr", 0.1),
+        ("hydra", "", None, "data.num_workers", 24),
+        ("hydra", "", None, "data.batch_size", 8),
+        ("hydra", "", None, "lr", 0.1),
+        ("argparse", "", None, "data.batch_size", 8),
+    }

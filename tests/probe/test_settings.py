@@ -43,6 +43,11 @@ def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
     assert first["threads"] == 1
     assert (first["deterministic_algorithms"], last["deterministic_algorithms"]) == (False, True)
     assert first["accelerator"] is None
+    by = {name: (value, Path(file).name, line) for name, (value, file, line) in first["set_by"].items()}
+    assert by["cudnn_benchmark"] == (True, "train.py", 5)
+    assert by["float32_matmul_precision"] == ("high", "train.py", 6)
+    assert "deterministic_algorithms" not in by
+    assert last["set_by"]["deterministic_algorithms"][0::2] == [True, 15]
 
     (autocast,) = observed.notes["autocast"]
     assert autocast["dtype"] == "bfloat16"

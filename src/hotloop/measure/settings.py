@@ -31,9 +31,6 @@ _DECIDES: Final = {
     "tf32": ("matmul_allow_tf32", "float32_matmul_precision"),
 }
 
-#: Which source of a configured value speaks for the run: what was typed, then files, then defaults.
-STRENGTH: Final = ("env", "hydra", "yaml", "json", "toml", "python", "argparse")
-
 #: Keys that configure something else than the training loader and step.
 _OTHER: Final = re.compile(
     r"(^|[._-])(val|valid|validation|eval|evaluation|test|dev|infer|inference|predict|download|downloader|"
@@ -54,8 +51,8 @@ def settings_of(
             configured.setdefault(_meaning(note), []).append(note)
     result = []
     for name in dict.fromkeys([*effect, *configured]):
-        notes = configured.get(name, [])
-        counts = _counting(notes, effect.get(name))
+        notes, composed = _told_apart(configured.get(name, []))
+        counts = composed or _counting(notes, effect.get(name))
         if counts is None:
             result += [Setting(name=name, in_effect=effect[name])] if name in effect else []
             continue
@@ -70,7 +67,7 @@ def settings_of(
                 where=_where(counts),
                 differs=differs,
                 by=by,
-                sources=tuple(_source(note, counts, value, by) for note in notes),
+                sources=tuple(_source(note, counts, value, by, final=composed is not None) for note in notes),
             )
         )
     return tuple(result)
@@ -108,9 +105,21 @@ def _meaning(note: Note) -> str:
     )
 
 
+def _told_apart(notes: list[Note]) -> tuple[list[Note], Note | None]:
+    """The values as written, and the one of them that Hydra composed the configuration with, if it did."""
+    written = [note for note in notes if note.get("source") != "hydra"]
+    composed = [note for note in notes if note.get("source") == "hydra"]
+    if not composed:
+        return written, None
+    value = composed[-1].get("value")
+    origin = sorted((note for note in written if same(note.get("value"), value)), key=_typed)
+    return (written, origin[-1]) if origin else ([*written, composed[-1]], composed[-1])
+
+
 def _counting(notes: Sequence[Note], in_effect: Any) -> Note | None:
-    """The configured value that counts: what was typed, else the one in effect, else the last of the
-    strongest kind; none where two keys of one file disagree, for one of them means something else.
+    """The configured value that counts: what was typed, else the one in effect, else the last one read.
+
+    None where two keys of one file disagree, for one of them means something else.
     """
     typed = [note for note in notes if _typed(note)]
     if typed:
@@ -123,18 +132,11 @@ def _counting(notes: Sequence[Note], in_effect: Any) -> Note | None:
         keys = {str(n.get("key")): n.get("value") for n in written if n.get("file") == file and file}
         if len(set(map(str, keys.values()))) > 1:
             return None
-    strongest = min(map(_strength, written), default=0)
-    said = [note for note in written if _strength(note) == strongest]
-    return said[-1] if said else (notes[-1] if notes else None)
+    return (written or list(notes) or [None])[-1]  # the file read last usually overrides the one before
 
 
 def _typed(note: Note) -> bool:
     return note.get("source") == "argparse" and bool(note.get("given"))
-
-
-def _strength(note: Note) -> int:
-    # Files count alike: the one read last usually overrides the one before.
-    return {"env": 0, "hydra": 1}.get(str(note.get("source")), 2)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -174,13 +176,18 @@ def _honoured(
     return wanted / have in parts
 
 
-def _source(note: Note, counts: Note, in_effect: Any, by: Written | None) -> Configured:
+def _source(note: Note, counts: Note, in_effect: Any, by: Written | None, *, final: bool) -> Configured:
     """One configured value, and what replaced it: another one that counts before it, or a line of code."""
     value = note.get("value")
     if same(value, in_effect) or in_effect is None:
         by = None
-    elif same(counts.get("value"), in_effect):
-        by = Written(file="", line=0, text=f"{_where(counts)} says {counts.get('value')}")
+    elif not same(value, counts.get("value")) and (
+        final or _typed(counts) or same(counts.get("value"), in_effect)
+    ):
+        file, line = counts.get("file") or "", counts.get("line") or 0
+        known = bool(file and line and counts.get("source") != "argparse")
+        words = f"says {counts.get('value')}" if known else f"{_where(counts)} says {counts.get('value')}"
+        by = Written(file=file if known else "", line=line if known else 0, text=words)
     return Configured(
         source=str(note.get("source", "")),
         key=str(note.get("key", "")),
@@ -193,8 +200,8 @@ def _source(note: Note, counts: Note, in_effect: Any, by: Written | None) -> Con
 
 def _where(note: Note) -> str:
     if note.get("source") == "argparse":
-        key = str(note.get("option") or note.get("key", ""))
-        return key if key.startswith("-") or note.get("option") else "--" + key.replace("_", "-")
+        key = str(note.get("option") or "--" + str(note.get("key", "")).replace("_", "-"))
+        return key if key.startswith("-") else f"{key} (command line)"
     file, line = note.get("file") or note.get("reader"), note.get("line")
     if file and line:
         return f"{file}:{line}"

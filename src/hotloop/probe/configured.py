@@ -131,8 +131,9 @@ class Configured:
         """Name the user's files that are loaded by now."""
         loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         is_user = self._probe.is_user.file
-        files = (file for file in loaded if isinstance(file, str) and file.endswith(".py") and is_user(file))
-        new = sorted(set(map(os.path.abspath, files)) - self._named)[:MAX_FILES]
+        # torch.classes and its like call themselves "_classes.py"
+        files = {f for f in loaded if isinstance(f, str) and f.endswith(".py") and os.path.isabs(f)}
+        new = sorted(file for file in files - self._named if is_user(file))[:MAX_FILES]
         if new and len(self._named) < MAX_FILES:
             self._named.update(new)
             self._probe.note("files", files=new)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
 
-_HEAD: Final = ("setting", "configured", "in effect", "where, and what decided otherwise")
+_WIDTH: Final = 80
+_HEAD: Final = ("setting", "configured", "in effect", "where")
 
 
 def rows(settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -33,34 +35,27 @@ def render(settings: Sequence[dict[str, Any]], cwd: str) -> str:
     table = rows(settings)
     if not table:
         return "This run read no configured value that hotloop knows.\n\n"
-    lines = [("  ", *_HEAD)]
-    for row in table:
+    cells = [(row["setting"], _value(row["configured"]), _value(row["in_effect"])) for row in table]
+    widths = [max(len(cell[i]) for cell in [_HEAD, *cells]) for i in range(3)]
+    lines = [_line("  ", _HEAD, widths, _HEAD[3])]
+    for row, cell in zip(table, cells, strict=True):
         where = _short(row["where"], cwd) + (" (default)" if row["default"] else "")
-        lines.append(
-            (
-                "! " if row["differs"] else "  ",
-                row["setting"],
-                _value(row["configured"]),
-                _value(row["in_effect"]),
-                where,
-            )
-        )
+        fits = 2 + sum(widths) + 6 + len(where) <= _WIDTH
+        lines.append(_line("! " if row["differs"] else "  ", cell, widths, where if fits else ""))
+        lines += [] if fits else [f"    {where}"]  # a long path in one piece
         if row["by"]:
             by = row["by"]
             place = _short(f"{by['file']}:{by['line']}", cwd) + " " if by["file"] else ""
-            lines.append(("  ", "", "", "", f"< {place}{by['text']}"))
-    widths = [max(len(line[i]) for line in lines) for i in range(1, 4)]
-    return (
-        "".join(
-            line[0]
-            + "  ".join(
-                [*(cell.ljust(width) for cell, width in zip(line[1:4], widths, strict=True)), line[4]]
-            ).rstrip()
-            + "\n"
-            for line in lines
-        )
-        + "\n"
-    )
+            lines += textwrap.wrap(
+                _plain(f"{place}{by['text']}"), _WIDTH, initial_indent="    < ", subsequent_indent="      ",
+                break_on_hyphens=False, break_long_words=False,
+            )  # fmt: skip
+    return "\n".join(lines) + "\n\n"
+
+
+def _line(mark: str, cells: Sequence[str], widths: Sequence[int], last: str) -> str:
+    columns = [cell.ljust(width) for cell, width in zip(cells[:3], widths, strict=True)]
+    return (mark + "  ".join([*columns, last])).rstrip()
 
 
 def _value(value: Any) -> str:
@@ -69,5 +64,8 @@ def _value(value: Any) -> str:
 
 def _short(name: str, cwd: str) -> str:
     inside = cwd and name.startswith(cwd.rstrip("/") + os.sep)
-    plain = name[len(cwd.rstrip("/")) + 1 :] if inside else name
-    return "".join(c if c.isprintable() else " " for c in plain)
+    return _plain(name[len(cwd.rstrip("/")) + 1 :] if inside else name)
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
