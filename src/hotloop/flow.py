@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -84,17 +84,20 @@ def observe(
     profile: bool = False,
     memory: bool = False,
     memory_every: int | None = None,
+    env: Mapping[str, str] | None = None,
+    watch_tick: Callable[[], None] | None = None,
     stdout: IO[str] | None = None,
 ) -> Outcome:
     """Run the command under observation; the recording lies in ``folder`` when it returns.
 
     ``memory`` watches closely what grows (slows the command down); ``memory_every`` says a line on standard
-    error every so many steps.
+    error every so many steps. ``env`` is added to the command's environment (remedies, interventions);
+    ``watch_tick`` is called once or twice a second.
     """
     store = Store(folder)
     machine, kills = facts(with_gpus=False), oom_kills()
     store.begin(command, machine)
-    sampler = Sampler(pss_every_s=1.0) if memory else Sampler()
+    sampler = Sampler(closely=memory)
     watch = MemoryWatch(machine, say=_say, every=memory_every)
 
     def tick(pid: int) -> None:
@@ -103,6 +106,8 @@ def observe(
         store.take_in(samples)
         trainer, step = store.progress
         watch.look(*samples, pid=trainer, step=step)
+        if watch_tick is not None:
+            watch_tick()
 
     try:
         outcome = run_command(
@@ -111,7 +116,7 @@ def observe(
             src_dir=Path(__file__).resolve().parents[1],
             steps=steps,
             profile=profile,
-            env_extra={"HOTLOOP_MEMORY": "1"} if memory else None,
+            env_extra={**(env or {}), **({"HOTLOOP_MEMORY": "1"} if memory else {})},
             on_tick=tick,
             stdout=stdout,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from hotloop.errors import HotloopError, UsageError
 
-_USAGE = "hotloop run [--out DIR] [--steps N] [--profile] [--json] -- COMMAND..."
+_USAGE = "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--profile] [--json] -- COMMAND..."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps"
+    )
+    parser.add_argument(
+        "--apply",
+        metavar="REMEDY",
+        action="append",
+        default=[],
+        help="put a remedy in force without an edit: ID or ID=VALUE; may be repeated",
     )
     parser.add_argument(
         "--profile", action="store_true", help="add a short torch.profiler window for kernel truth"
@@ -42,6 +49,9 @@ def main(options: argparse.Namespace) -> int:
     if not command:
         raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
     from hotloop import flow  # not at the top: --help and --version stay fast
+    from hotloop.remedy import catalogue
+
+    env = catalogue.environment(map(catalogue.parse, options.apply))
 
     folder = flow.new_run_folder(options.out, command)
     outcome = flow.observe(
@@ -49,6 +59,7 @@ def main(options: argparse.Namespace) -> int:
         folder,
         steps=options.steps,
         profile=options.profile,
+        env=env,
         stdout=sys.stderr if options.json else None,
     )
     try:
@@ -63,6 +74,8 @@ def main(options: argparse.Namespace) -> int:
         _say_report_failed(error, folder)
         return outcome.exit_code
     _print(report, options.json)
+    for one in report["applied"]:
+        print(f"applied {one['id']}: {one['status']}", file=sys.stderr)
     for words in outcome.warnings:
         if words not in examination.recording.warnings:  # the folder could not take it up
             print(f"hotloop: {words}", file=sys.stderr)

@@ -32,7 +32,9 @@ _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Where the kernel cannot wait for a signal with a timeout (macOS), signals are looked for this often.
 _POLL_S: Final = 0.02
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
-_OURS: Final = frozenset({"HOTLOOP_RAW", "HOTLOOP_SRC", "HOTLOOP_STEPS", "HOTLOOP_PROFILE", "HOTLOOP_MEMORY"})
+_OURS: Final = frozenset(
+    f"HOTLOOP_{name}" for name in ("RAW", "SRC", "STEPS", "PROFILE", "MEMORY", "APPLY", "WHAT_IF")
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import pkgutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -50,6 +52,31 @@ def parse(text: str) -> Applied:
     name, equals, value = text.partition("=")
     remedy = get(name)
     return Applied(remedy=remedy, value=remedy.value(value if equals else None))
+
+
+def environment(applied: Iterable[Applied]) -> dict[str, str]:
+    """The environment that puts remedies in force in every process of a command.
+
+    Raises UsageError for one that has no live form, or that is asked for twice.
+    """
+    wanted: dict[str, Applied] = {}
+    for one in applied:
+        if one.remedy.id in wanted:
+            raise UsageError(f"{one.remedy.id} is asked for twice", hint="give it once")
+        require_live(one)
+        wanted[one.remedy.id] = one
+    entries = [[one.remedy.id, one.value, one.remedy.live] for one in wanted.values()]
+    return {"HOTLOOP_APPLY": json.dumps(entries)} if entries else {}
+
+
+def require_live(one: Applied) -> None:
+    """Raises UsageError, with what to do by hand, where a remedy cannot be applied to a running script."""
+    if not one.remedy.live:
+        value = one.value if one.value is not None else "N"
+        raise UsageError(
+            f"{one.remedy.id} cannot be applied to a running script",
+            hint="by hand: " + one.remedy.words.format(value=value),
+        )
 
 
 def answering(finding_id: str) -> tuple[Remedy, ...]:

@@ -59,6 +59,7 @@ def build(
         "slowest_rank": ranks.slowest(measured),
         "lead_rank": main.rank if main else None,
         "what_if": [],
+        "applied": _applied(_process(recording, main)),
         "memory": system.memory(recording),
         "overhead_s_per_step": cost.overhead_s_per_step(_process(recording, main), main),
         **_details(main, sources),
@@ -68,6 +69,14 @@ def build(
         "machine": recording.machine,
     }
     return {key: plain(value) for key, value in report.items()}
+
+
+def _applied(process: Process | None) -> list[dict[str, Any]]:
+    """The remedies that ``run --apply`` put in force, each with its last word."""
+    keys = ("id", "value", "status", "count")
+    notes = process.notes.get("remedy", ()) if process is not None else ()
+    last = {note["id"]: {key: note.get(key) for key in keys} for note in notes}
+    return list(last.values())
 
 
 def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:

@@ -90,6 +90,7 @@ class Loaders:
         self._loaders: Known[int] = Known()
         self._iterators: Known[Iterator] = Known()
         self._fetched: dict[int, int] = {}  # batches per loader
+        self._built: dict[int, tuple[int, list[str]]] = {}  # where, and with which arguments
         self.restart()
 
     def restart(self) -> None:
@@ -97,6 +98,7 @@ class Loaders:
         self._loaders.entries.clear()
         self._iterators.entries.clear()
         self._fetched.clear()
+        self._built.clear()
         self._num_loaders = 0
         self._num_iterators = 0
 
@@ -104,6 +106,18 @@ class Loaders:
         """The id of the loader an iterator was made by, 0 unknown."""
         state = self._iterators.get(iterator)
         return state.loader if state is not None else 0
+
+    def known(self) -> list[tuple[Any, int]]:
+        """The loaders that live, with their ids."""
+        return self._loaders.values()
+
+    def changed(self, loader: Any, names: tuple[str, ...]) -> None:
+        """A remedy changed these settings: the loader is noted again under its id."""
+        number = self._loaders.get(loader)
+        if number is None:
+            return
+        site, given = self._built[number]
+        self._write_loader(loader, number, site, [*given, *(name for name in names if name not in given)])
 
     # -- construction ----------------------------------------------------------------------------------------
 
@@ -131,10 +145,12 @@ class Loaders:
         self._loaders.put(loader, self._num_loaders)
         names = self._module.DataLoader.__init__.__wrapped__.__code__.co_varnames[1:]
         given = [*names[: len(args)], *kwargs]
-        self._probe.note(
-            "loader", id=self._num_loaders, where=site, given=given, **loader_facts(loader, self._module)
-        )
+        self._write_loader(loader, self._num_loaders, site, given)
         return self._num_loaders
+
+    def _write_loader(self, loader: Any, number: int, site: int, given: list[str]) -> None:
+        self._built[number] = site, given
+        self._probe.note("loader", id=number, where=site, given=given, **loader_facts(loader, self._module))
 
     # -- iteration -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,65 @@
+"""Live form of ``torch.compile``: the module of the first training forward is compiled in place.
+
+``Module.compile`` keeps the names in the state dict. What cannot be compiled runs as the script has it
+(dynamo's ``suppress_errors``), frame by frame.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hotloop.remedy.live.form import Form
+from hotloop.remedy.live.outermost import around_outermost, has_parameters
+
+
+class Compile(Form):
+    """Compiled once, at the first forward with gradients."""
+
+    def install(self) -> None:
+        """At the outermost forward."""
+        self._seen: set[int] = set()
+        around_outermost(self, self._begin, self._end, self._leave)
+
+    def mode(self) -> str | None:
+        """The mode of ``torch.compile``."""
+        return None if self.value in (None, "default") else str(self.value)
+
+    def _begin(self, module: Any, args: Any, kwargs: Any) -> None:
+        if id(module) in self._seen or not self.torch.is_grad_enabled() or not has_parameters(module):
+            return
+        self._seen.add(id(module))
+        if module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
+            self.say("the script compiles it already")
+            return
+        import torch._dynamo
+
+        torch._dynamo.config.suppress_errors = True
+        module.compile(mode=self.mode())
+        self.took()
+
+    def _leave(self, begun: Any) -> None:
+        return None
+
+    def _end(self, token: Any, result: Any) -> Any:
+        return None
+
+    def status(self) -> str:
+        """In effect only where dynamo made a graph and compiled it."""
+        words = super().status()
+        utils: Any = sys.modules.get("torch._dynamo.utils")
+        if words != "in effect" or utils is None:
+            return words
+        graphs = utils.counters["stats"].get("unique_graphs", 0)
+        frames = utils.counters["frames"]
+        if frames.get("total", 0) and not frames.get("ok", 0):
+            return "nothing could be compiled: it runs as the script has it"
+        return f"in effect: {graphs} graph{'' if graphs == 1 else 's'}"
+
+
+class CudaGraphs(Compile):
+    """``reduce-overhead``: the kernels of a step are replayed as one CUDA graph."""
+
+    def mode(self) -> str | None:
+        """The mode of ``torch.compile``; without a CUDA device there is nothing to replay."""
+        return "reduce-overhead"

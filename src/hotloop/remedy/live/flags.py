@@ -1,0 +1,129 @@
+"""Live forms that set a flag of the process."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+from hotloop.remedy.live.form import Form, OnceTraining
+from hotloop.remedy.live.loader import default_workers
+
+
+class _Attributes(OnceTraining):
+    """Sets attributes and puts back what was there."""
+
+    def __init__(self, context: Any, value: Any) -> None:
+        super().__init__(context, value)
+        self._before: list[Any] = []
+
+    def wanted(self) -> list[tuple[Any, str, Any]]:
+        """Owner, name and value of each attribute."""
+        raise NotImplementedError
+
+    def apply(self) -> bool:
+        """Set what differs; what the script had is kept the first time."""
+        wanted = [entry for entry in self.wanted() if getattr(*entry[:2]) != entry[2]]
+        self._before += [(owner, name, getattr(owner, name)) for owner, name, _ in wanted]
+        for owner, name, value in wanted:
+            setattr(owner, name, value)
+        return bool(wanted)
+
+    def restore(self) -> None:
+        """What the script had."""
+        for owner, name, value in reversed(self._before):
+            setattr(owner, name, value)
+        self._before.clear()
+
+    def needs_cuda(self) -> bool:
+        """Say so where there is none."""
+        if self.torch.cuda.is_available():
+            return True
+        self.say("torch finds no CUDA device")
+        return False
+
+
+class Tf32(_Attributes):
+    """TensorFloat-32 in products and convolutions."""
+
+    def wanted(self) -> list[tuple[Any, str, Any]]:
+        """Both flags."""
+        backends = self.torch.backends
+        if not self.needs_cuda():
+            return []
+        return [(backends.cuda.matmul, "allow_tf32", True), (backends.cudnn, "allow_tf32", True)]
+
+
+class CudnnBenchmark(_Attributes):
+    """cuDNN times its algorithms: each new shape costs a while."""
+
+    warm_up = 5
+
+    def wanted(self) -> list[tuple[Any, str, Any]]:
+        """One flag."""
+        return [(self.torch.backends.cudnn, "benchmark", True)] if self.needs_cuda() else []
+
+
+class NotDeterministic(_Attributes):
+    """Algorithms that need not repeat bit for bit."""
+
+    def wanted(self) -> list[tuple[Any, str, Any]]:
+        """cuDNN's flag; the other has functions of its own."""
+        return [(self.torch.backends.cudnn, "deterministic", False)]
+
+    def apply(self) -> bool:
+        """Both."""
+        changed = super().apply()
+        if self.torch.are_deterministic_algorithms_enabled():
+            self._warned_only = self.torch.is_deterministic_algorithms_warn_only_enabled()
+            self._was_on = True
+            self.torch.use_deterministic_algorithms(False)
+            return True
+        return changed
+
+    def restore(self) -> None:
+        """Both."""
+        super().restore()
+        if getattr(self, "_was_on", False):
+            self.torch.use_deterministic_algorithms(True, warn_only=self._warned_only)
+
+
+class Threads(OnceTraining):
+    """Another number of threads inside one operation."""
+
+    def apply(self) -> bool:
+        """The number asked for, else this rank's share of the cores."""
+        now = self.torch.get_num_threads()
+        wanted = self.value or (default_workers() + 1)
+        self._before = getattr(self, "_before", now)
+        if now == wanted:
+            if not self.count:
+                self.say(f"{now} already")
+            return False
+        self.torch.set_num_threads(wanted)
+        return True
+
+    def restore(self) -> None:
+        """The script's number."""
+        self.torch.set_num_threads(self._before)
+
+
+class GcFreeze(Form):
+    """What exists once training runs is never looked at by the garbage collector again."""
+
+    def install(self) -> None:
+        """After a few updates: then model, data and optimizer are there."""
+        self.probe.on_update(self.name, self._freeze)
+
+    def _freeze(self) -> None:
+        if self.probe.updates < 5:
+            return
+        self.probe.off_update(self._freeze)
+        gc.collect()
+        gc.freeze()
+        self.took()
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,220 @@
+"""Live forms that change the settings of the DataLoader that feeds the training, from its next ``iter()``.
+
+Most settings of a built DataLoader can be set; the frozen ones through ``__dict__``. Nothing checks them
+then, so what goes together is put together here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hotloop.hooks.wrapping import compile_beside
+from hotloop.remedy.live.form import Form
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+_ITER = """
+def {name}(self):
+    if is_compiling():
+        return original(self)
+    return iterate(self, original)
+"""
+
+#: ``make(loader, original)``: an iterator in place of ``original(loader)``.
+Make = Callable[[Any, Any], Any]
+
+
+class Changes:
+    """What the loader forms want of each training loader, put in force where ``iter()`` is called."""
+
+    def __init__(self, probe: Probe, module: Any) -> None:
+        self._probe = probe
+        self._module = module
+        self.forms: list[LoaderForm] = []
+        self.make: Make | None = None
+
+    def iterate(self, loader: Any, original: Any) -> Any:
+        """``iter(loader)`` with the changes, or without them where they fail."""
+        make = self.make or _plain
+        changed = self._probe.hooks.guard("remedies of loaders", self._change)(loader)
+        if not changed:
+            return original(loader)
+        before, forms = changed
+        generator = loader.generator or self._probe.torch.default_generator
+        state = generator.get_state()
+        # torch warns about more workers than cores: not the script's doing.
+        loader.__dict__["check_worker_number_rationality"] = _silent
+        try:
+            iterator = make(loader, original)
+        except Exception as error:  # what the script would not have seen without us
+            loader.__dict__.update(before)
+            generator.set_state(state)
+            for form in forms:
+                form.fail(f"failed, left as it was: {type(error).__name__}: {error}")
+            return original(loader)
+        finally:
+            loader.__dict__.pop("check_worker_number_rationality", None)
+        for form in forms:
+            form.took()
+        return iterator
+
+    def _change(self, loader: Any) -> tuple[dict[str, Any], list[LoaderForm]] | None:
+        """Change the loader; what it had, and the forms that had a part in it. None: leave it alone."""
+        if not self._trains(loader):
+            return None
+        forms = [form for form in self.forms if form.active and not form.failed]
+        wanted: dict[str, Any] = {}
+        taking = []
+        for form in forms:
+            changes = form.changes(loader, {**loader.__dict__, **wanted})
+            if changes is not None:
+                taking.append(form)
+                wanted.update(changes)
+        if not taking:
+            return None
+        wanted = consistent({**loader.__dict__, **wanted}, wanted)
+        before = {name: loader.__dict__.get(name) for name in wanted}
+        if wanted.get("num_workers", loader.num_workers) != loader.num_workers and before_is_kept(loader):
+            loader.__dict__["_iterator"] = None
+        loader.__dict__.update(wanted)
+        if any(before[name] is not value for name, value in wanted.items()):
+            self._probe.loaders.changed(loader, tuple(wanted))
+        return before, taking
+
+    def _trains(self, loader: Any) -> bool:
+        """Whether this iteration is of training: gradients are on, and where any loader shuffles, it does."""
+        if self._probe.role == "worker" or not self._probe.torch.is_grad_enabled():
+            return False
+        known = [other for other, _ in self._probe.loaders.known()]
+        return self._shuffles(loader) or not any(self._shuffles(other) for other in known)
+
+    def _shuffles(self, loader: Any) -> bool:
+        sampler = getattr(loader, "sampler", None)
+        batches = getattr(loader, "batch_sampler", None)
+        own = batches is not None and type(batches).__module__ != "torch.utils.data.sampler"
+        return own or type(sampler).__name__ not in ("SequentialSampler", "_InfiniteConstantSampler")
+
+
+def _plain(loader: Any, original: Any) -> Any:
+    return original(loader)
+
+
+def _silent() -> None:
+    return None
+
+
+def before_is_kept(loader: Any) -> bool:
+    """Whether persistent workers of another number are still there."""
+    return loader.__dict__.get("_iterator") is not None
+
+
+def consistent(settings: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """``wanted`` with what has to go along: DataLoader checks it only when it is built."""
+    if settings["num_workers"] == 0:
+        rest = {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
+        rest["_DataLoader__multiprocessing_context"] = None
+        return {**wanted, **rest}
+    return wanted if settings.get("prefetch_factor") else {**wanted, "prefetch_factor": 2}
+
+
+_changes: Changes | None = None
+
+
+def changes_of(probe: Probe, module: Any) -> Changes:
+    """The one patch of ``DataLoader.__iter__`` that all loader forms share."""
+    global _changes
+    if _changes is None:
+        _changes = Changes(probe, module)
+        iterate = _changes.iterate
+        probe.hooks.patch(
+            module.DataLoader,
+            "__iter__",
+            lambda original: compile_beside(original, _ITER, iterate=iterate),
+        )
+    return _changes
+
+
+class LoaderForm(Form):
+    """A form that changes settings: ``changes`` gives them for a loader, None where none are to change."""
+
+    failed = False
+
+    def install(self) -> None:
+        """Join the others at ``DataLoader.__iter__``."""
+        self.probe.hooks.on_import("torch.utils.data.dataloader", self._join, self.name)
+
+    def _join(self, module: Any) -> None:
+        changes_of(self.probe, module).forms.append(self)
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """New values by name. ``settings`` is the loader's ``__dict__`` as the other forms left it."""
+        raise NotImplementedError
+
+    def fail(self, why: str) -> None:
+        """It broke the loader: never again."""
+        self.failed = True
+        self.say(why)
+        self.write()
+
+
+class NumWorkers(LoaderForm):
+    """Another number of workers."""
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The number asked for, else one per core less one for the loop."""
+        wanted = self.value if self.value is not None else default_workers()
+        return {"num_workers": wanted}
+
+
+class NoWorkers(LoaderForm):
+    """No workers."""
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """0."""
+        return {"num_workers": 0}
+
+
+class PrefetchFactor(LoaderForm):
+    """More batches ahead; only where there are workers."""
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The number asked for."""
+        if settings["num_workers"] == 0:
+            self.say("the loader has no workers: nothing runs ahead")
+            return None
+        return {"prefetch_factor": self.value}
+
+
+class PinMemory(LoaderForm):
+    """Page-locked batches; only where there is an accelerator."""
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """On."""
+        accelerator = getattr(self.torch, "accelerator", None)
+        if not (accelerator.is_available() if accelerator is not None else self.torch.cuda.is_available()):
+            self.say("torch finds no accelerator: there is nothing to copy to")
+            return None
+        return {"pin_memory": True}
+
+
+class OutOfOrder(LoaderForm):
+    """Batches as they become ready."""
+
+    min_workers: ClassVar[int] = 2
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """Off, where there are several workers and torch knows the setting."""
+        if settings["num_workers"] < self.min_workers:
+            self.say("the loader has fewer than two workers")
+            return None
+        return {"in_order": False}
+
+
+def default_workers() -> int:
+    """One per core this process may use, shared with the other ranks of the node, less one for the loop."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, cores // (int(ranks) if ranks.isdigit() and int(ranks) > 0 else 1) - 1)

@@ -1,0 +1,125 @@
+"""Live forms of the update: fused or multi-tensor kernels, and gradients dropped instead of zeroed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hotloop.hooks.wrapping import compile_beside
+from hotloop.remedy.live.form import Form
+
+_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+_ZERO = """
+def {name}(self, set_to_none=True):
+    if not is_compiling() and not set_to_none and form.active and not form.refused(self):
+        return original(self, set_to_none=True)
+    return original(self, set_to_none=set_to_none)
+"""
+
+
+class _Groups(Form):
+    """Sets an entry of every parameter group, when the optimizer steps for the first time."""
+
+    switchable = True
+    entries: dict[str, Any]
+
+    def install(self) -> None:
+        """Before each step: torch's global hook."""
+        self._optimizers: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
+        register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
+        self.probe.hooks.at_undo(register(self.guard(self._before_step)).remove)
+
+    def refusal(self, optimizer: Any) -> str:
+        """Why it does not go for this optimizer; "" where it does."""
+        raise NotImplementedError
+
+    def changed(self, optimizer: Any, on: bool) -> None:
+        """The entries of an optimizer with state were set or put back."""
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not self.active or self.torch.compiler.is_compiling() or id(optimizer) in self._optimizers:
+            return
+        refused = self.refusal(optimizer)
+        before = [{name: group.get(name) for name in self.entries} for group in optimizer.param_groups]
+        self._optimizers[id(optimizer)] = optimizer, [] if refused else before
+        if refused:
+            if not self.count:
+                self.say(refused)
+            return
+        for group in optimizer.param_groups:
+            group.update(self.entries)
+        self.changed(optimizer, True)
+        self.took()
+
+    def off(self) -> None:
+        """What the script had."""
+        super().off()
+        for optimizer, before in self._optimizers.values():
+            for group, entries in zip(optimizer.param_groups, before, strict=False):
+                group.update(entries)
+            if before:
+                self.changed(optimizer, False)
+        self._optimizers.clear()
+
+
+class FusedOptimizer(_Groups):
+    """One kernel for the whole update."""
+
+    entries = {"fused": True, "foreach": False}  # noqa: RUF012
+
+    def refusal(self, optimizer: Any) -> str:
+        """Only torch's own optimizers with fused kernels, on devices that have them."""
+        name = type(optimizer).__name__
+        if name not in _FUSED or not type(optimizer).__module__.startswith("torch.optim."):
+            return f"{name} has no fused kernel"
+        first = optimizer.param_groups[0]
+        if "fused" not in first:
+            return f"{name} of this torch takes no fused"
+        if first.get("fused"):
+            return "the script asks for it already"
+        if first.get("differentiable") or first.get("capturable"):
+            return "a differentiable or capturable optimizer is left alone"
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if any(not parameter.is_floating_point() for parameter in parameters):
+            return "not every parameter is a floating-point tensor"
+        return ""
+
+    def changed(self, optimizer: Any, on: bool) -> None:
+        """Fused kernels keep the number of steps on the device."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                step = (optimizer.state.get(parameter) or {}).get("step")
+                if isinstance(step, self.torch.Tensor):
+                    device = parameter.device if on else "cpu"
+                    optimizer.state[parameter]["step"] = step.to(device=device, dtype=self.torch.float32)
+
+
+class Foreach(_Groups):
+    """One kernel per operation for many parameters."""
+
+    entries = {"foreach": True}  # noqa: RUF012
+
+    def refusal(self, optimizer: Any) -> str:
+        """Only where torch's own optimizer knows it, and nothing faster is asked for."""
+        first = optimizer.param_groups[0]
+        if "foreach" not in first or not type(optimizer).__module__.startswith("torch.optim."):
+            return f"{type(optimizer).__name__} takes no foreach"
+        if first.get("fused") or first.get("foreach"):
+            return "the script asks for it, or for fused, already"
+        return "a differentiable optimizer is left alone" if first.get("differentiable") else ""
+
+
+class SetToNone(Form):
+    """``zero_grad(set_to_none=False)`` drops gradients all the same."""
+
+    switchable = True
+
+    def install(self) -> None:
+        """Around ``Optimizer.zero_grad``."""
+        base = self.torch.optim.Optimizer
+        self.probe.hooks.patch(base, "zero_grad", lambda original: compile_beside(original, _ZERO, form=self))
+
+    def refused(self, optimizer: Any) -> bool:
+        """Never; it is counted here."""
+        self.guard(self.took)()
+        return False

@@ -1,0 +1,124 @@
+"""Workers that stay, with the batches and losses that fresh workers would have given.
+
+torch's own ``persistent_workers`` changes both from the second epoch on: an iterator draws a seed for its
+workers when it is made, but none when it is used again. Here each new epoch draws it, and ships it to the
+workers with the message that begins the epoch; they seed themselves as fresh ones do, and call
+``worker_init_fn`` again.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import weakref
+from types import FrameType
+from typing import Any, ClassVar
+
+from hotloop.hooks.wrapping import compile_beside
+from hotloop.remedy.live.loader import LoaderForm, changes_of
+
+_RESET = """
+def {name}(self, loader, first_iter=False):
+    if not first_iter:
+        draw(self, loader)
+    return original(self, loader, first_iter)
+"""
+
+#: The seed of the epoch that begins; set while an iterator is reset.
+_seed: int | None = None
+
+
+def resumed(shared_seed: Any, base_seed: int | None) -> Any:
+    """The message as it arrives. In a worker it seeds; the main process gets it back as an answer."""
+    worker = sys.modules["torch.utils.data._utils.worker"]
+    info = worker._worker_info
+    if info is not None and base_seed is not None:
+        _seed_worker(worker, info, base_seed)
+    return worker._ResumeIteration(shared_seed)
+
+
+def _seed_worker(worker: Any, info: Any, base_seed: int) -> None:
+    """What ``_worker_loop`` does at its start (torch 2.6 to 2.13)."""
+    seed = base_seed + info.id
+    random.seed(seed)
+    sys.modules["torch"].manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if worker.HAS_NUMPY and numpy is not None:
+        numpy.random.seed(worker._generate_state(base_seed, info.id))
+    object.__setattr__(info, "seed", seed)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and "init_fn" not in frame.f_locals:
+        frame = frame.f_back
+    init = frame.f_locals["init_fn"] if frame is not None else None
+    if init is not None:
+        init(info.id)
+
+
+class PersistentWorkers(LoaderForm):
+    """Keeps workers of map-style loaders between epochs."""
+
+    min_workers: ClassVar[int] = 1
+
+    def _join(self, module: Any) -> None:
+        # Before the settings change: an iterator that is reset finds the patch.
+        many, worker = module._MultiProcessingDataLoaderIter, sys.modules["torch.utils.data._utils.worker"]
+        hooks = self.probe.hooks
+        hooks.patch(many, "_reset", lambda original: compile_beside(original, _RESET, draw=self._draw))
+        hooks.patch(worker, "_ResumeIteration", _resume_class)
+        self._states: dict[int, Any] = {}
+        self._ours: weakref.WeakSet[Any] = weakref.WeakSet()
+        super()._join(module)
+        changes_of(self.probe, module).forms.sort(key=lambda form: isinstance(form, PersistentWorkers))
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """On, where fresh workers would see nothing that kept ones do not."""
+        if settings["num_workers"] < self.min_workers:
+            self.say("the loader has no workers to keep")
+            return None
+        if loader.persistent_workers and loader not in self._ours:
+            self.say("the script keeps its workers already")
+            return None
+        if _is_spawned(loader):
+            self.say("workers that are not forked are left alone")
+            return None
+        if hasattr(loader.dataset, "__iter__") and not hasattr(loader.dataset, "__getitem__"):
+            self.say("an iterable dataset: what it kept from the last epoch cannot be told from here")
+            return None
+        seen = {**_plain_values(loader.dataset), **_plain_values(getattr(loader.dataset, "dataset", None))}
+        if self._states.get(id(loader), seen) != seen:
+            loader.__dict__["_iterator"] = None  # e.g. dataset.set_epoch(): only fresh workers see it
+        self._states[id(loader)] = seen
+        self._ours.add(loader)
+        return {"persistent_workers": True}
+
+    def _draw(self, iterator: Any, loader: Any) -> None:
+        """Draw what a new iterator draws, in its order: the sampler's (twice), the workers' seed."""
+        global _seed
+        _seed = None
+        if loader not in self._ours:
+            return
+        iter(iterator._index_sampler)
+        torch = self.torch
+        _seed = torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
+        iterator._base_seed = _seed
+
+
+def _resume_class(original: Any) -> Any:
+    class Resume(original):  # type: ignore[misc]  # isinstance() in both processes still holds
+        def __reduce__(self) -> tuple[Any, tuple[Any, int | None]]:
+            return resumed, (self.seed, _seed)
+
+    Resume.__name__ = Resume.__qualname__ = original.__name__
+    Resume.__module__ = original.__module__
+    return Resume
+
+
+def _is_spawned(loader: Any) -> bool:
+    method = getattr(loader.multiprocessing_context, "get_start_method", None)
+    return method is not None and method(allow_none=True) not in (None, "fork")
+
+
+def _plain_values(dataset: Any) -> dict[str, Any]:
+    """The attributes a script sets between epochs: numbers, flags, words."""
+    values = getattr(dataset, "__dict__", {})
+    return {name: value for name, value in values.items() if isinstance(value, int | float | str | bool)}
