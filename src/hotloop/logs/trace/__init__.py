@@ -1,0 +1,77 @@
+"""torch.profiler traces (Chrome trace JSON, gzip too): where the device was idle, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hotloop.logs.part import Part, Point, Source
+from hotloop.logs.trace.analysis import Analysis, analyzed
+from hotloop.logs.trace.findings import findings
+from hotloop.logs.trace.stream import looks_like_trace
+from hotloop.logs.trace.table import Trace, read_trace
+from hotloop.logs.trace.words import phases, sections, verdict
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is a Chrome trace, by its beginning."""
+    return looks_like_trace(path)
+
+
+def analyze(path: Path, progress: Callable[[int], None] | None = None) -> Part:
+    """What a trace tells; ``progress`` is told the bytes of each block, unpacked. Raises OSError."""
+    trace = read_trace(path, progress)
+    analysis = analyzed(trace)
+    if analysis is None:
+        return Part(source=_source(path, trace, None), verdict="No event of torch.profiler is in this trace.")
+    return Part(
+        source=_source(path, trace, analysis),
+        verdict=verdict(analysis),
+        throughput=_throughput(analysis),
+        phases=phases(analysis),
+        findings=findings(analysis),
+        sections=sections(analysis),
+    )
+
+
+def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
+    reading = trace.reading
+    recognized = [
+        "Chrome trace of torch.profiler" if analysis else "Chrome trace",
+        f"{reading.num_events:,} events",
+    ]
+    if analysis and analysis.window.steps:
+        recognized.append(f"ProfilerStep#{analysis.window.steps[0][0]} to {analysis.window.steps[-1][0]}")
+    if analysis:
+        recognized.append(f"{len(trace.device):,} device events" if len(trace.device) else "no device events")
+        recognized += ["Python functions"] if len(trace.python) else []
+    notes = []
+    if reading.truncated:
+        why = f" ({reading.problem})" if reading.problem else ""
+        notes.append(f"breaks off{why}: only what is whole was read")
+    if reading.skipped:
+        notes.append(f"{reading.skipped:,} damaged events left out")
+    info = reading.header.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    return Source(
+        file=str(path),
+        kind="torch.profiler trace" if analysis else "chrome trace",
+        lines=reading.num_events,
+        skipped=reading.skipped,
+        recognized=tuple(recognized),
+        notes=tuple(notes),
+        rank=rank if isinstance(rank, int) else None,
+        num_bytes=path.stat().st_size,
+    )
+
+
+def _throughput(analysis: Analysis) -> tuple[Point, ...]:
+    return tuple(
+        Point(
+            step=number,
+            rate=1e9 / max(1, end - start),
+            unit="steps/s",
+            time_s=(start - analysis.window.start) / 1e9,
+        )
+        for number, start, end in analysis.window.steps
+    )

@@ -1,0 +1,274 @@
+"""From the columns of a trace to its numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.logs.trace import kernels
+from hotloop.logs.trace.causes import matching, own_phases
+from hotloop.logs.trace.device import Spans, clipped, union
+from hotloop.logs.trace.idle import Pieces, cut, idle_pieces
+from hotloop.logs.trace.table import HOST, Events, Ints, Trace
+from hotloop.logs.trace.timeline import NONE, Host, walk
+from hotloop.phases import COLUMN
+
+_STEP: Final = re.compile(r"ProfilerStep#(\d+)")
+_NUM_ROWS: Final = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of a table of kernels, operators or copies: how often, for how long in all, bytes moved."""
+
+    name: str
+    count: int
+    seconds: float
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The time that is looked at: the profiler's steps, or all there is where it marked none. Times in ns."""
+
+    start: int
+    end: int
+    steps: tuple[tuple[int, int, int], ...]  # number, start, end
+
+    @property
+    def span_s(self) -> float:
+        """Its length."""
+        return (self.end - self.start) / 1e9
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps; a window without marks counts as one."""
+        return max(1, len(self.steps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """The busiest device in the window, in seconds.
+
+    Computing, collectives alone, copies alone and idle add up to the window.
+    """
+
+    name: str  # "" where the trace does not say
+    capability: int  # CUDA compute capability's first number, 0 unknown
+    num_devices: int
+    num_events: int
+    num_kernels: int
+    busy_s: float
+    compute_s: float
+    matrix_s: float  # in gemm, conv and attention kernels
+    compute_by_phase: npt.NDArray[np.float64]  # by column of hotloop.phases, sums to compute_s
+    collective_s: float
+    collective_alone_s: float
+    copy_alone_s: float
+    idle: Pieces
+    families: tuple[Row, ...]
+    kernels: tuple[Row, ...]
+    copies: tuple[Row, ...]
+    tensor_core_ratio: float | None  # of matrix_s
+    plain_float32_ratio: float | None
+
+    @property
+    def idle_s(self) -> float:
+        """Idle seconds."""
+        return float(self.idle.ns.sum()) / 1e9
+
+    @property
+    def queued_s(self) -> float:
+        """Of these, the ones in which work was queued already."""
+        return float(self.idle.by_phase(queued=True).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """Everything a trace tells. ``host``: the main thread's time in pieces; ``device`` is None on a CPU."""
+
+    trace: Trace
+    window: Window
+    main: int
+    device: Device | None
+    host: Pieces
+    operators: tuple[Row, ...]
+
+    def lost_s(self, phase: str) -> float:
+        """Seconds lost to a phase: the device idle because of it, or the main thread in it on a CPU."""
+        pieces = self.device.idle if self.device else self.host
+        return float(pieces.by_phase()[COLUMN[phase]])
+
+
+def analyzed(trace: Trace) -> Analysis | None:
+    """The numbers of a trace; None where it has no event of a host or device."""
+    calls = _calls(trace)
+    if not len(calls) and not len(trace.device):
+        return None
+    host = walk(calls, own_phases(trace, calls))
+    steps = _steps(trace)
+    main = _main_thread(trace, host)
+    window = _window(trace, calls, steps)
+    spans = Spans(start=np.array([window.start]), end=np.array([window.end]))
+    return Analysis(
+        trace=trace,
+        window=window,
+        main=main,
+        device=_device(trace, host, main, window) if len(trace.device) else None,
+        host=cut(host.view(main, main), spans),
+        operators=_operators(trace, host, window),
+    )
+
+
+def _calls(trace: Trace) -> Events:
+    """Host events and runtime calls together, by thread and start."""
+    both = [trace.host, trace.runtime]
+    calls = Events(**{name: np.concatenate([vars(part)[name] for part in both]) for name in vars(both[0])})
+    return calls.where(np.lexsort((-calls.end, calls.start, calls.thread)))
+
+
+def _steps(trace: Trace) -> tuple[tuple[int, int, int], ...]:
+    numbers = {
+        at: int(found[1])
+        for at, label in enumerate(trace.labels)
+        if (found := _STEP.match(label.name)) and label.category != "gpu_user_annotation"
+    }
+    marked = trace.host.where(np.isin(trace.host.label, list(numbers)))
+    rows = zip(marked.label.tolist(), marked.start.tolist(), marked.end.tolist(), strict=True)
+    return tuple(sorted(((numbers[label], start, end) for label, start, end in rows), key=lambda row: row[1]))
+
+
+def _main_thread(trace: Trace, host: Host) -> int:
+    """The thread that marks the steps; without marks the one with the most recorded time."""
+    marks = [at for at, label in enumerate(trace.labels) if _STEP.match(label.name)]
+    marked = trace.host.thread[np.isin(trace.host.label, marks)]
+    if len(marked):
+        return int(np.bincount(marked).argmax())
+    if not len(host.calls):
+        return -1
+    return int(np.bincount(host.calls.thread, host.self_ns.astype(np.float64)).argmax())
+
+
+def _window(trace: Trace, calls: Events, steps: tuple[tuple[int, int, int], ...]) -> Window:
+    """First to last step; in a trace that breaks off, only as far as there are events of the device."""
+    if steps:
+        start, end = min(step[1] for step in steps), max(step[2] for step in steps)
+    else:
+        both = [events for events in (calls, trace.device) if len(events)]
+        start = min(int(events.start.min()) for events in both)
+        end = max(int(events.end.max()) for events in both)
+    if trace.reading.truncated and len(trace.device):
+        end = min(end, int(trace.device.end.max()))
+        steps = tuple(step for step in steps if step[2] <= end)
+    return Window(start=start, end=max(end, start + 1), steps=steps)
+
+
+def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | None:
+    process = np.array([_number(thread[0]) for thread in trace.threads], dtype=np.int64)
+    owner = process[trace.device.thread]
+    devices, counts = np.unique(owner, return_counts=True)
+    chosen = int(devices[counts.argmax()])
+    mine = trace.device.where(owner == chosen)
+    events = clipped(mine, window.start, window.end)
+    family = _by_label(trace, kernels.family)[events.label]
+    copying = np.isin(family, ("memcpy", "memset"))
+    collective = family == "collective"
+    computing = union(events.where(~(copying | collective)))
+    working = union(events.where(~copying))
+    busy = union(events)
+    duration = events.end - events.start
+    matrix = np.isin(family, kernels.MATRIX)
+    properties = _properties(trace, chosen)
+    return Device(
+        name=str(properties.get("name", "")),
+        capability=int(properties.get("computeMajor", 0) or 0),
+        num_devices=len(devices),
+        num_events=len(events),
+        num_kernels=int((~copying).sum()),
+        busy_s=busy.total_ns / 1e9,
+        compute_s=computing.total_ns / 1e9,
+        matrix_s=int(duration[matrix].sum()) / 1e9,
+        compute_by_phase=_phases_of(host, events.where(~(copying | collective)), computing.total_ns / 1e9),
+        collective_s=union(events.where(collective)).total_ns / 1e9,
+        collective_alone_s=(working.total_ns - computing.total_ns) / 1e9,
+        copy_alone_s=(busy.total_ns - working.total_ns) / 1e9,
+        idle=idle_pieces(host, main, mine, busy.gaps(window.start, window.end)),
+        families=_rows(family, duration),
+        kernels=_event_rows(trace, events.where(~copying)),
+        copies=_event_rows(trace, events.where(copying)),
+        tensor_core_ratio=_ratio(_by_label(trace, kernels.on_tensor_cores)[events.label], duration, matrix),
+        plain_float32_ratio=_ratio(
+            _by_label(trace, kernels.is_plain_float32)[events.label], duration, matrix
+        ),
+    )
+
+
+def _phases_of(host: Host, work: Events, seconds: float) -> npt.NDArray[np.float64]:
+    """Device seconds by the phase in which the host launched them; streams that overlap share the time."""
+    call = matching(work.correlation, host.calls.correlation)
+    phase = np.full(len(work), COLUMN["other"])
+    phase[call >= 0] = host.phase[call[call >= 0]]
+    phase[phase == NONE] = COLUMN["other"]
+    by_phase = np.bincount(phase, work.end - work.start, minlength=len(COLUMN)).astype(np.float64)
+    return np.asarray(by_phase * (seconds / max(1.0, float(by_phase.sum()))))
+
+
+def _operators(trace: Trace, host: Host, window: Window) -> tuple[Row, ...]:
+    """Operators of all threads by their own time, without what they call."""
+    calls = host.calls
+    operator = np.array([label.kind == HOST and not _STEP.match(label.name) for label in trace.labels])
+    inside = operator[calls.label] & (calls.start >= window.start) & (calls.start < window.end)
+    return _rows(calls.label[inside], host.self_ns[inside], names=trace.name)
+
+
+def _by_label(trace: Trace, classify: Callable[[str], str | bool]) -> npt.NDArray[Any]:
+    """What a function of the name gives for every label."""
+    return np.array([classify(label.name) for label in trace.labels])
+
+
+def _ratio(flag: npt.NDArray[Any], ns: Ints, among: npt.NDArray[Any]) -> float | None:
+    whole = int(ns[among].sum())
+    return int(ns[among & flag].sum()) / whole if whole else None
+
+
+def _rows(
+    key: npt.NDArray[Any],
+    ns: Ints,
+    num_bytes: Ints | None = None,
+    names: Callable[[int], str] = str,
+) -> tuple[Row, ...]:
+    """Counts and sums per key, the longest in all first."""
+    keys, position = np.unique(key, return_inverse=True)
+    count = np.bincount(position, minlength=len(keys))
+    seconds = np.bincount(position, ns, minlength=len(keys)) / 1e9
+    moved = (
+        np.zeros(len(keys)) if num_bytes is None else np.bincount(position, num_bytes, minlength=len(keys))
+    )
+    return tuple(
+        Row(name=names(keys[at]), count=int(count[at]), seconds=float(seconds[at]), num_bytes=int(moved[at]))
+        for at in np.argsort(-seconds)[:_NUM_ROWS].tolist()
+    )
+
+
+def _event_rows(trace: Trace, events: Events) -> tuple[Row, ...]:
+    return _rows(events.label, events.end - events.start, np.maximum(events.num_bytes, 0), trace.name)
+
+
+def _properties(trace: Trace, device: int) -> dict[str, Any]:
+    """What the header says about a device."""
+    known = trace.reading.header.get("deviceProperties")
+    found = (
+        [one for one in known if isinstance(one, dict) and one.get("id") == device]
+        if isinstance(known, list)
+        else []
+    )
+    return found[0] if found else {}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.lstrip("-").isdigit() else -1

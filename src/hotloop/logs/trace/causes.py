@@ -1,0 +1,124 @@
+"""What the host is doing, as a phase, by the names of what the profiler recorded."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.logs.trace.table import RUNTIME, Events, Ints, Label, Trace
+from hotloop.phases import COLUMN
+
+#: The phase of whatever encloses the event; without an enclosing phase an operator is forward work, and an
+#: annotation tells nothing.
+OPERATOR: Final = -1
+TRANSPARENT: Final = -2
+
+#: Inside these nothing else counts: a copy in the DataLoader is data loading.
+STICKY: Final = tuple(
+    COLUMN[name] for name in ("data_wait", "evaluation", "checkpoint", "logging", "collective")
+)
+
+#: First match wins. Words of the script's author count only where they stand alone: "## forward ##",
+#: "eval_step", not "retrieval" or "## backward_hooks:x ##".
+_ANNOTATIONS: Final = (
+    (
+        r"^enumerate\(DataLoader\)#"
+        r"|(?<![a-z])(data_?(load(ing|er)?|wait)|(load|next|get|wait_for)_batch)(?![a-z])",
+        "data_wait",
+    ),
+    (r"^Optimizer\.(step|zero_grad)#|^\W*(optimizer|optimizer_step|zero_grad)\W*$", "optimizer"),
+    (r"^\W*backward\W*$", "backward"),
+    (r"^\W*forward\W*$|^(DistributedDataParallel|FullyShardedDataParallel)\.forward", "forward"),
+    (r"^(nccl|gloo|mpi|ucc|hccl|rccl|xccl):|^c10d::", "collective"),
+    (r"(?<![a-z])(eval|evaluate|evaluation|validate|validation)(?![a-z])", "evaluation"),
+    (r"(?<![a-z])(checkpoint|ckpt)(?![a-z])", "checkpoint"),
+    (r"(?<![a-z])(logging|tensorboard|wandb)(?![a-z])", "logging"),
+)
+_OPERATORS: Final = (
+    (r"^enumerate\(DataLoader\)#", "data_wait"),
+    (r"^Optimizer\.(step|zero_grad)#", "optimizer"),
+    (r"^autograd::engine::evaluate_function|^torch::autograd::|Backward\d*$", "backward"),
+    (r"^c10d::|^(nccl|gloo):", "collective"),
+    (r"^aten::_?pin_memory$", "transfer"),
+)
+#: Functions of the Python tracer (with_stack=True) that tell a phase.
+_FUNCTIONS: Final = (
+    (r"^torch/serialization\.py\(\d+\): save$", "checkpoint"),
+    (r"^torch/utils/tensorboard/writer\.py", "logging"),
+)
+#: torch copies with non_blocking=False as a copy and a wait, one right after the other.
+_COPY_TO_WAIT_NS: Final = 50_000
+
+
+def own_phases(trace: Trace, calls: Events) -> Ints:
+    """The phase each host event stands for by itself: a column of ``hotloop.phases`` or a code above.
+
+    ``calls``: operators, annotations and runtime calls, sorted by thread and start.
+    """
+    own = np.array([_by_name(label) for label in trace.labels], dtype=np.int64)[calls.label]
+    waits, copies = (_labels(trace, pattern)[calls.label] for pattern in ("Synchronize", "Memcpy"))
+    own[waits] = COLUMN["sync"]
+    own[copies] = _directions(trace, calls.where(copies))
+    (runtime,) = np.nonzero(_labels(trace, "")[calls.label])
+    before, after = runtime[:-1], runtime[1:]
+    adjoining = (
+        waits[after]
+        & (own[before] == COLUMN["transfer"])
+        & (calls.thread[before] == calls.thread[after])
+        & (calls.start[after] - calls.end[before] < _COPY_TO_WAIT_NS)
+    )
+    own[after[adjoining]] = COLUMN["transfer"]
+    return own
+
+
+def copy_direction(name: str) -> str:
+    """``HtoD``, ``DtoH``, ``DtoD`` or "" for the name of a copy on the device."""
+    found = re.search(r"HtoD|DtoH|DtoD|PtoP|HtoH", name)
+    return found[0] if found else ""
+
+
+def is_pageable(name: str) -> bool:
+    """Whether a copy goes from or to memory that is not pinned; its name says so on NVIDIA devices."""
+    return "Pageable" in name
+
+
+def _directions(trace: Trace, copies: Events) -> Ints:
+    """Phases of runtime calls that copy: to the device is transfer, to the host is a wait for its value."""
+    phase = {"HtoD": COLUMN["transfer"], "DtoH": COLUMN["sync"]}
+    by_label = np.array([phase.get(copy_direction(label.name), OPERATOR) for label in trace.labels])
+    found = matching(copies.correlation, trace.device.correlation)
+    label = trace.device.label[np.maximum(found, 0)] if len(trace.device) else np.zeros(len(found), np.int64)
+    return np.where(found >= 0, by_label[label], OPERATOR)
+
+
+def matching(wanted: Ints, among: Ints) -> Ints:
+    """Position in ``among`` of each wanted correlation id, -1 where there is none."""
+    if not len(among):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    order = np.argsort(among, kind="stable")
+    at = np.minimum(np.searchsorted(among[order], wanted), len(among) - 1)
+    return np.where((among[order][at] == wanted) & (wanted > 0), order[at], -1)
+
+
+def _labels(trace: Trace, pattern: str) -> npt.NDArray[np.bool_]:
+    """Which labels are runtime calls whose name matches."""
+    return np.array(
+        [label.kind == RUNTIME and bool(re.search(pattern, label.name)) for label in trace.labels], dtype=bool
+    )
+
+
+def _by_name(label: Label) -> int:
+    if label.category == "user_annotation":
+        return _first(_ANNOTATIONS, label.name, TRANSPARENT)
+    if label.category == "python_function":
+        return _first(_FUNCTIONS, label.name, TRANSPARENT)
+    return _first(_OPERATORS, label.name, TRANSPARENT if label.name.startswith("ProfilerStep") else OPERATOR)
+
+
+def _first(patterns: tuple[tuple[str, str], ...], name: str, otherwise: int) -> int:
+    found = (phase for pattern, phase in patterns if re.search(pattern, name, re.IGNORECASE))
+    phase = next(found, None)
+    return otherwise if phase is None else COLUMN[phase]

@@ -1,0 +1,288 @@
+"""What a trace can prove, under the ids of `hotloop run`; where it cannot tell, nothing is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from hotloop.findings import Finding, Place
+from hotloop.logs.trace.analysis import Analysis, Device
+from hotloop.logs.trace.causes import copy_direction, is_pageable
+from hotloop.logs.trace.places import place_in
+from hotloop.logs.trace.timeline import LAUNCHING
+from hotloop.phases import COLUMN
+from hotloop.units import duration, share, size
+
+# The thresholds of diagnose/limits.py, with their sources there; this floor cannot import it.
+_WORTH_FIXING: Final = 0.05
+_LAUNCH_BOUND: Final = 0.10
+_DEVICE_BOUND: Final = 0.70
+_AMP_SAVES: Final = 0.23
+_TF32_SAVES: Final = 0.13
+_LARGE_COPY_BYTES: Final = 256 * 1024
+_SMALL_COPY_BYTES: Final = 64 * 1024
+_MANY_COPIES: Final = 20
+#: Taking over a batch that is ready: well under this for anything but huge batches.
+_ARRIVAL_S: Final = 0.002
+#: Matrix kernels with this share of the computing decide its precision; this much of them in float32 is all.
+_MATRIX_SHARE: Final = 0.3
+_ALL_FLOAT32: Final = 0.9
+
+
+def findings(analysis: Analysis) -> tuple[Finding, ...]:
+    """All findings, the costliest first."""
+    found = [one for rule in _RULES for one in rule(analysis)]
+    return tuple(sorted(found, key=lambda one: -one.cost_s_per_step))
+
+
+def _finding(
+    analysis: Analysis,
+    id: str,
+    seconds: float,
+    message: str,
+    advice: str,
+    evidence: list[str],
+    *,
+    where: Place | None = None,
+    remedies: tuple[str, ...] = (),
+) -> Finding:
+    window = analysis.window
+    steps = f"{len(window.steps)} steps" if window.steps else "no ProfilerStep marks: per step means in all"
+    return Finding(
+        id=id,
+        message=message,
+        advice=advice,
+        evidence=(*evidence, f"from a trace of {duration(window.span_s)}, {steps}"),
+        cost_s_per_step=seconds / window.num_steps,
+        share=seconds / window.span_s,
+        where=where,
+        remedies=remedies,
+    )
+
+
+def _loss(analysis: Analysis, seconds: float) -> str:
+    each = duration(seconds / analysis.window.num_steps)
+    return f"{each} per step, {share(seconds / analysis.window.span_s)} of the time"
+
+
+def _input(analysis: Analysis) -> Iterator[Finding]:
+    seconds = analysis.lost_s("data_wait")
+    if seconds < _WORTH_FIXING * analysis.window.span_s:
+        return
+    who = "The device is idle" if analysis.device else "The step waits"
+    evidence = [
+        f"{'device idle' if analysis.device else 'main thread'} in the DataLoader: {_loss(analysis, seconds)}"
+    ]
+    names = {row.name for row in analysis.operators if row.name.startswith("enumerate(DataLoader)#")}
+    if any("_SingleProcessDataLoaderIter" in name for name in names):
+        yield _finding(
+            analysis,
+            "input/single-process",
+            seconds,
+            f"{who} while the training process makes each batch itself (num_workers=0).",
+            "Set num_workers and persistent_workers=True on the DataLoader.",
+            evidence,
+            remedies=("num-workers",),
+        )
+    elif any("_MultiProcessingDataLoaderIter" in name for name in names) and _keeps_waiting(
+        analysis, seconds
+    ):
+        yield _finding(
+            analysis,
+            "input/too-few-workers",
+            seconds,
+            f"{who} for the DataLoader's workers in most steps: they do not keep up.",
+            "Give the DataLoader more workers if cores are free, or its samples less work; "
+            "`hotloop run` names the line.",
+            evidence,
+            remedies=("num-workers",),
+        )
+
+
+def _keeps_waiting(analysis: Analysis, seconds: float) -> bool:
+    """Whether more than half of the steps wait, and longer than the mere arrival of a batch takes."""
+    steps = analysis.window.steps
+    pieces = analysis.device.idle if analysis.device else analysis.host
+    if len(steps) < 2 or seconds < _ARRIVAL_S * len(steps):
+        return False
+    waiting = (pieces.phase == COLUMN["data_wait"]) & (pieces.ns > 0)
+    step = np.searchsorted(np.array([start for _, start, _ in steps]), pieces.at[waiting], side="right") - 1
+    waited = np.bincount(np.maximum(step, 0), pieces.ns[waiting], minlength=len(steps))
+    length = np.array([end - start for _, start, end in steps])
+    return bool(np.median(waited / length) >= _WORTH_FIXING / 2)
+
+
+def _transfer(analysis: Analysis) -> Iterator[Finding]:
+    device = analysis.device
+    if device is None:
+        return
+    rows = [row for row in device.copies if copy_direction(row.name) == "HtoD"]
+    count, moved = sum(row.count for row in rows), sum(row.num_bytes for row in rows)
+    pageable = [row for row in rows if is_pageable(row.name)]
+    steps = analysis.window.num_steps
+    in_copies = sum(row.seconds for row in device.copies)
+    exposed = device.copy_alone_s * sum(row.seconds for row in rows) / in_copies if in_copies else 0.0
+    seconds = analysis.lost_s("transfer")
+    evidence = [f"{count / steps:.0f} copies to the device per step, {size(moved / steps)}"]
+    evidence += [
+        f"device idle for them: {_loss(analysis, seconds)}; only copying: {duration(exposed / steps)}"
+    ]
+    unpinned = sum(row.num_bytes for row in pageable)
+    if unpinned >= max(_LARGE_COPY_BYTES * steps, moved / 2):
+        if seconds + exposed >= _WORTH_FIXING * analysis.window.span_s:
+            yield _finding(
+                analysis,
+                "transfer/pageable",
+                seconds + exposed,
+                f"{size(unpinned / steps)} per step are copied from pageable memory, and the host waits.",
+                "Set pin_memory=True on the DataLoader and copy with .to(device, non_blocking=True).",
+                evidence,
+                where=place_in(analysis, "transfer"),
+                remedies=("pin-memory", "non-blocking"),
+            )
+    elif seconds < _WORTH_FIXING * analysis.window.span_s:
+        return
+    elif count / steps > _MANY_COPIES and moved and moved / count < _SMALL_COPY_BYTES:
+        yield _finding(
+            analysis,
+            "transfer/many-small",
+            seconds,
+            f"{count / steps:.0f} small copies to the device per step cost their calls, not their bytes.",
+            "Collate small tensors into one and copy once, or make them on the device.",
+            evidence,
+            where=place_in(analysis, "transfer"),
+        )
+    elif moved >= _LARGE_COPY_BYTES * steps and any("Pinned" in row.name for row in rows):
+        yield _finding(
+            analysis,
+            "transfer/blocking",
+            seconds,
+            "The batch is pinned, and the host still waits for its copy before it launches anything.",
+            "Pass non_blocking=True where the batch is copied: x.to(device, non_blocking=True).",
+            evidence,
+            where=place_in(analysis, "transfer"),
+            remedies=("non-blocking",),
+        )
+
+
+def _host(analysis: Analysis) -> Iterator[Finding]:
+    device = analysis.device
+    if device is None:
+        return
+    span_s = analysis.window.span_s
+    waiting, other = analysis.lost_s("sync"), analysis.lost_s("other")
+    launching = sum(analysis.lost_s(phase) for phase in ("forward", "backward", "optimizer"))
+    if waiting >= _WORTH_FIXING * span_s:
+        yield _finding(
+            analysis,
+            "host/sync-in-step",
+            waiting,
+            "The host waits for a value of the device in the step; the device is then idle until it is fed.",
+            "Keep values on the device and read them every N steps; copy with non_blocking=True.",
+            [f"device idle after waits of the host: {_loss(analysis, waiting)}"],
+            where=place_in(analysis, "sync"),
+            remedies=("defer-item",),
+        )
+    if launching >= _LAUNCH_BOUND * span_s:
+        yield _launch_bound(analysis, device, launching)
+    if other >= _WORTH_FIXING * span_s:
+        yield _finding(
+            analysis,
+            "host/python-in-step",
+            other,
+            "The device is idle while Python runs outside of any operator.",
+            "Move this work out of the step, to workers or to every N steps"
+            + (
+                "."
+                if len(analysis.trace.python)
+                else "; profile with with_stack=True to see which lines it is."
+            ),
+            [f"device idle meanwhile: {_loss(analysis, other)}"],
+            where=place_in(analysis, "other"),
+        )
+
+
+def _launch_bound(analysis: Analysis, device: Device, seconds: float) -> Finding:
+    by_phase = device.idle.by_phase()[list(LAUNCHING)] / analysis.window.num_steps
+    parts = zip(("forward", "backward", "optimizer"), by_phase.tolist(), strict=True)
+    return _finding(
+        analysis,
+        "host/launch-bound",
+        seconds,
+        f"The device is idle {share(seconds / analysis.window.span_s)} of the time while the host launches "
+        "the next operations: they are too small for it.",
+        "Compile the model (torch.compile, mode='reduce-overhead'), or use a larger batch.",
+        [
+            ", ".join(f"idle in {name} {duration(each)} per step" for name, each in parts),
+            f"{device.num_kernels / analysis.window.num_steps:,.0f} kernels per step, "
+            f"{duration(device.busy_s / max(1, device.num_events))} each",
+            "the profiler itself slows the host: without it this is less",
+        ],
+        remedies=("compile", "cuda-graphs"),
+    )
+
+
+def _collectives(analysis: Analysis) -> Iterator[Finding]:
+    device = analysis.device
+    if device is None or device.collective_alone_s < _WORTH_FIXING * analysis.window.span_s:
+        return
+    alone, in_all = device.collective_alone_s, device.collective_s
+    yield _finding(
+        analysis,
+        "distributed/unoverlapped-collective",
+        alone,
+        f"Collectives run {_loss(analysis, alone)}, with nothing computing beside them.",
+        "Use gradient_as_bucket_view=True and static_graph=True, accumulate under no_sync(), "
+        "or compress gradients (bf16 hook).",
+        [
+            f"collectives {duration(in_all / analysis.window.num_steps)} per step, "
+            f"{share(1 - alone / in_all)} of it hidden behind computing",
+            "waiting for a slower rank looks the same: analyze the traces of all ranks",
+        ],
+    )
+
+
+def _precision(analysis: Analysis) -> Iterator[Finding]:
+    device = analysis.device
+    if device is None or (device.plain_float32_ratio or 0.0) < _ALL_FLOAT32:
+        return
+    computing = device.compute_s / analysis.window.span_s
+    if computing < _DEVICE_BOUND or device.matrix_s < _MATRIX_SHARE * device.compute_s:
+        return
+    evidence = [
+        f"{share(device.plain_float32_ratio or 0.0)} of matrix kernels' time in float32 without tensor cores",
+        f"computing {share(computing)} of the time",
+    ]
+    if device.capability >= 7:
+        yield _finding(
+            analysis,
+            "device/amp-off",
+            _AMP_SAVES * device.compute_s,
+            "The device is what the run waits for, and its tensor cores do nothing: matrices are float32.",
+            "Run forward under torch.autocast('cuda', dtype=torch.bfloat16)."
+            if device.capability >= 8
+            else "Run forward under torch.autocast('cuda', dtype=torch.float16) with a GradScaler.",
+            [*evidence, f"cost assumed, not measured: {share(_AMP_SAVES)} of computing"],
+            remedies=("autocast-bf16",) if device.capability >= 8 else ("autocast-fp16",),
+        )
+    if device.capability >= 8:
+        yield _finding(
+            analysis,
+            "device/tf32-off",
+            _TF32_SAVES * device.compute_s,
+            "float32 matrix products run in full precision on a device that knows TF32.",
+            "Set torch.backends.cuda.matmul.allow_tf32 = True and torch.backends.cudnn.allow_tf32 = True.",
+            [*evidence, f"cost assumed, not measured: {share(_TF32_SAVES)} of computing"],
+            remedies=("tf32",),
+        )
+
+
+_RULES: Final[tuple[Callable[[Analysis], Iterator[Finding]], ...]] = (
+    _input,
+    _transfer,
+    _host,
+    _collectives,
+    _precision,
+)

@@ -1,0 +1,130 @@
+"""Why the device was idle: every idle moment charged to what the host did instead of feeding it.
+
+The event that ends a gap was launched by a call on some thread of the host. Until that call the gap belongs
+to what that thread did (or the main thread, while it did nothing); from the call on, to the call itself. An
+event that had been launched well before the gap began is not late because of the host: its gap is ``queued``.
+
+A wait for the device (``.item()``, a blocking copy) costs in the gaps that follow it: the host, let go, has
+to launch anew what it could have launched meanwhile. Such gaps are charged to the wait, up to the time that
+it waited for a working device: a host that runs ahead can fill no more than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.logs.trace.causes import matching
+from hotloop.logs.trace.device import Spans, union
+from hotloop.logs.trace.table import Events, Ints
+from hotloop.logs.trace.timeline import LAUNCHING, NONE, Host, Timeline
+from hotloop.phases import COLUMN
+
+#: A launch takes this long to reach an idle device at most; what was launched earlier than this before the
+#: gap was queued. (5 to 10 us are usual on NVIDIA devices.)
+LAUNCH_LATENCY_NS: Final = 20_000
+#: A wait for the device that was over at once gives the host nothing to catch up with.
+MIN_WAIT_NS: Final = 5_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """Idle time in pieces: when, how long, why. What is charged to a wait has the wait's time."""
+
+    at: Ints
+    ns: npt.NDArray[np.float64]
+    phase: Ints  # column of hotloop.phases
+    queued: npt.NDArray[np.bool_]
+
+    def by_phase(self, *, queued: bool = False) -> npt.NDArray[np.float64]:
+        """Seconds per phase of what was not queued (or of what was)."""
+        chosen = self.queued if queued else ~self.queued
+        return np.bincount(self.phase[chosen], self.ns[chosen] / 1e9, minlength=len(COLUMN))
+
+
+def idle_pieces(host: Host, main: int, events: Events, gaps: Spans) -> Pieces:
+    """Charge the gaps of one device. ``events``: all of its events, those after the last gap included."""
+    call = _launching_call(host, events, gaps)
+    known = call >= 0
+    launched = np.where(known, host.calls.start[call], gaps.end) if len(host.calls) else gaps.end
+    thread = np.where(known, host.calls.thread[call], main) if len(host.calls) else np.full(len(call), main)
+    until = np.clip(launched, gaps.start, gaps.end)
+    parts = []
+    for one in np.unique(thread).tolist():
+        mine = (thread == one) & (until > gaps.start)
+        parts.append(cut(host.view(one, main), Spans(start=gaps.start[mine], end=until[mine])))
+    late = gaps.end > until
+    parts.append(
+        Pieces(
+            at=until[late],
+            ns=(gaps.end - until)[late].astype(np.float64),
+            phase=_named(host.phase[call[late]]) if len(host.calls) else np.zeros(0, np.int64),
+            queued=(gaps.start - launched > LAUNCH_LATENCY_NS)[late],
+        )
+    )
+    pieces = _joined(parts)
+    waits = _waits(host, np.append(np.unique(thread), main), union(events))
+    return _charged_to_waits(pieces, *waits)
+
+
+def cut(line: Timeline, spans: Spans) -> Pieces:
+    """Spans cut where the timeline changes."""
+    bounds = np.unique(np.concatenate([line.times, spans.start, spans.end]))
+    starts, ends = bounds[:-1], bounds[1:]
+    inside = spans.covered(ends) - spans.covered(starts) > 0
+    at = starts[inside]
+    return Pieces(
+        at=at,
+        ns=(ends - starts)[inside].astype(np.float64),
+        phase=_named(line.at(at)),
+        queued=np.zeros(len(at), dtype=bool),
+    )
+
+
+def _launching_call(host: Host, events: Events, gaps: Spans) -> Ints:
+    """Position of the call that launched the event at the end of each gap, -1 where it is not known."""
+    order = np.argsort(events.start, kind="stable")
+    following = np.searchsorted(events.start[order], gaps.end, side="left")
+    none = following >= len(order)
+    event = order[np.minimum(following, len(order) - 1)]
+    call = matching(events.correlation[event], host.calls.correlation)
+    return np.where(none, -1, call)
+
+
+def _named(phase: Ints) -> Ints:
+    return np.where(phase == NONE, COLUMN["other"], phase)
+
+
+def _waits(host: Host, threads: Ints, busy: Spans) -> tuple[Ints, Ints, Ints]:
+    """Starts, phases and lengths of the calls in which a thread waited for a working device, by start."""
+    calls = host.calls
+    waiting = np.isin(host.phase, (COLUMN["sync"], COLUMN["transfer"]))
+    waiting &= (calls.correlation >= 0) & np.isin(calls.thread, threads)
+    start, end, phase = calls.start[waiting], calls.end[waiting], host.phase[waiting]
+    length = busy.covered(end) - busy.covered(start)
+    (long,) = np.nonzero(length >= MIN_WAIT_NS)
+    order = long[np.argsort(start[long], kind="stable")]
+    return start[order], phase[order], length[order]
+
+
+def _charged_to_waits(pieces: Pieces, start: Ints, phase: Ints, length: Ints) -> Pieces:
+    """Launching after a wait is the wait's, up to the wait's length."""
+    if not len(start):
+        return pieces
+    wait = np.searchsorted(start, pieces.at, side="right") - 1
+    (after,) = np.nonzero((wait >= 0) & np.isin(pieces.phase, LAUNCHING) & ~pieces.queued)
+    wait = wait[after]
+    total = np.bincount(wait, pieces.ns[after], minlength=len(start))
+    share = np.minimum(length, total) / np.maximum(total, 1)
+    moved = pieces.ns[after] * share[wait]
+    left = pieces.ns.copy()
+    left[after] -= moved
+    charged = Pieces(at=start[wait], ns=moved, phase=phase[wait], queued=pieces.queued[after])
+    return _joined([replace(pieces, ns=left), charged])
+
+
+def _joined(parts: list[Pieces]) -> Pieces:
+    return Pieces(**{name: np.concatenate([vars(part)[name] for part in parts]) for name in vars(parts[0])})

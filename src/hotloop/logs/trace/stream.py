@@ -1,0 +1,186 @@
+"""The events of a Chrome trace as a stream of blocks: a gigabyte needs no more memory than a megabyte.
+
+Kineto writes every event in one shape, so whole blocks go through one regular expression. A block in which it
+finds fewer events than there are (another writer, other key order, a damaged event) is read event by event
+with ``json`` instead, which is slower and forgives more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+from hotloop.logs.reading import BAD, opened
+
+BLOCK_BYTES: Final = 4 * 2**20
+#: Only so much is kept while the end of a damaged event is looked for.
+MAX_PENDING_BYTES: Final = 64 * 2**20
+
+#: One complete event ("X") as Kineto writes it. Groups: category and name, process and thread, ts, dur,
+#: correlation, bytes. Possessive, so that a near miss costs nothing.
+_EVENT: Final = re.compile(
+    rb'"ph"\s*+:\s*+"X"\s*+,\s*+'
+    rb'"cat"\s*+:\s*+("[^"\\]*+"\s*+,\s*+"name"\s*+:\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+,\s*+'
+    rb'"pid"\s*+:\s*+([^,{}]*+,\s*+"tid"\s*+:\s*+[^,{}]*+),\s*+'
+    rb'"ts"\s*+:\s*+([0-9.]++)\s*+,\s*+"dur"\s*+:\s*+([0-9.]++)\s*+(?=[,}])'
+    rb'(?:,\s*+"args"\s*+:\s*+\{\s*+'
+    rb'(?:"(?!correlation")[^"]*+"\s*+:\s*+(?:"[^"\\]*+"|[^",\[\]{}]*+)\s*+,\s*+)*+'
+    rb'"correlation"\s*+:\s*+([0-9]++)(?:\s*+,\s*+"bytes"\s*+:\s*+([0-9]++))?)?'
+)
+_FIRST: Final = re.compile(rb'\{\s*"')
+_NEXT: Final = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:)')
+_ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_SEPARATORS: Final = re.compile(r"[\s,]*")
+_DECODER: Final = json.JSONDecoder(strict=False)
+
+#: category and name, process and thread, ts, dur, correlation, bytes; as they stand in the file.
+Row = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """What the stream has seen so far; complete when the iteration has ended."""
+
+    header: dict[str, Any]
+    num_events: int = 0
+    skipped: int = 0
+    truncated: bool = False
+    problem: str = ""  # why the file could not be read to its end
+
+
+def looks_like_trace(path: Path) -> bool:
+    """Whether a file is Chrome trace JSON, plain or gzipped, by its beginning."""
+    try:
+        with opened(path) as stream:
+            head = stream.read(2**20)
+    except BAD:
+        return False
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head[:1] == b"[":
+        return re.match(rb'\[\s*\{[^{}]{0,4096}"ph"\s*:', head) is not None
+    if head[:1] != b"{":
+        return False
+    kineto = b'"schemaVersion"' in head[:256] and b'"deviceProperties"' in head
+    return kineto or _ARRAY.search(head) is not None
+
+
+def read_rows(
+    stream: IO[bytes], reading: Reading, progress: Callable[[int], None] | None
+) -> Iterator[list[Row]]:
+    """Complete events in blocks; keeps ``reading`` up to date, tells ``progress`` the bytes of each block."""
+    pending = _header(stream, reading)
+    while pending is not None:
+        block = _block(stream, reading)
+        if progress is not None:
+            progress(len(block))
+        if not block:
+            rows, rest = _slow(pending, reading)
+            if not rest.lstrip(b" \r\n\t,").startswith(b"]"):
+                reading.truncated = True
+            yield rows
+            return
+        pending += block
+        rows, pending = _fast(pending, reading) or _slow(pending, reading)
+        yield rows
+
+
+def _block(stream: IO[bytes], reading: Reading) -> bytes:
+    try:
+        return stream.read(BLOCK_BYTES)
+    except BAD as error:
+        reading.truncated = True
+        reading.problem = str(error) or type(error).__name__
+        return b""
+
+
+def _header(stream: IO[bytes], reading: Reading) -> bytes | None:
+    """The bytes after the opening of the array of events, None where there is none."""
+    head = _block(stream, reading).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head[:1] == b"[":
+        return head[1:]
+    while (found := _ARRAY.search(head)) is None:
+        block = _block(stream, reading)
+        if not block or len(head) > MAX_PENDING_BYTES:
+            reading.truncated = True
+            return None
+        head += block
+    try:
+        reading.header = json.loads(head[: found.end()] + b"]}", strict=False)
+    except ValueError:
+        reading.header = {}
+    return head[found.end() :]
+
+
+def _fast(data: bytes, reading: Reading) -> tuple[list[Row], bytes] | None:
+    """Events by one regular expression, up to the last beginning of one; None if it does not find all."""
+    first = data.find(b'"ph"')
+    cut = data.rfind(b'"ph"')
+    brace = data.rfind(b"{", first, cut)
+    if first < 0 or brace < 0 or not _FIRST.fullmatch(data, brace, cut + 1):
+        return None
+    quote = data.find(b'"', first + 4)
+    whole = data[:brace]
+    rows: list[Row] = _EVENT.findall(whole)
+    complete = whole.count(data[first:quote] + b'"X"')
+    correlated = whole.count(b'"correlation"')
+    if len(rows) != complete or sum(1 for row in rows if row[4]) != correlated:
+        return None
+    reading.num_events += whole.count(data[first:quote])
+    return rows, data[brace:]
+
+
+def _slow(data: bytes, reading: Reading) -> tuple[list[Row], bytes]:
+    """Events one by one, and what is left: an event that is not whole yet, or the end of the array."""
+    text = data.decode("utf-8", "surrogateescape")
+    rows: list[Row] = []
+    at = 0
+    while True:
+        at = cast("re.Match[str]", _SEPARATORS.match(text, at)).end()
+        if at >= len(text) or text[at] == "]":
+            break
+        try:
+            event, at = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            following = _NEXT.search(text, at)
+            if following is None and len(text) - at < MAX_PENDING_BYTES:
+                break
+            reading.skipped += 1
+            at = following.end() if following else len(text)
+            continue
+        reading.num_events += 1
+        row = _row(event)
+        if row is not None:
+            rows.append(row)
+    return rows, text[at:].encode("utf-8", "surrogateescape")
+
+
+def _row(event: object) -> Row | None:
+    """A decoded event in the shape of a matched one; None unless it is a complete event."""
+    if not isinstance(event, dict) or event.get("ph") != "X":
+        return None
+    args = event.get("args")
+    args = args if isinstance(args, dict) else {}
+    return (
+        b'%b, "name": %b' % (_json(event.get("cat", "")), _json(event.get("name", ""))),
+        b'%b, "tid": %b' % (_json(event.get("pid", 0)), _json(event.get("tid", 0))),
+        _number(event.get("ts")),
+        _number(event.get("dur")),
+        _integer(args.get("correlation")),
+        _integer(args.get("bytes")),
+    )
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _number(value: object) -> bytes:
+    return repr(value).encode() if isinstance(value, int | float) else b"0"
+
+
+def _integer(value: object) -> bytes:
+    return str(value).encode() if isinstance(value, int) and value >= 0 else b""

@@ -1,0 +1,249 @@
+"""A trace as columns: what is kept of each event is some thirty bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.logs.reading import opened
+from hotloop.logs.trace.stream import Reading, Row, read_rows
+
+Ints = npt.NDArray[np.int64]
+
+#: What becomes of an event, by its category (names of torch 1.8 to 2.13) and name.
+DROPPED, DEVICE, RUNTIME, HOST, PYTHON = range(5)
+_KINDS: Final = {
+    "kernel": DEVICE,
+    "gpu_memcpy": DEVICE,
+    "gpu_memset": DEVICE,
+    "cuda_runtime": RUNTIME,
+    "cuda_driver": RUNTIME,
+    "xpu_runtime": RUNTIME,
+    "xpu_driver": RUNTIME,
+    "privateuse1_runtime": RUNTIME,
+    "privateuse1_driver": RUNTIME,
+    "cpu_op": HOST,
+    "operator": HOST,
+    "user_annotation": HOST,
+    "python_function": PYTHON,
+    # torch 1.8 and 1.9
+    "memcpy": DEVICE,
+    "memset": DEVICE,
+    "runtime": RUNTIME,
+}
+#: Runtime calls that neither launch nor wait: queries, attributes, event records. Most of all calls.
+_IDLE_CALL: Final = re.compile(
+    r"Query|Attribute|IsCapturing|GetP|GetC|GetDevice|Occupancy|EventRecord|INVALID"
+)
+#: A function of the script's own, as the Python tracer names it.
+_FUNCTION: Final = re.compile(r"(?P<file>[^<>]*\.py)\((?P<line>\d+)\): (?P<function>.+)")
+#: Functions of torch that say what the host is about.
+_TELLING: Final = re.compile(r"torch/(serialization\.py\(\d+\): save$|utils/tensorboard/writer\.py)")
+_LIBRARY: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|lib/python3[.\d]*)/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """Category and name of events."""
+
+    category: str
+    name: str
+    kind: int  # DROPPED, DEVICE, ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """Events of one kind, sorted by thread, then start, the enclosing one first. Times in ns."""
+
+    label: Ints
+    thread: Ints
+    start: Ints
+    end: Ints
+    correlation: Ints
+    num_bytes: Ints  # -1: not said
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, mask: npt.NDArray[Any]) -> Events:
+        """Only the events of a mask or of an array of positions."""
+        return Events(**{name: column[mask] for name, column in vars(self).items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One file. ``threads`` are (process, thread) of the host or (device, stream)."""
+
+    reading: Reading
+    labels: tuple[Label, ...]
+    threads: tuple[tuple[str, str], ...]
+    device: Events
+    runtime: Events
+    host: Events
+    python: Events  # functions of the script only
+
+    def name(self, label: int) -> str:
+        """The name of a label."""
+        return self.labels[label].name
+
+
+def read_trace(path: Path, progress: Callable[[int], None] | None = None) -> Trace:
+    """Read a whole file; one that breaks off gives what is whole."""
+    reading = Reading(header={})
+    columns = _Columns()
+    with opened(path) as stream:
+        for rows in read_rows(stream, reading, progress):
+            if rows:
+                columns.add(rows)
+    return Trace(
+        reading=reading,
+        labels=tuple(columns.labels),
+        threads=tuple(columns.threads),
+        device=columns.events(DEVICE),
+        runtime=columns.events(RUNTIME),
+        host=columns.events(HOST),
+        python=columns.events(PYTHON),
+    )
+
+
+def place_of(name: str) -> tuple[str, int, str] | None:
+    """File, line and function of a Python event's name, None for anything else."""
+    found = _FUNCTION.fullmatch(name)
+    return (found["file"], int(found["line"]), found["function"]) if found else None
+
+
+def _kind(category: str, name: str) -> int:
+    kind = _KINDS.get(category.lower(), DROPPED)
+    if kind == RUNTIME and _IDLE_CALL.search(name):
+        return DROPPED
+    if kind == PYTHON and not _is_own(name):
+        return HOST if _TELLING.match(name) else DROPPED
+    return kind
+
+
+def _is_own(name: str) -> bool:
+    """Whether a Python event is a function of the script, neither torch's nor the standard library's.
+
+    torch cuts off the folders of sys.path: ``threading.py(982): run``, ``torch/nn/modules/module.py(17): x``.
+    """
+    place = place_of(name)
+    if place is None or _LIBRARY.search(place[0]):
+        return False
+    return place[0].split("/")[0].removesuffix(".py") not in sys.stdlib_module_names
+
+
+class _Columns:
+    """Takes rows in and turns them to columns by kind, block by block."""
+
+    def __init__(self) -> None:
+        self.labels: list[Label] = []
+        self.threads: list[tuple[str, str]] = []
+        self._kinds: list[int] = []
+        self._label_ids = _Ids(self._new_label)
+        self._thread_ids = _Ids(self._new_thread)
+        self._known_labels: dict[Label, int] = {}
+        self._blocks: dict[int, list[tuple[npt.NDArray[Any], ...]]] = {}
+
+    def add(self, rows: list[Row]) -> None:
+        """Take in a block of rows."""
+        labels, threads, starts, durations, correlations, sizes = zip(*rows, strict=True)
+        label_ids, thread_ids = self._label_ids, self._thread_ids
+        label = np.array([label_ids[key] for key in labels], dtype=np.int32)
+        thread = np.array([thread_ids[key] for key in threads], dtype=np.int32)
+        start = nanoseconds(starts)
+        columns = (label, thread, start, start + nanoseconds(durations))
+        kinds = np.array(self._kinds, dtype=np.int8)[label]
+        for kind in (DEVICE, RUNTIME, HOST, PYTHON):
+            (chosen,) = np.nonzero(kinds == kind)
+            if not len(chosen):
+                continue
+            kept = [column[chosen] for column in columns]
+            if kind in (DEVICE, RUNTIME):
+                kept += [_integers(correlations, chosen), _integers(sizes, chosen)]
+            self._blocks.setdefault(kind, []).append(tuple(kept))
+
+    def events(self, kind: int) -> Events:
+        """All events of a kind; its blocks are let go."""
+        blocks = self._blocks.pop(kind, [])
+        columns = [np.concatenate(parts).astype(np.int64) for parts in zip(*blocks, strict=True)]
+        columns += [np.zeros(0, dtype=np.int64)] * (4 - len(columns))
+        absent = np.full(len(columns[0]), -1, dtype=np.int64)
+        label, thread, start, end, correlation, num_bytes = [*columns, absent, absent][:6]
+        events = Events(
+            label=label, thread=thread, start=start, end=end, correlation=correlation, num_bytes=num_bytes
+        )
+        return events.where(np.lexsort((-end, start, thread)))
+
+    def _new_label(self, key: bytes) -> int:
+        category, name = _pair(key, "cat")
+        label = Label(category=category, name=name, kind=_kind(category, name))
+        if label not in self._known_labels:
+            self._known_labels[label] = len(self.labels)
+            self.labels.append(label)
+            self._kinds.append(label.kind)
+        return self._known_labels[label]
+
+    def _new_thread(self, key: bytes) -> int:
+        thread = _pair(key, "pid")
+        if thread not in self.threads:
+            self.threads.append(thread)
+        return self.threads.index(thread)
+
+
+class _Ids(dict[bytes, int]):
+    """A dictionary that asks for what it does not know."""
+
+    def __init__(self, new: Callable[[bytes], int]) -> None:
+        self._new = new
+
+    def __missing__(self, key: bytes) -> int:
+        self[key] = made = self._new(key)
+        return made
+
+
+def _pair(key: bytes, first: str) -> tuple[str, str]:
+    """The two values of a key that stands as in the file: ``"kernel", "name": "gemm"``."""
+    text = key.decode("utf-8", "replace")
+    try:
+        one, two = json.loads(f'{{"{first}": {text}}}', strict=False).values()
+    except ValueError:  # an escape that JSON does not know
+        one, _, two = text.partition(",")
+        two = two.partition(":")[2]
+    return str(one).strip('"'), str(two).strip(' "')
+
+
+def nanoseconds(numbers: tuple[bytes, ...]) -> Ints:
+    """Microseconds as written, exact where they have three decimals or none."""
+    points = sum(1 for number in numbers if number[-4:-3] == b".")
+    text = b" ".join(numbers)
+    if points == len(numbers):
+        return _parsed(text.replace(b".", b""))
+    if b"." not in text and b"e" not in text:
+        return _parsed(text) * 1000
+    return np.array([_exact(number) for number in numbers], dtype=np.int64)
+
+
+def _exact(number: bytes) -> int:
+    whole, _, fraction = number.partition(b".")
+    if whole.lstrip(b"-").isdigit() and (not fraction or fraction.isdigit()):
+        return int(whole) * 1000 + int(fraction[:3].ljust(3, b"0"))
+    try:
+        return round(float(number) * 1000)
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _parsed(text: bytes) -> Ints:
+    return np.fromstring(text.decode(), dtype=np.int64, sep=" ")
+
+
+def _integers(values: tuple[bytes, ...], chosen: npt.NDArray[Any]) -> Ints:
+    return np.array([int(values[at] or -1) for at in chosen.tolist()], dtype=np.int64)

@@ -1,0 +1,172 @@
+"""A trace's numbers as phases and sections: what a terminal shows and JSON carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from hotloop.logs.part import Phase, Section
+from hotloop.logs.trace.analysis import Analysis, Device, Row
+from hotloop.logs.trace.kernels import cut, short_name
+from hotloop.phases import COLUMN, PHASES
+from hotloop.units import duration, share, size
+
+_NUM_LINES: Final = 8
+_NUM_DATA: Final = 50
+
+#: Why a device is idle, as people read it.
+_WHY: Final = {
+    "data_wait": "waiting for a batch (DataLoader)",
+    "transfer": "copying to the device while the host waits",
+    "forward": "launching forward",
+    "backward": "launching backward",
+    "optimizer": "launching the optimizer",
+    "sync": "host waited for a value of the device",
+    "collective": "issuing collectives",
+    "evaluation": "evaluation",
+    "checkpoint": "writing a checkpoint",
+    "logging": "logging",
+    "other": "Python outside of operators",
+    "queued": "work was queued, yet did not start",
+}
+
+
+def phases(analysis: Analysis) -> tuple[Phase, ...]:
+    """The window by phase, adding up to it: the device's work and idle time, or the main thread's time."""
+    device, window = analysis.device, analysis.window
+    if device:
+        seconds = device.idle.by_phase() + device.idle.by_phase(queued=True) + device.compute_by_phase
+        seconds[COLUMN["transfer"]] += device.copy_alone_s
+        seconds[COLUMN["collective"]] += device.collective_alone_s
+    else:
+        seconds = analysis.host.by_phase()
+    return tuple(
+        Phase(name=name, s_per_step=each / window.num_steps, share=each / window.span_s)
+        for name, each in zip(PHASES, seconds.tolist(), strict=True)
+        if each > 0
+    )
+
+
+def verdict(analysis: Analysis) -> str:
+    """One sentence: how much the device computed, and what kept it from computing most."""
+    device, span_s = analysis.device, analysis.window.span_s
+    if device is None:
+        most = sorted(phases(analysis), key=lambda phase: -phase.share)[:3]
+        parts = ", ".join(f"{phase.name.replace('_', ' ')} {share(phase.share)}" for phase in most)
+        return f"No device in the trace. The main thread's time: {parts}."
+    said = f"The device computes {share(device.compute_s / span_s)} of the time"
+    reasons = [(f"idle, {_WHY[name]}", each) for name, each in idle_reasons(device)]
+    reasons += [("in collectives alone", device.collective_alone_s), ("only copying", device.copy_alone_s)]
+    what, most_s = max(reasons, key=lambda reason: reason[1])
+    return said + (f"; {share(most_s / span_s)} it is {what}." if most_s >= 0.05 * span_s else ".")
+
+
+def idle_reasons(device: Device) -> list[tuple[str, float]]:
+    """Why the device was idle, in seconds, the most first."""
+    seconds = dict(zip(PHASES, device.idle.by_phase().tolist(), strict=True))
+    seconds["queued"] = device.queued_s
+    return sorted(((name, each) for name, each in seconds.items() if each > 0), key=lambda row: -row[1])
+
+
+def sections(analysis: Analysis) -> tuple[Section, ...]:
+    """Everything beyond phases and findings."""
+    device = analysis.device
+    found = [_steps(analysis)]
+    if device:
+        found += [_device(analysis, device), _families(analysis, device)]
+        found.append(_table("Longest kernels", analysis, device.kernels, short_name))
+        found += [_copies(analysis, device)] if device.copies else []
+    if analysis.operators:
+        found.append(_table("Longest operators, without what they call", analysis, analysis.operators, cut))
+    return tuple(found)
+
+
+def _steps(analysis: Analysis) -> Section:
+    window = analysis.window
+    lengths = np.array([end - start for _, start, end in window.steps]) / 1e9
+    if not len(lengths):
+        line = f"none marked; the whole trace is {duration(window.span_s)}"
+        return Section(title="Steps", lines=(line,), data={"span_s": window.span_s, "num_steps": 0})
+    median, longest = float(np.median(lengths)), float(lengths.max())
+    number = window.steps[int(lengths.argmax())][0]
+    return Section(
+        title="Steps",
+        lines=(f"{len(lengths)}, median {duration(median)}, longest {duration(longest)} (step {number})",),
+        data={"span_s": window.span_s, "num_steps": len(lengths), "median_s": median, "longest_s": longest},
+    )
+
+
+def _device(analysis: Analysis, device: Device) -> Section:
+    window = analysis.window
+    rows = [
+        ("computing", device.compute_s),
+        ("collectives, nothing else", device.collective_alone_s),
+        ("copies, nothing else", device.copy_alone_s),
+        ("idle", device.idle_s),
+    ]
+    reasons = idle_reasons(device)
+    rows += [("  " + _WHY[name], each) for name, each in reasons]
+    lines = [_share_line(name, each, analysis) for name, each in rows if each > 0]
+    if device.collective_s:
+        hidden = 1 - device.collective_alone_s / device.collective_s
+        each = duration(device.collective_s / window.num_steps)
+        lines.append(f"collectives {each} per step, {share(hidden)} of it behind computing")
+    title = f"The device{f' ({device.name})' if device.name else ''}"
+    if device.num_devices > 1:
+        title += f", the busiest of {device.num_devices}"
+    data = {
+        "device": device.name,
+        "num_devices": device.num_devices,
+        "busy_s": device.busy_s,
+        "compute_s": device.compute_s,
+        "collective_s": device.collective_s,
+        "collective_alone_s": device.collective_alone_s,
+        "copy_alone_s": device.copy_alone_s,
+        "idle_s": device.idle_s,
+        "idle_by_cause_s": dict(reasons),
+        "compute_by_phase_s": {
+            name: each for name, each in zip(PHASES, device.compute_by_phase.tolist(), strict=True) if each
+        },
+    }
+    return Section(title=title, lines=tuple(lines), data=data)
+
+
+def _families(analysis: Analysis, device: Device) -> Section:
+    in_all = sum(row.seconds for row in device.families) or 1.0
+    lines = [
+        f"{row.name:<15}{share(row.seconds / in_all):>6}  {_each(row, analysis)}" for row in device.families
+    ]
+    if device.tensor_core_ratio is not None:
+        lines.append(f"gemm, conv and attention on tensor cores: {share(device.tensor_core_ratio)}")
+    data = {"tensor_core_ratio": device.tensor_core_ratio, "rows": _data(device.families)}
+    return Section(title="What the device does (per step)", lines=tuple(lines), data=data)
+
+
+def _table(title: str, analysis: Analysis, rows: tuple[Row, ...], words: Callable[[str], str]) -> Section:
+    lines = [f"{_each(row, analysis)}  {words(row.name)}" for row in rows[:_NUM_LINES]]
+    return Section(title=f"{title} (per step)", lines=tuple(lines), data={"rows": _data(rows)})
+
+
+def _copies(analysis: Analysis, device: Device) -> Section:
+    lines = [f"{_each(row, analysis)}  {row.name}{_rate(row)}" for row in device.copies]
+    return Section(title="Copies (per step)", lines=tuple(lines), data={"rows": _data(device.copies)})
+
+
+def _share_line(name: str, seconds: float, analysis: Analysis) -> str:
+    each = duration(seconds / analysis.window.num_steps)
+    return f"{name:<45}{share(seconds / analysis.window.span_s):>6}  {each:>8} per step"
+
+
+def _each(row: Row, analysis: Analysis) -> str:
+    steps = analysis.window.num_steps
+    return f"{duration(row.seconds / steps):>8} in {row.count / steps:>6,.0f}"
+
+
+def _rate(row: Row) -> str:
+    return f" at {size(row.num_bytes / row.seconds)}/s" if row.num_bytes and row.seconds else ""
+
+
+def _data(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    return [dict(vars(row)) for row in list(rows)[:_NUM_DATA]]
