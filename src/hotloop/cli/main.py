@@ -18,6 +18,7 @@ VERBS = {
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "audit": "read source, configuration and machine for what slows training; runs nothing",
     "memory": "where host and device memory goes, what fits, why it ran out",
+    "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",
     "demo": "the whole chain on a bundled training system",
 }
 

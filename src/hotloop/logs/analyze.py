@@ -1,0 +1,269 @@
+"""Files of any known kind, each read and judged, and all of them together."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hotloop.errors import UsageError
+from hotloop.findings import Finding
+from hotloop.logs import histories, recognize, tensorboard, trace
+from hotloop.logs.along import changed_along
+from hotloop.logs.log import Log
+from hotloop.logs.part import Change, Part, Point, Source
+from hotloop.logs.pattern import compiled
+from hotloop.logs.reading import BAD, head
+from hotloop.logs.rules import cadence, device, input, memory, numerics, ranks, trend
+from hotloop.logs.sections import sections
+from hotloop.logs.text import Read, TextReader
+from hotloop.logs.words import recognized, verdict
+
+_RULES: Final = (numerics.check, trend.check, input.check, memory.check, cadence.check, device.check)
+_ORDER: Final = ("high", "medium", "low", "info")
+_MAX_POINTS: Final = 400
+_MAX_FILES: Final = 256
+_RANK: Final = re.compile(
+    r"(?:rank|worker|gpu|proc|node)[_-]?(\d+)|(?:^|[._-])(\d{1,4})\.(?:log|out|err|txt|jsonl?|csv)$"
+)
+#: Names looked at in a folder; a file given by itself may have any name.
+_NAMES: Final = re.compile(
+    r"tfevents|\.(?:log|out|err|txt|jsonl|json|csv|trace\.json|pt\.trace\.json)(?:\.(?:gz|bz2|xz))?$"
+)
+
+#: Called with the file and the bytes read since the last call.
+Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """All parts, and the findings of all, the costliest first."""
+
+    parts: tuple[Part, ...]
+    findings: tuple[Finding, ...]
+    verdict: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``hotloop analyze --json`` (schema 1)."""
+        return {
+            "schema": 1,
+            "verdict": self.verdict,
+            "sources": [_source(part.source) for part in self.parts],
+            "throughput": [
+                {"file": p.source.file, "step": o.step, "rate": o.rate, "unit": o.unit, "time_s": o.time_s}
+                for p in self.parts
+                for o in p.throughput
+            ],
+            "changes": [
+                {
+                    "file": p.source.file, "line": c.line, "step": c.step, "before": c.before, "after": c.after,
+                    "unit": c.unit, "time_s": c.time_s, "along": list(c.along),
+                }
+                for p in self.parts
+                for c in p.changes
+            ],
+            "phases": [
+                {"file": p.source.file, "name": h.name, "s_per_step": h.s_per_step, "share": h.share, "of": h.of}
+                for p in self.parts
+                for h in p.phases
+            ],
+            "findings": [finding.to_json() for finding in self.findings],
+            "sections": [
+                {"file": p.source.file, "title": s.title, "lines": list(s.lines), "data": dict(s.data)}
+                for p in self.parts
+                for s in p.sections
+            ],
+        }  # fmt: skip
+
+
+def analyze(
+    paths: Sequence[Path], *, pattern: str | None = None, progress: Progress | None = None
+) -> Analysis:
+    """Read and judge files, and folders of them; a UsageError where there is nothing to read."""
+    expression = compiled(pattern) if pattern else None
+    files, unreadable = _files(paths)
+    parts: list[Part] = list(unreadable)
+    logs: list[Log] = []
+    for path in files:
+        told = _told(path, progress)
+        try:
+            if trace.is_trace(path):
+                parts.append(trace.analyze(path, told))
+                continue
+            log, source = _read(path, expression, told)
+        except (OSError, *BAD) as error:
+            parts.append(_unreadable(path, getattr(error, "strerror", None) or str(error)))
+            continue
+        logs.append(log)
+        parts.append(part_of(log, source))
+    findings = [finding for part in parts for finding in part.findings]
+    findings += [finding for finding in ranks.check(logs)]
+    findings = _sorted(findings)
+    return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=_overall(parts, findings))
+
+
+def part_of(log: Log, source: Source) -> Part:
+    """Everything one log tells."""
+    findings = _sorted(finding for rule in _RULES for finding in rule(log))
+    return Part(
+        source=source,
+        verdict=verdict(log, findings),
+        throughput=_points(log),
+        changes=_changes(log),
+        phases=(*log.phases, *log.stages),
+        findings=tuple(findings),
+        sections=sections(log),
+    )
+
+
+def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], None]) -> tuple[Log, Source]:
+    kind = "text" if pattern is not None else recognize.kind_of(path)
+    if kind in ("text", "empty"):
+        read = TextReader(pattern).run(path, told)
+        kind = _text_kind(path, read, kind)
+    else:
+        reader = {
+            "events": tensorboard.read_events,
+            "jsonl": histories.read_jsonl,
+            "json": histories.read_json,
+            "csv": histories.read_csv,
+            "nvidia-smi csv": histories.read_csv,
+            "nvidia-smi dmon": histories.read_dmon,
+        }[kind]
+        read = reader(path, _empty(), told)
+        kind = {
+            "events": "TensorBoard events",
+            "jsonl": "JSON lines",
+            "json": "JSON history",
+            "csv": "CSV history",
+        }.get(kind, kind)
+    log = Log(file=str(path), read=read, rank=_rank(path.name))
+    source = Source(
+        file=str(path),
+        kind=kind,
+        lines=read.damage.lines,
+        skipped=read.damage.skipped,
+        recognized=recognized(log),
+        notes=tuple(read.damage.notes),
+        rank=log.rank,
+        num_bytes=read.damage.num_bytes,
+    )
+    return log, source
+
+
+def _empty() -> Read:
+    from hotloop.logs.reading import Damage
+
+    return Read(streams=[], damage=Damage())
+
+
+def _text_kind(path: Path, read: Read, kind: str) -> str:
+    if kind == "empty" or read.damage.num_bytes == 0:
+        return "empty"
+    if not read.streams and read.damage.skipped > 0.3 * max(1, read.damage.lines):
+        return "binary"
+    if not read.streams:
+        return "text, nothing recognized"
+    name = recognize.framework(b"\n".join([head(path, 65536), *read.examples]))
+    return f"{name} log"
+
+
+def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Part]]:
+    files: list[Path] = []
+    bad: list[Part] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _NAMES.search(p.name))[:_MAX_FILES]
+            if not inside:
+                bad.append(_unreadable(path, "a folder without logs, event files, histories or traces"))
+            files += inside
+        elif not path.exists():
+            raise UsageError(
+                f"{path}: no such file", hint="give logs, event files, traces, or folders of them"
+            )
+        elif not path.is_file():
+            bad.append(_unreadable(path, "no regular file: write it to disk first"))
+        elif not os.access(path, os.R_OK):
+            bad.append(_unreadable(path, "not readable: permission denied"))
+        else:
+            files.append(path)
+    return files, bad
+
+
+def _unreadable(path: Path, why: str) -> Part:
+    return Part(source=Source(file=str(path), kind="unreadable", lines=0, skipped=0, notes=(why,)))
+
+
+def _told(path: Path, progress: Progress | None) -> Callable[[int], None]:
+    return (
+        (lambda num_bytes: None) if progress is None else (lambda num_bytes: progress(str(path), num_bytes))
+    )
+
+
+def _rank(name: str) -> int | None:
+    match = _RANK.search(name)
+    return int(match[1] or match[2]) if match else None
+
+
+def _points(log: Log) -> tuple[Point, ...]:
+    """At most some hundred points: medians of equal stretches."""
+    series = log.series
+    if series is None:
+        return ()
+    parts = np.array_split(np.arange(len(series.rate)), min(len(series.rate), _MAX_POINTS))
+    return tuple(
+        Point(
+            step=float(series.step[part[-1]]),
+            rate=float(np.median(series.rate[part])),
+            unit=series.unit,
+            time_s=float(series.time_s[part[-1]]) if series.time_s is not None else None,
+        )
+        for part in parts
+    )
+
+
+def _changes(log: Log) -> tuple[Change, ...]:
+    series = log.series
+    if series is None:
+        return ()
+    return tuple(
+        Change(
+            step=float(series.step[at]),
+            before=before,
+            after=after,
+            unit=series.unit,
+            time_s=float(series.time_s[at]) if series.time_s is not None else None,
+            line=int(series.line[at]),
+            along=changed_along(log, series, at),
+        )
+        for at, before, after in zip(log.starts[1:], log.levels, log.levels[1:], strict=False)
+    )
+
+
+def _sorted(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda f: (_ORDER.index(f.severity), -f.share, -f.cost_s_per_step))
+
+
+def _overall(parts: Sequence[Part], findings: Sequence[Finding]) -> str:
+    said = [part for part in parts if part.verdict]
+    if findings and findings[0].severity != "info":
+        return findings[0].message
+    return said[0].verdict if said else "Nothing was recognized."
+
+
+def _source(source: Source) -> dict[str, Any]:
+    return {
+        "file": source.file,
+        "kind": source.kind,
+        "lines": source.lines,
+        "skipped": source.skipped,
+        "recognized": list(source.recognized),
+        "notes": list(source.notes),
+        "rank": source.rank,
+        "bytes": source.num_bytes,
+    }

@@ -1,0 +1,139 @@
+"""Whether a printed rate is the rate of now or an average since some start, and the rate behind an average.
+
+Three models of a printed rate r over a counter n and a time t:
+
+* instant: r is the steps since the last line over the time since the last line;
+* cumulative: r = B n / t, everything so far over all time so far; it turns slowly and remembers every pause;
+* constant numerator: r = C / t, the size of an epoch over the time since its start; it falls by construction.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numpy as np
+
+from hotloop.logs.templates import Floats
+
+Verdict = Literal["instant", "cumulative", "constant-numerator", "unknown"]
+
+_LEAST: Final = 6
+_FIT: Final = 0.10
+_BETTER: Final = 3.0
+
+
+def judged(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
+    """Which model the rows fit; ``unknown`` where they fit none, or several alike.
+
+    ``count`` starts again where the average does (each epoch); ``clock`` [n] seconds, where the file has one.
+    """
+    verdicts = []
+    for run in runs(count):
+        if len(run) < _LEAST:
+            continue
+        own_clock = clock[run] if clock is not None else None
+        verdicts.append(_of_run(rate[run], count[run], own_clock))
+    if not verdicts:
+        return "unknown"
+    names: tuple[Verdict, ...] = ("instant", "cumulative", "constant-numerator")
+    return next((name for name in names if verdicts.count(name) > 0.6 * len(verdicts)), "unknown")
+
+
+def reconstructed(rate: Floats, count: Floats, verdict: Verdict) -> Floats:
+    """[n] the rate of now behind printed averages; NaN at the first row of each run."""
+    now = np.full(len(rate), np.nan)
+    for run in runs(count):
+        r, n = rate[run], count[run]
+        if len(run) < 2:
+            continue
+        if verdict == "cumulative":
+            now[run[1:]] = np.diff(n) / np.diff(n / r)
+        else:
+            # The last line of a run has seen the whole epoch: there, and only there, the printed rate is true.
+            now[run[1:]] = np.diff(n / n[-1]) / np.diff(1.0 / r)
+    return now
+
+
+def runs(count: Floats) -> list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+    """Stretches over which a counter rises."""
+    fell = np.flatnonzero(np.diff(count) <= 0) + 1
+    return [np.asarray(run, dtype=np.int64) for run in np.split(np.arange(len(count)), fell)]
+
+
+def _of_run(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
+    spread = float(rate.max() / rate.min())
+    if spread < 1.05:
+        return "instant"  # constant: all models say the same
+    if clock is not None:
+        return _by_clock(rate, count, clock)
+    if _falls_by_construction(rate, count):
+        return "constant-numerator"
+    return _by_noise(rate, count)
+
+
+def _by_clock(rate: Floats, count: Floats, clock: Floats) -> Verdict:
+    """Compare the time each model implies between lines with the time that passed."""
+    whole = np.array_equal(clock, np.round(clock))
+    least = 10.0 if whole else 0.05
+    bins = np.floor((clock - clock[0]) / least)
+    keep = np.flatnonzero(np.diff(bins, prepend=-1.0) > 0)
+    if len(keep) < _LEAST:
+        return "unknown"
+    r, n, passed = rate[keep], count[keep], np.diff(clock[keep])
+    errors = {
+        "instant": _misfit(np.diff(n) / r[1:], passed),
+        "cumulative": _misfit(np.diff(n / r), passed),
+        "constant-numerator": _misfit(np.diff(1.0 / r), passed),
+    }
+    best, second = sorted(errors, key=lambda name: errors[name])[:2]
+    if errors[best] > 2 * _FIT:
+        return "unknown"
+    if errors[best] * 1.5 > errors[second] and "instant" in (best, second):
+        return "instant"
+    return best  # type: ignore[return-value]
+
+
+def _misfit(implied: Floats, passed: Floats) -> float:
+    """Robust relative spread of passed over implied time; the scale (a batch, a dataset) is free."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = passed / implied
+    if not np.isfinite(ratio).all() or (ratio <= 0).any():
+        good = ratio[np.isfinite(ratio) & (ratio > 0)]
+        if len(good) < 0.8 * len(ratio):
+            return float("inf")
+        ratio = good
+    logs = np.log(ratio)
+    return float(np.mean(np.abs(logs - np.median(logs))))
+
+
+def _falls_by_construction(rate: Floats, count: Floats) -> bool:
+    """Whether 1/r grows in proportion to the counter: at its start the rate would have been infinite."""
+    for n in (count, count + 1.0, np.arange(1.0, len(rate) + 1)):
+        if n[0] <= 0 or n[-1] / n[0] < 2.5:
+            continue
+        product = rate * n
+        if float(np.std(product) / np.mean(product)) < 0.5 * _FIT:
+            return True
+    return False
+
+
+def _by_noise(rate: Floats, count: Floats) -> Verdict:
+    """An average over everything so far gets smoother as 1/n; a rate of now stays as noisy as it was."""
+    if count[0] < 0 or len(rate) < 24 or count[-1] / max(count[len(count) // 6], 1.0) < 4:
+        return "unknown"
+    rough = np.abs(np.diff(np.log(rate), 2))
+    third = len(rough) // 3
+    early, late = float(np.median(rough[:third])), float(np.median(rough[-third:]))
+    n = count[1:-1]
+    expected = float(np.median(n[-third:]) / max(1.0, np.median(n[:third])))
+    if late <= 0 or early <= 1e-5:
+        return "unknown"
+    now = np.diff(count) / np.diff(count / rate)
+    if not np.isfinite(now).all() or (now <= 0).any():
+        return "instant" if early / late < 2 else "unknown"
+    steady = np.abs(np.diff(np.log(now), 2))
+    ratio = early / late
+    evened = float(np.median(steady[:third]) / max(1e-12, np.median(steady[-third:])))
+    if ratio > max(_BETTER, 0.4 * expected) and 1 / _BETTER < evened < _BETTER:
+        return "cumulative"
+    return "instant" if ratio < 2 else "unknown"

@@ -1,0 +1,131 @@
+"""One file as the rules see it: streams of numbers, the rate of training, its changes, its phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from hotloop.findings import Finding, Place, Severity
+from hotloop.logs.changes import level, segments
+from hotloop.logs.meanings import PHASE_ROLES
+from hotloop.logs.part import Phase
+from hotloop.logs.rates import Series, rates
+from hotloop.logs.streams import Stream
+from hotloop.logs.templates import Floats
+from hotloop.logs.text import Read
+
+#: Shares of the step from which a cause is worth a word, and its severity (as in ``diagnose.limits``).
+WORTH: Final = 0.05
+_SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.30, "high"), (0.10, "medium"), (WORTH, "low"))
+
+
+@dataclass(frozen=True)
+class Log:
+    """A file that was read. ``rank`` where its name or its lines tell one."""
+
+    file: str
+    read: Read
+    rank: int | None = None
+
+    @cached_property
+    def series(self) -> Series | None:
+        """The rate of training."""
+        return rates(self.read.streams)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Indices into the series where a level begins, 0 first."""
+        return segments(self.series.rate) if self.series is not None else [0]
+
+    @cached_property
+    def levels(self) -> list[float]:
+        """The rate of each level."""
+        if self.series is None:
+            return []
+        ends = [*self.starts[1:], len(self.series.rate)]
+        return [level(self.series.rate[a:b]) for a, b in zip(self.starts, ends, strict=True)]
+
+    @cached_property
+    def step_s(self) -> float | None:
+        """Mean seconds of a step as far as the file tells."""
+        times = self.mean("time")
+        if times is not None:
+            return times
+        if self.series is not None and self.series.unit == "steps/s":
+            return float(np.mean(1.0 / self.series.rate))
+        batch = self.read.settings.get("batch_size")
+        if self.series is not None and self.series.unit == "samples/s" and batch:
+            return float(np.mean(batch / self.series.rate))
+        return None
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """Phases of the step that the file times, and what is left of it."""
+        known = {PHASE_ROLES[role]: mean for role in PHASE_ROLES if (mean := self.mean(role)) is not None}
+        if not known:
+            return []
+        named = sum(known.values())
+        step = self.step_s
+        if step is None or step < 0.98 * named:
+            if len(known) < 2:
+                return []
+            step = named
+        rest = step - named
+        parts = [Phase(name=name, s_per_step=s, share=s / step) for name, s in known.items() if step > 0]
+        if rest > 0.005 * step:
+            parts.append(Phase(name="other", s_per_step=rest, share=rest / step))
+        return sorted(parts, key=lambda part: -part.s_per_step)
+
+    @cached_property
+    def stages(self) -> list[Phase]:
+        """Durations under names of the file's own that come equally often: the parts of one whole."""
+        found: dict[str, tuple[int, float]] = {}
+        for stream in self.trained():
+            for role in stream.columns:
+                values = stream.get(role) if role.startswith("stage:") else None
+                if values is not None:
+                    good = values[np.isfinite(values)]
+                    count, total = found.get(role[6:], (0, 0.0))
+                    found[role[6:]] = count + len(good), total + float(good.sum())
+        most = max((count for count, _ in found.values()), default=0)
+        parts = {
+            name: total / count for name, (count, total) in found.items() if 2 * count >= most and total > 0
+        }
+        whole = sum(parts.values())
+        if len(parts) < 3:
+            return []
+        return [
+            Phase(name=name, s_per_step=s, share=s / whole, of="stages")
+            for name, s in sorted(parts.items(), key=lambda item: -item[1])
+        ]
+
+    def trained(self) -> list[Stream]:
+        """Streams of training."""
+        return [stream for stream in self.read.streams if stream.mode == "train"]
+
+    def column(self, role: str) -> tuple[Stream, Floats] | None:
+        """The training stream with most values of a role, and that column."""
+        having = [(stream, column) for stream in self.trained() if (column := stream.get(role)) is not None]
+        return max(having, key=lambda item: item[0].num_rows, default=None)
+
+    def mean(self, role: str) -> float | None:
+        """The mean of a role, without the first row where there are many (start-up)."""
+        found = self.column(role)
+        if found is None:
+            return None
+        good = found[1][np.isfinite(found[1])]
+        return float(np.mean(good[1:] if len(good) > 8 else good))
+
+    def at(self, line: float) -> Place:
+        """A line of this file."""
+        return Place(file=self.file, line=int(line))
+
+    def costed(self, finding: Finding, share: float) -> Finding:
+        """The finding with what it costs: a share of the step."""
+        share = min(1.0, max(0.0, share))
+        severity = next((name for least, name in _SEVERITIES if share >= least), "info")
+        cost = share * self.step_s if self.step_s is not None else 0.0
+        return Finding(**{**finding.__dict__, "share": share, "severity": severity, "cost_s_per_step": cost})

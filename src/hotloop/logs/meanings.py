@@ -1,0 +1,183 @@
+"""What a name beside a number means: keys and units of many frameworks, as roles with one unit each.
+
+A role is a column: ``time`` and other durations in seconds, rates per second, memory in bytes.
+``stage:NAME`` is a duration whose name is the file's own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_NAMES: Final = {
+    "step": "step|iter|iteration|it|global step|num updates|batch|steps|iters|update|trainer/global step|minibatch|"
+    "current iteration|current step|步|迭代",
+    "epoch": "epoch|epochs|ep|轮",
+    "time": "time|step time|iter time|iteration time|batch time|batch cost|dt|time per step|time per iteration|"
+    "elapsed time per iteration|time per iter|time per batch|s/it|s/step|time/step|step time avg|t|step duration|"
+    "time/iter|per step|train step timing|iter duration|sec/step|time step|time iter|time batch|每步耗时",
+    "data_time": "data|data time|reader cost|data wait|data load|data loading|data loading time|dataload|dataloader|"
+    "load time|data t|t data|avg data time|fetch|fetch time|batch load time|dataload time|loader|data fetch|load|"
+    "data wait time|dataloader time|dataloading|time/data|data/time|time data|loading|数据加载|数据加载时间|加载",
+    "elapsed": "elapsed|runtime|wall|train time|total time|elapsed time|time elapsed|wall time total|relative time|"
+    "training time|已用时间",
+    "clock": "timestamp|wall time|walltime",
+    "rate": "it/s|iter/s|iters/s|iterations/s|steps/s|steps per second|train steps per second|ups|iterations per second|"
+    "batches per second|batch/s|batches/s|steps per sec|iter per sec|batches/sec|steps/sec|it/sec|global step/sec",
+    "sample_rate": "samples/s|samples/sec|samples per second|samples per sec|throughput|images/s|img/s|imgs/s|ips|"
+    "train samples per second|fps|examples per sec|examples/s|examples/sec|images/sec|img/sec|sample/s|"
+    "imgs per sec|throughput/samples|samples per s|吞吐量|吞吐",
+    "token_rate": "tok/s|tokens/s|tok/sec|tokens/sec|tokens per second|tokens per sec|tps|wps|tgs|"
+    "tokens per second per gpu|tokens/gpu/s",
+    "loss": "loss|loss step|loss epoch|total loss|lm loss|training loss|loss total|losses|损失",
+    "lr": "lr|learning rate|base lr|学习率",
+    "device_bytes": "memory|mem|max mem|gpu mem|max memory|memory allocated|gpu memory|peak memory|max mem gb|"
+    "vram|cuda mem|gpu memory usage|显存",
+    "host_bytes": "process|rss|host memory|cpu mem|ram|process memory|memory process|process rss|cpu memory|"
+    "memory rss|内存",
+    "system_bytes": "system|system memory|memory system|系统内存",
+    "hit_rate": "hit rate|cache hit rate|cache hit|hits rate|缓存命中率|命中率",
+    "batch_size": "batch size|bsz|global batch size|bs",
+    "workers": "num workers|workers|workers per gpu|dataloader workers|num worker",
+    "samples": "consumed samples|samples seen|num samples|total samples",
+    "gpu_util": "gpu util|utilization gpu|gpu utilization|gpu usage|gpu利用率",
+    "forward": "forward|fwd|forward time|fwd time|t forward|forward pass|fw|time/forward|前向传播|前向",
+    "backward": "backward|bwd|backward time|bwd time|t backward|backward pass|bw|time/backward|反向传播|反向",
+    "optimizer": "optimizer|optim|opt|optimizer step|opt time|optimizer time|optim step|optimizer update|t opt|"
+    "优化器更新|优化器",
+    "transfer": "transfer|h2d|to device|copy|to gpu|transfer time|device transfer|cpu->gpu|host to device|"
+    "cpu to gpu|传输|cpu->gpu传输",
+    "collective": "allreduce|all reduce|comm|communication|grad sync",
+    "evaluation": "eval runtime|eval time|val time|validation time|evaluation time|test time",
+    "checkpoint": "checkpoint time|save time|ckpt time|checkpoint save time",
+}  # fmt: skip
+
+_ROLE: Final = {name: role for role, names in _NAMES.items() for name in names.split("|")}
+
+#: Roles that are durations and phases of a step at once.
+PHASE_ROLES: Final = {
+    "data_time": "data_wait",
+    "transfer": "transfer",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "collective": "collective",
+}
+_DURATIONS: Final = {"time", "elapsed", "evaluation", "checkpoint", *PHASE_ROLES}
+_BYTES: Final = {"device_bytes", "host_bytes", "system_bytes"}
+#: Counters: of several records the last one counts; of everything else the mean.
+COUNTERS: Final = frozenset(
+    {"step", "total", "epoch", "epochs", "elapsed", "clock", "samples", "line", *_BYTES}
+)
+#: What makes a line worth reading.
+MEASURED: Final = frozenset(
+    {"time", "data_time", "rate", "sample_rate", "token_rate", "loss", "hit_rate", "gpu_util", "workers",
+     "evaluation", "checkpoint", *PHASE_ROLES, *_BYTES}
+)  # fmt: skip
+
+_SECONDS: Final = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0,
+    "seconds": 1.0, "second": 1.0, "毫秒": 1e-3, "秒": 1.0, "min": 60.0, "mins": 60.0, "h": 3600.0,
+}  # fmt: skip
+_SIZES: Final = {
+    "b": 1.0, "k": 2.0**10, "kb": 2.0**10, "kib": 2.0**10, "m": 2.0**20, "mb": 2.0**20, "mib": 2.0**20,
+    "g": 2.0**30, "gb": 2.0**30, "gib": 2.0**30, "tb": 2.0**40, "tib": 2.0**40,
+}  # fmt: skip
+_RATE_UNIT: Final = re.compile(r"^(?:(k|m)?(it|iter|iters|step|steps|batch|batches|ba|update|updates)"
+    r"|(sample|samples|img|imgs|image|images|example|examples|frame|frames|seq|seqs|sequence|sequences|clip|clips)"
+    r"|(tok|tokens|token|toks)|)/(?:s|sec|second)$")  # fmt: skip
+_TIME_UNIT: Final = re.compile(r"^(ms|s|sec)/(it|iter|step|batch|ba)$")
+_KEY_UNIT: Final = re.compile(r"[ _(\[]+(ms|s|sec|secs|seconds|us|mb|gb|mib|gib|%)[)\]]?$")
+_MODE: Final = re.compile(
+    r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|inference|predict)\b|验证|评估"
+)
+_NO_STAGE: Final = re.compile(r"\b(?:eta|remaining|left|timeout|in|after|for|took)\b")
+#: Leading words that a key may carry: ``train/loss``, ``Avg data time``.
+_LEADING: Final = re.compile(
+    r"^(?:train(?:ing)?|trainer|perf(?:ormance)?|avg\.?|average|mean|current|timing|timer|time|stats|metrics?|cache)"
+    r"[ /]+|^平均"
+)
+
+
+def normal(key: str) -> str:
+    """A key as the tables spell it: lower case, words apart by one blank, without quotes and colons."""
+    text = key.strip(" \t'\"`*:=>-#—–~≈│|•").lower()
+    return re.sub(r"[\s_.]+", " ", text.replace("-", " ") if "->" not in text else text).strip(" '\"")
+
+
+def evaluating(text: str) -> bool:
+    """Whether words speak of evaluation and not of training."""
+    words = text.lower().replace("_", " ").replace("/", " ")
+    return bool(_MODE.search(words)) and not re.search(r"\btrain", words)
+
+
+def role_of(key: str, unit: str) -> tuple[str, float] | None:
+    """The role of a number and the factor to the role's unit; None where the name says nothing.
+
+    ``key`` is the text before the number, ``unit`` the text right behind it.
+    """
+    name = normal(key)
+    unit = unit.lower().rstrip(".")
+    found = _of_unit(name, unit)
+    if found is not None:
+        return found
+    if match := _KEY_UNIT.search(name):
+        name, unit = name[: match.start()].strip(" ([_"), unit or match[1]
+    role = _lookup(name)
+    if role is None:
+        return _stage(name, unit)
+    return _scaled(role, name, unit)
+
+
+def _of_unit(name: str, unit: str) -> tuple[str, float] | None:
+    if match := _TIME_UNIT.match(unit):
+        return "time", 1e-3 if match[1] == "ms" else 1.0
+    if not (match := _RATE_UNIT.match(unit)):
+        return None
+    if match[2]:
+        return "rate", {"k": 1e3, "m": 1e6}.get(match[1] or "", 1.0)
+    return ("token_rate" if match[4] else "sample_rate"), 1.0
+
+
+def _lookup(name: str) -> str | None:
+    for _ in range(4):
+        if name in _ROLE:
+            return _ROLE[name]
+        shorter = _LEADING.sub("", name)
+        if shorter == name:
+            break
+        name = shorter
+    return _ROLE.get(name)
+
+
+def _scaled(role: str, name: str, unit: str) -> tuple[str, float] | None:
+    if role in _DURATIONS:
+        if unit and unit not in _SECONDS:
+            return None
+        if role in PHASE_ROLES and not unit and not _bare_duration(role, name):
+            return None
+        return role, _SECONDS.get(unit, 1.0)
+    if role in _BYTES:
+        # A bare number is megabytes in every framework that prints one (mmcv, detectron2, torchvision).
+        bare = 2.0**20 if role == "device_bytes" else 0.0
+        scale = _SIZES.get(unit, bare if not unit else 0.0)
+        return (role, scale) if scale else None
+    if role == "hit_rate":
+        return role, 0.01 if unit == "%" else 1.0
+    if unit in _SECONDS and role in ("step", "epoch", "batch_size"):
+        return "stage:" + name, _SECONDS[unit]
+    if role == "loss" and unit in _SECONDS:
+        return "stage:" + name, _SECONDS[unit]
+    return role, 1.0
+
+
+def _bare_duration(role: str, name: str) -> bool:
+    """Whether a name without a unit is a duration: ``data_time: 0.05``, MetricLogger's ``data``."""
+    return role == "data_time" or "time" in name or name.startswith("t ")
+
+
+def _stage(name: str, unit: str) -> tuple[str, float] | None:
+    known = unit in _SECONDS and unit not in ("min", "mins", "h")
+    if not known or not 0 < len(name) <= 40 or _NO_STAGE.search(name):
+        return None
+    return "stage:" + name, _SECONDS[unit]

@@ -1,0 +1,78 @@
+"""``--pattern``: the user's own regular expression with named groups."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+
+from hotloop.errors import UsageError
+from hotloop.logs.clocks import CLOCK, Clock, duration_s
+from hotloop.logs.meanings import role_of
+from hotloop.logs.templates import Rows, number
+
+_CLOCK: Final = re.compile(CLOCK)
+#: Group names that need no table: the roles themselves, with units in their name where they have some.
+_DIRECT: Final = {
+    "step", "total", "epoch", "time", "data_time", "elapsed", "clock", "rate", "sample_rate", "token_rate",
+    "loss", "lr", "device_bytes", "host_bytes", "batch_size", "evaluation", "checkpoint", "forward", "backward",
+    "optimizer", "transfer", "collective", "rank",
+}  # fmt: skip
+_UNITS: Final = ("_ms", "_us", "_s", "_mb", "_gb")
+
+
+def compiled(text: str) -> re.Pattern[bytes]:
+    """The expression for bytes; a UsageError says what is wrong with it."""
+    try:
+        pattern = re.compile(text.encode(), re.MULTILINE)
+    except re.error as error:
+        place = f" at position {error.pos}" if error.pos is not None else ""
+        raise UsageError(f"--pattern is no regular expression: {error.msg}{place}") from error
+    known = [name for name in pattern.groupindex if _role(name)]
+    if not known:
+        raise UsageError(
+            "--pattern has no named group that is known",
+            hint="for example: step (?P<step>\\d+).*?(?P<time_ms>[\\d.]+) ms; groups: "
+            + ", ".join(sorted(_DIRECT)),
+        )
+    return pattern
+
+
+def rows_of(pattern: re.Pattern[bytes], body: bytes) -> Rows | None:
+    """Every match in a chunk as a row."""
+    matches = list(pattern.finditer(body))
+    if not matches:
+        return None
+    clock = Clock()
+    columns = {}
+    for name in pattern.groupindex:
+        found = _role(name)
+        if found is None:
+            continue
+        role, factor = found
+        texts = [match[name] or b"" for match in matches]
+        if role == "clock":
+            columns[role] = np.array([_moment(clock, text) for text in texts])
+        elif role == "elapsed" and any(b":" in text for text in texts):
+            columns[role] = np.array([duration_s(text) for text in texts])
+        else:
+            columns[role] = np.array([number(text) for text in texts]) * factor
+    # A match may begin on the line's own first byte or on the separator before it.
+    starts = [body.rfind(b"\n", 0, max(1, match.end())) for match in matches]
+    return Rows(starts=np.array([max(0, start) for start in starts], dtype=np.int64), columns=columns)
+
+
+def _role(name: str) -> tuple[str, float] | None:
+    if name in _DIRECT:
+        return name, 1.0
+    for unit in _UNITS:
+        if name.endswith(unit):
+            role = name.removesuffix(unit)
+            return role_of("data_time" if role == "data" else role, unit[1:])
+    return role_of(name.replace("_per_s", "/s"), "")
+
+
+def _moment(clock: Clock, text: bytes) -> float:
+    match = _CLOCK.search(text)
+    return clock.seconds(match[1], match[2]) if match else number(text)

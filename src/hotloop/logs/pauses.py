@@ -1,0 +1,129 @@
+"""Holes in a log's clock: between two lines of training much more time passes than usual, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from hotloop.logs.clocks import CLOCK, Clock
+from hotloop.logs.templates import Floats, Ints
+
+_FACTOR: Final = 4.0
+_LEAST_S: Final = 2.0
+_BETWEEN_BYTES: Final = 64 * 1024
+_STAMP: Final = re.compile(rb"(?m)^.{0,40}?(?<![\d:])" + CLOCK)
+_KINDS: Final = (
+    ("evaluation", re.compile(rb"(?i)eval|valid|\bval\b|\btest(?:ing)?\b|\xe9\xaa\x8c\xe8\xaf\x81|\xe8\xaf\x84\xe4\xbc\xb0")),
+    ("checkpoint", re.compile(rb"(?i)checkpoint|ckpt|saving|saved|\bsave\b")),
+    ("epoch", re.compile(rb"(?i)epoch")),
+)  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class Pause:
+    """All pauses of one kind: how many, seconds beyond the usual interval, where the longest is."""
+
+    count: int = 0
+    seconds: float = 0.0
+    longest_s: float = 0.0
+    line: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Rows of one shape of line in one chunk."""
+
+    mode: str
+    starts: Ints
+    columns: dict[str, Floats]
+
+
+@dataclass(kw_only=True)
+class Pauses:
+    """Collects pauses chunk by chunk. ``span_s`` is the time the clock covers."""
+
+    kinds: dict[str, Pause] = field(default_factory=dict)
+    usual_s: float = 0.0
+    span_s: float = 0.0
+    _last: tuple[float, float] | None = None  # clock, epoch
+    _clock: Clock = field(default_factory=Clock)
+
+    def watch(self, pieces: Sequence[Piece], body: bytes) -> None:
+        """Look at the intervals between lines of training; runs interleaved by several ranks are not judged."""
+        own = [piece for piece in pieces if piece.mode == "train" and "clock" in piece.columns]
+        if not own or any("rank" in piece.columns for piece in own):
+            return
+        starts = np.concatenate([piece.starts for piece in own])
+        clock = np.concatenate([piece.columns["clock"] for piece in own])
+        none = [np.full(len(piece.starts), np.nan) for piece in own]
+        epoch = np.concatenate([p.columns.get("epoch", n) for p, n in zip(own, none, strict=True)])
+        order = np.argsort(starts, kind="stable")
+        order = order[np.isfinite(clock[order])]
+        starts, clock, epoch = starts[order], clock[order], epoch[order]
+        if not len(starts):
+            return
+        lines = np.concatenate([piece.columns["line"] for piece in own])[order]
+        if self._last is not None:
+            starts = np.insert(starts, 0, 0)
+            clock = np.insert(clock, 0, self._last[0])
+            epoch = np.insert(epoch, 0, self._last[1])
+            lines = np.insert(lines, 0, lines[0])
+        self._judge(starts, clock, epoch, lines, body)
+        self._last = float(clock[-1]), float(epoch[-1])
+
+    def _judge(self, starts: Ints, clock: Floats, epoch: Floats, lines: Floats, body: bytes) -> None:
+        passed = np.diff(clock)
+        forward = passed[passed >= 0]
+        self.span_s += float(forward[forward < 7 * 86400].sum())
+        if len(forward) >= 3:
+            usual = float(np.median(forward))
+            self.usual_s = usual if not self.usual_s else 0.8 * self.usual_s + 0.2 * usual
+        if not self.usual_s and len(forward) < 3:
+            return
+        threshold = max(_FACTOR * self.usual_s, self.usual_s + _LEAST_S)
+        for i in np.flatnonzero((passed > threshold) & (passed < 7 * 86400))[:1000]:
+            between = body[int(starts[i]) : int(starts[i + 1])][-_BETWEEN_BYTES:]
+            turned = bool(np.isfinite(epoch[i]) and epoch[i + 1] > epoch[i])
+            excess = float(passed[i]) - self.usual_s
+            for kind, seconds in self._apportioned(
+                between, float(clock[i]), float(clock[i + 1]), excess, turned
+            ):
+                self._count(kind, seconds, int(lines[i]))
+
+    def _apportioned(
+        self, between: bytes, begin: float, end: float, excess: float, turned: bool
+    ) -> list[tuple[str, float]]:
+        """The pause by what the lines in it speak of; each interval belongs to the line that opens it."""
+        marks = [(begin, b"")]
+        previous = between.find(b"\n", 1)
+        for line in between[previous:].split(b"\n") if previous > 0 else ():
+            match = _STAMP.match(line)
+            if match:
+                marks.append((self._clock.seconds(match[1], match[2]), line))
+            else:
+                marks[-1] = (marks[-1][0], marks[-1][1] + b" " + line[:200])
+        default = "epoch" if turned else "unexplained"
+        marks = [(t, words) for t, words in marks if begin <= t <= end] + [(end, b"")]
+        spans: dict[str, float] = {}
+        for (start, words), (stop, following) in zip(marks, marks[1:], strict=False):
+            kind = _kind(words) or _kind(following) or default
+            spans[kind] = spans.get(kind, 0.0) + stop - start
+        total = sum(spans.values())
+        if total <= 0:
+            return [(_kind(between) or default, excess)]
+        return [(kind, seconds / total * excess) for kind, seconds in spans.items() if seconds > 0.02 * total]
+
+    def _count(self, kind: str, seconds: float, line: int) -> None:
+        known = self.kinds.setdefault(kind, Pause(line=line))
+        known.count += 1
+        known.seconds += seconds
+        if seconds > known.longest_s:
+            known.longest_s, known.line = seconds, line
+
+
+def _kind(words: bytes) -> str | None:
+    return next((kind for kind, pattern in _KINDS if words and pattern.search(words)), None)

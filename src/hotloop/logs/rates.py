@@ -1,0 +1,223 @@
+"""The rate of training, from whatever a file has: printed rates, step times, counters against a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hotloop.logs.averages import Verdict, judged, reconstructed
+from hotloop.logs.streams import Stream
+from hotloop.logs.templates import Floats
+
+_SAMPLES: Final = {"img", "image", "imgs", "images", "sample", "samples", "examples", "ex", "clip", "frames"}
+#: Blocks of a counter against a clock hold at least this many of the clock's ticks.
+_TICKS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """[n] rates over [n] steps. ``time_s`` since the first row where the file has a clock.
+
+    ``how`` says where the rate comes from. ``printed`` is the rate as printed where that was no rate of now.
+    """
+
+    step: Floats
+    rate: Floats
+    line: Floats
+    unit: str
+    how: str
+    time_s: Floats | None
+    stream: Stream
+    verdict: Verdict = "unknown"
+    printed: Floats | None = None
+
+
+def rates(streams: Sequence[Stream]) -> Series | None:
+    """The best series of a file, None where nothing tells a rate."""
+    found = [series for stream in streams if stream.mode == "train" for series in _of_stream(stream)]
+    if not found:
+        return None
+    return max(found, key=_worth)
+
+
+def _worth(series: Series) -> tuple[bool, bool, float, float]:
+    """Many rows first, then what was printed in the log itself, then what needs least inference."""
+    order = ("samples/s", "steps/s", "tokens/s")
+    rows = len(series.rate)
+    return (rows >= 6, not series.stream.bar, np.log2(min(rows, 64) + 1) // 2, -order.index(series.unit))
+
+
+def _of_stream(stream: Stream) -> list[Series]:
+    if stream.bar:
+        return [series for series in (_of_bar(stream),) if series is not None]
+    found = []
+    for role, unit in (("sample_rate", "samples/s"), ("rate", "steps/s"), ("token_rate", "tokens/s")):
+        values = stream.get(role)
+        if values is not None:
+            found.append(_printed(stream, values, unit))
+    times = stream.get("time")
+    if times is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found.append(_series(stream, 1.0 / times, "steps/s", "step times as printed"))
+    if not found:
+        counted = _counted(stream)
+        found += [counted] if counted is not None else []
+    return [series for series in found if len(series.rate)]
+
+
+def _series(stream: Stream, rate: Floats, unit: str, how: str) -> Series:
+    good = np.isfinite(rate) & (rate > 0)
+    clock = seconds(stream)
+    return Series(
+        step=steps(stream)[good],
+        rate=rate[good],
+        line=stream.columns["line"][good],
+        unit=unit,
+        how=how,
+        time_s=clock[good] - clock[good][0] if clock is not None and good.any() else None,
+        stream=stream,
+    )
+
+
+def _printed(stream: Stream, values: Floats, unit: str) -> Series:
+    """A printed rate, replaced by the rate of now where it is an average since some start."""
+    series = _series(stream, values, unit, "rates as printed")
+    counter = stream.get("step")
+    if counter is None:
+        counter = stream.get("epoch")
+    good = np.isfinite(values) & (values > 0)
+    n = (counter if counter is not None else np.arange(1.0, len(values) + 1))[good]
+    clock = seconds(stream)
+    verdict = judged(series.rate, n, clock[good] if clock is not None else None)
+    if verdict not in ("cumulative", "constant-numerator"):
+        return Series(**{**series.__dict__, "verdict": verdict})
+    now = reconstructed(series.rate, n, verdict)
+    keep = np.isfinite(now) & (now > 0)
+    return Series(
+        step=series.step[keep],
+        rate=now[keep],
+        line=series.line[keep],
+        unit=unit,
+        how="rebuilt from printed averages",
+        time_s=series.time_s[keep] if series.time_s is not None else None,
+        stream=stream,
+        verdict=verdict,
+        printed=series.rate,
+    )
+
+
+def steps(stream: Stream) -> Floats:
+    """[n] steps since the first epoch; the epoch, or the row, where steps are not counted."""
+    step, epoch = stream.get("step"), stream.get("epoch")
+    if step is None:
+        counter = stream.get("samples")
+        step = counter if counter is not None else epoch
+    if step is None:
+        return np.arange(1.0, len(stream.columns["line"]) + 1) * stream.stride
+    return unwrapped(step, stream.get("total"))
+
+
+def unwrapped(step: Floats, total: Floats | None) -> Floats:
+    """A counter that starts again each epoch as one that goes on."""
+    filled = _filled(step)
+    fell = np.flatnonzero(np.diff(filled) < 0) + 1
+    out = filled.copy()
+    for at in fell:
+        last = filled[at - 1]
+        whole = total[at - 1] if total is not None and np.isfinite(total[at - 1]) else last
+        out[at:] += max(last, whole)
+    return out
+
+
+def _filled(values: Floats) -> Floats:
+    """NaN replaced by the value before."""
+    good = np.isfinite(values)
+    index = np.maximum.accumulate(np.where(good, np.arange(len(values)), 0))
+    return np.where(np.isfinite(values[index]), values[index], 0.0)
+
+
+def seconds(stream: Stream) -> Floats | None:
+    """[n] seconds of the stream's clock, without the jumps of midnight; None without one."""
+    clock = stream.get("clock")
+    if clock is None:
+        elapsed = stream.get("elapsed")
+        if elapsed is None:
+            return None
+        return unwrapped(elapsed, None)
+    filled = _filled(clock)
+    jumps = np.diff(filled, prepend=filled[:1])
+    midnight = (jumps < -43200) & (filled < 4e8 * 3)
+    return np.asarray(filled + 86400.0 * np.cumsum(midnight), float)
+
+
+def _counted(stream: Stream) -> Series | None:
+    """Steps against the clock, over blocks long enough for the clock's resolution."""
+    clock = seconds(stream)
+    count = stream.get("samples")
+    unit = "samples/s" if count is not None else "steps/s"
+    count = count if count is not None else stream.get("step")
+    if clock is None or count is None or len(clock) < 3:
+        return None
+    keep = blocks(clock, _resolution(stream.columns.get("clock", clock)))
+    if len(keep) < 2:
+        return None
+    done, took = np.diff(_filled(count)[keep]), np.diff(clock[keep])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = done / took
+    good = (done > 0) & (took > 0)
+    at = keep[1:][good]
+    return Series(
+        step=steps(stream)[at],
+        rate=rate[good],
+        line=stream.columns["line"][at],
+        unit=unit,
+        how="steps counted against the clock",
+        time_s=clock[at] - clock[0],
+        stream=stream,
+    )
+
+
+def blocks(clock: Floats, resolution_s: float) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Rows at least ten ticks of the clock apart."""
+    step_s = _TICKS * resolution_s
+    bins = np.floor((clock - clock[0]) / step_s) if step_s > 0 else np.arange(len(clock))
+    return np.flatnonzero(np.diff(bins, prepend=-1.0) > 0).astype(np.int64)
+
+
+def _resolution(clock: Floats) -> float:
+    good = clock[np.isfinite(clock)]
+    return 1.0 if np.array_equal(good, np.round(good)) else 0.01
+
+
+def _of_bar(stream: Stream) -> Series | None:
+    """A progress bar's counts against its own elapsed seconds, per run of the bar."""
+    columns = stream.columns
+    count, elapsed = columns.get("step"), columns.get("elapsed")
+    if count is None or elapsed is None or len(count) < 2:
+        return None
+    unit = "samples/s" if stream.unit in _SAMPLES else "steps/s"
+    position, clock = steps(stream), unwrapped(elapsed, None)
+    keep = blocks(clock, 1.0)
+    if len(keep) >= 4:
+        done, took = np.diff(position[keep]), np.diff(clock[keep])
+        good = (done > 0) & (took > 0)
+        at, rate = keep[1:][good], done[good] / took[good]
+        how = "counts of the progress bar against its clock"
+    else:
+        printed = columns["bar_rate"]
+        at = np.flatnonzero(np.isfinite(printed) & (printed > 0))
+        rate, how = printed[at], "rates as the progress bar printed them"
+    if not len(at):
+        return None
+    return Series(
+        step=position[at],
+        rate=rate,
+        line=columns["line"][at],
+        unit=unit,
+        how=how,
+        time_s=clock[at] - clock[0],
+        stream=stream,
+    )

@@ -1,0 +1,88 @@
+"""``cadence/``: what the clock shows between the lines of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop import units
+from hotloop.findings import Finding
+from hotloop.logs.log import Log
+from hotloop.logs.pauses import Pause
+
+#: Shares of the run that a sensible cadence takes anyway (as in ``diagnose.limits``).
+_FREE = {"evaluation": 0.05, "checkpoint": 0.02}
+
+
+def check(log: Log) -> Iterator[Finding]:
+    """Evaluation and checkpoints against the time the log covers."""
+    span = log.read.pauses.span_s
+    for kind, free in _FREE.items():
+        pause, whole = between(log, kind), span
+        if pause is None or not whole:
+            pause, whole = stated(log, kind)
+        if pause is None or whole < 10:
+            continue
+        share = pause.seconds / whole
+        if share <= 2 * free:
+            continue
+        verb = "Evaluation takes" if kind == "evaluation" else "Writing checkpoints takes"
+        yield log.costed(
+            Finding(
+                id=f"cadence/{kind}",
+                message=f"{verb} {units.share(share)} of the time: {pause.count:,} times, "
+                f"{units.duration(pause.seconds / pause.count)} each.",
+                advice=(
+                    f"Run it less often: every {share * (1 - free) / free / (1 - share):.0f} times as many "
+                    "steps leave it "
+                    f"{units.share(free)}"
+                    + (
+                        ", or on a part of the data."
+                        if kind == "evaluation"
+                        else ", or write in the background."
+                    )
+                ),
+                evidence=(f"{units.duration(pause.seconds)} of the {units.duration(whole)} the log covers",),
+                where=log.at(pause.line),
+                data={"count": pause.count, "seconds": pause.seconds},
+            ),
+            share - free,
+        )
+
+
+def between(log: Log, kind: str) -> Pause | None:
+    """Pauses of a kind between lines of training."""
+    return log.read.pauses.kinds.get(kind)
+
+
+def stated(log: Log, kind: str) -> tuple[Pause | None, float]:
+    """Durations of a kind that the log states itself, and of training and them together."""
+    found = [(stream, column) for stream in log.read.streams if (column := stream.get(kind)) is not None]
+    series = log.series
+    if found:
+        stream, column = max(found, key=lambda item: item[0].num_rows)
+        good = np.flatnonzero(np.isfinite(column))
+        values, line = column[good], stream.columns["line"][good[0]]
+    else:
+        own = [s for s in log.read.streams if s.bar and s.mode == "evaluation" and kind == "evaluation"]
+        values = np.concatenate([_lengths(s.columns["elapsed"]) for s in own]) if own else np.zeros(0)
+        line = own[0].columns["line"][0] if own else 0.0
+    if not len(values) or values.sum() <= 0 or series is None or series.time_s is None:
+        return None, 0.0
+    trained = float(series.time_s[-1]) if len(series.time_s) else 0.0
+    inside = series.stream.get("clock") is not None  # a clock goes on during evaluation, a bar's does not
+    whole = trained if inside else trained + float(values.sum())
+    pause = Pause(
+        count=len(values), seconds=float(values.sum()), longest_s=float(values.max()), line=int(line)
+    )
+    return pause, max(whole, pause.seconds)
+
+
+def _lengths(
+    elapsed: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """How long each run of a bar took: its last elapsed time before it starts again."""
+    good = elapsed[np.isfinite(elapsed)]
+    ends = np.flatnonzero(np.diff(good) < 0)
+    return good[np.append(ends, len(good) - 1)] if len(good) else good

@@ -1,0 +1,152 @@
+"""``trend/``: throughput that falls, and numbers that do not mean what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop import units
+from hotloop.findings import Finding
+from hotloop.logs.along import changed_along
+from hotloop.logs.log import Log
+from hotloop.logs.rates import Series, seconds, steps
+
+#: What the last level must lose against the best one before it.
+_DECAY: float = 0.10
+
+
+def check(log: Log) -> Iterator[Finding]:
+    """Decay, averages read as rates, timers that miss time."""
+    series = log.series
+    if series is not None:
+        yield from _average(log, series)
+        yield from _decay(log, series)
+    yield from _timer(log)
+
+
+def _decay(log: Log, series: Series) -> Iterator[Finding]:
+    """The rate ends lower than it was, at a level or on a slope, and does not come back."""
+    levels, starts = log.levels, log.starts
+    if len(levels) < 2:
+        return
+    last = levels[-1]
+    best = int(np.argmax(levels[:-1]))
+    if last > levels[best] * (1 - _DECAY) or levels[best] <= 0:
+        return
+    lasting = len(series.rate) - starts[-1]
+    if lasting < 3 or last > 0.98 * max(levels[best + 1 :]) * (1 + 2 * _DECAY):
+        return
+    falls = np.diff(levels[best:])
+    gradual = len(falls) >= 3 and bool((falls < 0).all())
+    turn = starts[best + 1]
+    unit, at = series.unit, f"step {series.step[turn]:,.0f}"
+    along = changed_along(log, series, turn)
+    # Seconds per unit of work beyond those of the best level, as a share of all seconds.
+    took = 1.0 / series.rate
+    share = float((took[turn:] - 1.0 / levels[best]).clip(0).sum() / took.sum())
+    words = "falls steadily" if gradual else "falls"
+    yield log.costed(
+        Finding(
+            id="trend/throughput-decay",
+            message=(
+                f"Throughput {words} from {units.rate(levels[best])} to {units.rate(last)} {unit} "
+                f"(-{units.share(1 - last / levels[best])}) {'from' if gradual else 'at'} {at} on."
+            ),
+            advice=_advice(along, gradual),
+            evidence=(
+                f"levels: {', '.join(units.rate(v) for v in levels[:8])} {unit} from steps "
+                f"{', '.join(f'{series.step[i]:,.0f}' for i in starts[:8])}",
+                f"{series.how}, {len(series.rate):,} of them",
+                *along,
+            ),
+            where=log.at(series.line[turn]),
+            data={"before": levels[best], "after": last, "step": float(series.step[turn]), "unit": unit},
+        ),
+        share,
+    )
+
+
+def _advice(along: tuple[str, ...], gradual: bool) -> str:
+    joined = " ".join(along)
+    if "data time" in joined:
+        return "Look at what feeds the loop there: storage, a cache that ran full, workers that died."
+    if "memory" in joined:
+        return "Look at what is kept from step to step there: memory grows where the rate falls."
+    if gradual:
+        return "Look for what grows with every step: a list walked through, losses kept with their graph."
+    return (
+        "Look at what happened at that step: other jobs on the machine, storage, clocks, a phase of training."
+    )
+
+
+def _average(log: Log, series: Series) -> Iterator[Finding]:
+    """A printed rate that is an average since some start, where it says something else than the rate of now."""
+    if series.printed is None:
+        return
+    printed = series.printed
+    first, last = float(printed[: max(1, len(printed) // 10)].mean()), float(printed[-1])
+    now = float(np.median(series.rate[-max(3, len(series.rate) // 5) :]))
+    kind = series.verdict
+    wide = float(printed.max() / printed.min())
+    if wide < 1.1 and abs(last / now - 1) < 0.1:
+        return
+    said = (
+        "the size of the whole epoch over the time since its start, which falls by construction"
+        if kind == "constant-numerator"
+        else "an average over everything since a start, and no rate of now"
+    )
+    yield Finding(
+        id="trend/misleading-metric",
+        message=(
+            f"The printed {series.unit} are {said}: they go from {units.rate(first)} to {units.rate(last)}, "
+            f"the rate itself is about {units.rate(now)} at the end."
+        ),
+        advice="Divide the samples since the last print by the time since the last print.",
+        evidence=(
+            f"{len(printed):,} printed rates, between {units.rate(float(printed.min()))} and "
+            f"{units.rate(float(printed.max()))}",
+            f"the rate behind them: median {units.rate(float(np.median(series.rate)))}, "
+            f"{units.rate(float(np.quantile(series.rate, 0.1)))} to "
+            f"{units.rate(float(np.quantile(series.rate, 0.9)))} in 80 % of the intervals",
+        ),
+        where=log.at(series.line[0]) if len(series.line) else None,
+        data={"kind": kind, "printed_first": first, "printed_last": last, "rate": now},
+    )
+
+
+def _timer(log: Log) -> Iterator[Finding]:
+    """Step times that, added up, are far less than what the clock says passed between the lines."""
+    found = log.column("time")
+    if found is None or found[0].bar or found[0].get("clock") is None or found[0].get("step") is None:
+        return
+    stream, times = found
+    clock, position = seconds(stream), steps(stream)
+    if clock is None or len(times) < 9:
+        return
+    done, took = np.diff(position), np.diff(clock)
+    resolved = (done > 0) & (took >= 0) & np.isfinite(times[1:])
+    if resolved.sum() < 8 or float(took[resolved].sum()) < 20:
+        return
+    real, stated = float(np.median(took[resolved] / done[resolved])), float(np.median(times[1:][resolved]))
+    total = float(np.quantile(took[resolved], 0.75)), float(np.median(done[resolved]))
+    if real < 1.5 * stated or total[0] < 2 or real * total[1] - stated * total[1] < 2:
+        return
+    yield log.costed(
+        Finding(
+            id="trend/misleading-metric",
+            message=(
+                f"The printed step time ({units.duration(stated)}) misses most of what a step takes by the "
+                f"log's own clock ({units.duration(real)})."
+            ),
+            advice="Time from the end of one step to the end of the next, the wait for the batch included, and "
+            "synchronize the device before reading the clock.",
+            evidence=(
+                f"{int(resolved.sum())} intervals between lines: median {units.duration(real)} per step by the "
+                f"clock, {units.duration(stated)} printed",
+            ),
+            where=log.at(stream.columns["line"][1]),
+            data={"kind": "timer-misses-time", "stated_s": stated, "clock_s": real},
+        ),
+        0.0,
+    )

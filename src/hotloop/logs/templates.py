@@ -1,0 +1,228 @@
+"""Lines of one shape as one regular expression, learned from an example: hundreds of MB/s of matching.
+
+Logs repeat a few shapes of line a million times. One line of each is read with care (``tokens``); from it a
+pattern is made in which the words are literal and the numbers are not, and that runs over whole chunks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.logs.clocks import CLOCK, Clock, duration_s
+from hotloop.logs.meanings import MEASURED
+from hotloop.logs.tokens import ReadLine, Token, rank_prefix
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_NUMBER: Final = rb"[-+\d.eEnaifNAIFty]+"
+_NUMBER_COMMAS: Final = rb"[-+\d.,eEnaifNAIFty]+"
+_DURATION: Final = rb"(?:\d+ days?,? *)?[\d:.]+"
+_BLANK: Final = re.compile(rb"[ \t]+")
+#: Exact patterns for one signature; beyond it one looser pattern takes their place.
+_MAX_VARIANTS: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What a pattern took from a chunk: [n] start offsets and one [n] column per role."""
+
+    starts: Ints
+    columns: dict[str, Floats]
+
+
+@dataclass(kw_only=True)
+class Template:
+    """A shape of line. ``signature`` is mode and roles; ``take`` reads all its lines of a chunk."""
+
+    signature: tuple[str, ...]
+    pattern: re.Pattern[bytes]
+    tokens: tuple[Token, ...]
+    ranked: bool
+    example: bytes
+    loose: bool = False
+    hits: int = 0
+    _clock: Clock = field(default_factory=Clock)
+
+    @property
+    def mode(self) -> str:
+        """``train`` or ``evaluation``."""
+        return self.signature[0]
+
+    def take(self, body: bytes) -> Rows | None:
+        """Rows of a chunk, None where no line has this shape."""
+        found = [(match.start(), *match.groups()) for match in self.pattern.finditer(body)]
+        if not found:
+            return None
+        groups = list(zip(*found, strict=True))
+        self.hits += len(found)
+        columns: dict[str, Floats] = {}
+        at = 1
+        if self.ranked:
+            columns["rank"] = numbers(groups[at])
+            at += 1
+        for token in self.tokens:
+            at = self._convert(token, groups, at, columns)
+        return Rows(starts=np.array(groups[0], dtype=np.int64), columns=columns)
+
+    def _convert(
+        self, token: Token, groups: Sequence[Sequence[bytes]], at: int, out: dict[str, Floats]
+    ) -> int:
+        if token.kind == "clock":
+            seconds = self._clock.seconds
+            out["clock"] = np.array([seconds(m, s) for m, s in zip(groups[at], groups[at + 1], strict=True)])
+            return at + 2
+        for role, factor in token.roles:
+            if token.kind == "duration":
+                out[role] = np.array([duration_s(text) for text in groups[at]])
+            else:
+                out[role] = numbers(groups[at])
+                if factor != 1.0:
+                    out[role] *= factor
+            at += 1
+        return at
+
+
+def template_of(read: ReadLine) -> Template | None:
+    """The shape of a line, None where the line has nothing worth reading."""
+    needed = tuple(token for token in read.tokens if token.roles)
+    roles = read.roles
+    if not worth_reading(roles):
+        return None
+    source, ranked = _exact(read, needed)
+    return Template(
+        signature=(read.mode, *roles),
+        pattern=re.compile(source),
+        tokens=needed,
+        ranked=ranked,
+        example=read.line[:400],
+    )
+
+
+def loosened(template: Template, read: ReadLine) -> Template:
+    """The same roles with anything between them, for lines whose words differ from line to line."""
+    source, ranked = _loose(read, template.tokens)
+    return Template(
+        signature=template.signature,
+        pattern=re.compile(source),
+        tokens=template.tokens,
+        ranked=ranked,
+        example=template.example,
+        loose=True,
+    )
+
+
+class Templates:
+    """All shapes of one file, those with more roles first."""
+
+    def __init__(self, *, limit: int = 48) -> None:
+        self.known: list[Template] = []
+        self._sources: set[bytes] = set()
+        self._limit = limit
+
+    def learn(self, read: ReadLine) -> Template | None:
+        """The new shape to look for, None where the line has none or its shape is known."""
+        new = template_of(read)
+        if new is None or new.pattern.pattern in self._sources or len(self.known) >= self._limit:
+            return None
+        same = [known for known in self.known if known.signature == new.signature]
+        if any(known.loose for known in same):
+            return None
+        if len(same) + 1 >= _MAX_VARIANTS:
+            new = loosened(new, read)
+            self.known = [known for known in self.known if known not in same]
+        self._sources.add(new.pattern.pattern)
+        self.known.append(new)
+        self.known.sort(key=lambda known: -len(known.signature))
+        return new
+
+
+def worth_reading(roles: Sequence[str]) -> bool:
+    """Whether these roles measure something, or count steps against a clock."""
+    there = set(roles)
+    if there & MEASURED or any(role.startswith("stage:") for role in there):
+        return True
+    return bool(there & {"step", "samples"}) and bool(there & {"clock", "elapsed"})
+
+
+def numbers(texts: Sequence[bytes]) -> Floats:
+    """Texts as numbers; NaN for what is none."""
+    try:
+        return np.array(list(map(float, texts)))
+    except ValueError:
+        return np.array([number(text) for text in texts])
+
+
+def number(text: bytes) -> float:
+    """One text as a number, thousands separators allowed; NaN for what is none."""
+    try:
+        return float(text.replace(b",", b""))
+    except ValueError:
+        return float("nan")
+
+
+def _exact(read: ReadLine, needed: tuple[Token, ...]) -> tuple[bytes, bool]:
+    line, last = read.line, needed[-1]
+    at, parts, ranked = _prefix(line)
+    for token in read.tokens:
+        if token.start < at:
+            continue
+        parts.append(_literal(line[at : token.start]))
+        wanted = bool(token.roles)
+        parts.append(_captured(token, wanted, line))
+        at = token.end
+        if token is last:
+            break
+    parts.append(_literal(line[at : max(at + 1, last.unit_end)]))
+    return b"".join(parts), ranked
+
+
+def _loose(read: ReadLine, needed: tuple[Token, ...]) -> tuple[bytes, bool]:
+    line = read.line
+    at, parts, ranked = _prefix(line)
+    for token in needed:
+        near = line[max(at, token.start - 16) : token.start]
+        word = re.search(rb"[^\s\d]*\s*[^\s\d]*\s*$", near)
+        literal = word[0] if word else b""
+        parts += [rb"[^\n]*?", _literal(literal), _captured(token, True, line)]
+        at = token.end
+    parts.append(_literal(line[at : max(at + 1, needed[-1].unit_end)]))
+    return b"".join(parts), ranked
+
+
+def _prefix(line: bytes) -> tuple[int, list[bytes], bool]:
+    match = rank_prefix(line)
+    if match is None:
+        return 0, [rb"\n"], False
+    group = next(index for index in (1, 2, 3) if match[index] is not None)
+    before, after = line[: match.start(group)], line[match.end(group) : match.end()]
+    return match.end(), [rb"\n", _literal(before), rb"(\d+)", _literal(after)], True
+
+
+def _literal(text: bytes) -> bytes:
+    """Words as they are, blanks of any length; none at the ends, where numbers are padded."""
+    out = []
+    pieces = _BLANK.split(text)
+    for i, piece in enumerate(pieces):
+        if i:
+            edge = (i == len(pieces) - 1 and not piece) or (i == 1 and not pieces[0])
+            out.append(rb"[ \t]*" if edge else rb"[ \t]+")
+        out.append(re.escape(piece))
+    joined = b"".join(out)
+    return joined if joined.endswith(rb"[ \t]*") or not text or text[-1:].isalnum() else joined + rb" *"
+
+
+def _captured(token: Token, wanted: bool, line: bytes) -> bytes:
+    group: Callable[[bytes], bytes] = (lambda body: b"(" + body + b")") if wanted else (lambda body: body)
+    if token.kind == "clock":
+        return CLOCK if wanted else re.sub(rb"\((?!\?)", rb"(?:", CLOCK)
+    if token.kind == "duration":
+        return group(_DURATION)
+    number = _NUMBER_COMMAS if token.commas else _NUMBER
+    return group(number) + rb" */ *" + group(number) if token.kind == "pair" else group(number)

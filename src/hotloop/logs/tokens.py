@@ -1,0 +1,195 @@
+"""A line of a log as its numbers, each with what its surroundings say it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hotloop.logs.clocks import CLOCK
+from hotloop.logs.meanings import evaluating, normal, role_of
+
+Kind = Literal["clock", "duration", "pair", "number"]
+_KINDS: Final[tuple[Kind, ...]] = ("clock", "duration", "pair", "number")
+
+_NUM: Final = (
+    rb"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf|NaN|Inf|NAN|INF|infinity)\b"
+)
+_TOKEN: Final = re.compile(
+    rb"(?<![\w.@])(?:(?P<clock>" + CLOCK + rb")"
+    rb"|(?P<duration>(?:\d+ days?,? *)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d+)?)(?![\d:])"
+    rb"|(?P<pair>(?P<left>" + _NUM + rb")(?P<slash> */ *)(?P<right>" + _NUM + rb"))"
+    rb"|(?P<number>" + _NUM + rb"))"
+)  # fmt: skip
+_UNIT: Final = re.compile(
+    rb" ?(%|[mun]?s/[a-z]+|(?:[a-zA-Z]{2,8})?/(?:sec|second|s)|ms|msec|us|ns|secs?|seconds?|s|min|"
+    rb"[KMGT]i?B|[kmgt]b|\xe6\xaf\xab\xe7\xa7\x92|\xe7\xa7\x92)(?![\w/])|([KMGT])(?![\w/])"
+)
+_SEPARATORS: Final = re.compile(r"[|,;\t{}()\[\]<>]|  +| [-–—] |: (?=\S*[:=])")
+_STRONG: Final = re.compile(r"[|,;\t\[\]{}]|  +|(?:INFO|DEBUG|WARNING)\W+| [-–—] ")
+_UNIT_IN_KEY: Final = re.compile(r"(?i)[ (\[]\(?(ms|s|sec|us|MB|GB|MiB|GiB)[)\]](?=[\s:=]*$)")
+_STAGE: Final = re.compile(r"(?i)\bstage[ _-]?\d+")
+_COUNTER: Final = re.compile(r"(?i)(epoch|\bep\b|iter(?:ation)?|step|batch|update)s?\W*(?:\([a-z]+\))?\W*$")
+_HEADER: Final = re.compile(r"(?i)\b(?:train|test|val|training)\b[\s:]*\[?\s*$")
+_RANK: Final = re.compile(
+    rb"\s*\[?(?:default|rank|worker|gpu|local_rank)[ =:_]?(\d{1,4})\]?[: ]|\[(\d{1,4})\]: ?|(\d{1,3}): "
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A number in a line. ``roles`` has (role, factor) per captured group; empty where nothing is known."""
+
+    start: int
+    end: int
+    kind: Kind
+    roles: tuple[tuple[str, float], ...] = ()
+    unit_end: int = 0
+    commas: bool = False
+    slash: int = 0  # length of what stands between the two of a pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadLine:
+    """A line's tokens; ``mode`` is ``train`` or ``evaluation``."""
+
+    line: bytes
+    tokens: tuple[Token, ...]
+    mode: str
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of the line in order."""
+        return tuple(role for token in self.tokens for role, _ in token.roles)
+
+
+def read_line(line: bytes) -> ReadLine:
+    """The numbers of one line; every role at most once, the first wins."""
+    matches = list(_TOKEN.finditer(line, *_after_rank(line)))
+    seen: set[str] = set()
+    tokens: list[Token] = []
+    for i, match in enumerate(matches):
+        previous = tokens[-1].unit_end if tokens else 0
+        token = _token(line, match, previous, matches[i + 1] if i + 1 < len(matches) else None)
+        fresh = tuple(role for role in token.roles if role[0] not in seen)
+        if len(fresh) != len(token.roles):
+            token = Token(**{**token.__dict__, "roles": ()})
+        seen.update(role for role, _ in fresh)
+        tokens.append(token)
+    return ReadLine(line=line, tokens=tuple(tokens), mode=_mode(line, tokens))
+
+
+def rank_prefix(line: bytes) -> re.Match[bytes] | None:
+    """What launchers put before each line: ``[rank3]:``, ``[default0]:``, ``0: ``."""
+    return _RANK.match(line)
+
+
+def _after_rank(line: bytes) -> tuple[int]:
+    match = rank_prefix(line)
+    return (match.end() if match else 0,)
+
+
+def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[bytes] | None) -> Token:
+    kind = next(name for name in _KINDS if match[name] is not None)
+    start, end = match.span()
+    before = line[previous:start].decode("utf-8", "replace")
+    unit_match = _UNIT.match(line, end)
+    unit = (unit_match[1] or unit_match[2]).decode("utf-8", "replace") if unit_match else ""
+    if line[end : end + 1].isalpha() and not unit_match:
+        roles: tuple[tuple[str, float], ...] = ()
+    elif kind == "clock":
+        roles = (("clock", 1.0),) if start < 60 else ()
+    elif kind == "duration":
+        roles = _duration_roles(before, line)
+    elif kind == "pair":
+        roles = _pair_roles(before, unit, after, line, end)
+    else:
+        roles = _number_roles(before, unit, line, start, after, end)
+    return Token(
+        start=start,
+        end=end,
+        kind=kind,
+        roles=roles,
+        unit_end=unit_match.end() if unit_match else end,
+        commas=b"," in match[0],
+        slash=len(match["slash"] or b""),
+    )
+
+
+def _key(before: str) -> str:
+    pieces = _SEPARATORS.split(_UNIT_IN_KEY.sub(r" \1", before.rstrip()))
+    return pieces[-1] or (pieces[-2] if len(pieces) > 1 and before.rstrip().endswith(("[", "(")) else "")
+
+
+def _duration_roles(before: str, line: bytes) -> tuple[tuple[str, float], ...]:
+    name = normal(_key(before))
+    if name.endswith("total time") and evaluating(line[:80].decode("utf-8", "replace")):
+        return (("evaluation", 1.0),)
+    return (("elapsed", 1.0),) if name in ("elapsed", "time elapsed", "elapsed time") else ()
+
+
+def _pair_roles(
+    before: str, unit: str, after: re.Match[bytes] | None, line: bytes, end: int
+) -> tuple[tuple[str, float], ...]:
+    counter = _COUNTER.search(before)
+    if counter:
+        epoch = counter[1].lower().startswith("ep")
+        return (("epoch", 1.0), ("epochs", 1.0)) if epoch else (("step", 1.0), ("total", 1.0))
+    found = role_of(_key(before), unit)
+    if found is not None and found[0].endswith("_bytes"):
+        return (found, (found[0].replace("_bytes", "_limit"), found[1]))
+    if unit or normal(_key(before)):
+        if not _HEADER.search(before):
+            return ()
+    elif not before.rstrip().endswith(("[", ":", "")):
+        return ()
+    adjacent = (
+        after is not None
+        and after["pair"] is not None
+        and line[end : after.start()].strip() in (b"][", b"] [")
+    )
+    return (("epoch", 1.0), ("epochs", 1.0)) if adjacent else (("step", 1.0), ("total", 1.0))
+
+
+def _number_roles(
+    before: str, unit: str, line: bytes, start: int, after: re.Match[bytes] | None, end: int
+) -> tuple[tuple[str, float], ...]:
+    if unit == "/s" and not normal(_key(before)):
+        return (("sample_rate", 1.0),)
+    key = _key(before)
+    counter = _COUNTER.search(before)
+    if counter and not unit:
+        epoch = counter[1].lower().startswith("ep")
+        return (("epoch" if epoch else "step", 1.0),)
+    if not unit and _HEADER.search(before) and after is not None and after["pair"] is not None:
+        return (("epoch", 1.0),)
+    found = role_of(key, unit)
+    if found is not None and not found[0].startswith("stage:"):
+        return (found,)
+    if unit in ("ms", "us", "s", "sec"):
+        return _stage_role(
+            line[:start].decode("utf-8", "replace"), unit, named=bool(re.search(r"\w", before))
+        )
+    return ()
+
+
+def _stage_role(prefix: str, unit: str, *, named: bool) -> tuple[tuple[str, float], ...]:
+    """A duration under a name of the file's own, numbers in the name included: ``Stage 8 (...): 586.9ms``."""
+    if match := _STAGE.search(prefix):
+        name = re.sub(r"[ _-]+", " ", match[0].lower())
+        name = re.sub(r"stage(\d)", r"stage \1", name)
+    elif not named:  # in brackets behind another number: a mean, a repetition
+        return ()
+    else:
+        name = _STRONG.split(prefix.rstrip(" (:="))[-1]
+    found = role_of(name, unit)
+    return (found,) if found is not None and found[0].startswith("stage:") else ()
+
+
+def _mode(line: bytes, tokens: list[Token]) -> str:
+    """From the words right before the line's first counter or value."""
+    first = next((token for token in tokens if token.roles and token.kind != "clock"), None)
+    if first is None:
+        return "train"
+    words = line[max(0, first.start - 32) : first.start].decode("utf-8", "replace")
+    return "evaluation" if evaluating(words) else "train"

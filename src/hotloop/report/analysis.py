@@ -1,0 +1,123 @@
+"""An analysis of other people's records in a terminal: what it says, over time, and where in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from hotloop import units
+from hotloop.logs.analyze import Analysis
+from hotloop.logs.part import Change, Part, Phase
+from hotloop.report import words
+
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_COLORS: Final = {"high": "1;31", "medium": "33", "low": "36", "info": "2"}
+_MAX_CHANGES: Final = 6
+_MAX_FINDINGS: Final = 8
+_MAX_PARTS: Final = 12
+_BAR: Final = 24
+
+
+def render(analysis: Analysis, *, width: int = 80, color: bool = False) -> str:
+    """The verdict, then each file, then the findings; at most ``width`` columns."""
+    lines = [_paint(line, "1", color) for line in words.wrap(analysis.verdict, width)]
+    for part in analysis.parts[:_MAX_PARTS]:
+        lines += ["", *_part(part, width, color)]
+    if len(analysis.parts) > _MAX_PARTS:
+        lines += ["", f"and {len(analysis.parts) - _MAX_PARTS} more files; --json has them all"]
+    for finding in analysis.findings[:_MAX_FINDINGS]:
+        where = finding.where
+        room = width - len(finding.severity) - len(finding.id) - 4
+        at = words.path(where.file, suffix=f":{where.line}", limit=max(8, room)) if where else ""
+        lines += ["", f"{_paint(finding.severity, _COLORS[finding.severity], color)}  {finding.id}  {at}"]
+        lines += _indented(finding.message, width)
+        for item in finding.evidence[:4]:
+            lines += _indented(item, width, "  - ")
+        lines += _indented(finding.advice, width, "  > ")
+    if len(analysis.findings) > _MAX_FINDINGS:
+        lines += ["", f"and {len(analysis.findings) - _MAX_FINDINGS} more findings; --json has them all"]
+    return "\n".join(lines) + "\n"
+
+
+def _part(part: Part, width: int, color: bool) -> list[str]:
+    source = part.source
+    skipped = f", {source.skipped:,} damaged" if source.skipped else ""
+    tail = (
+        f"  {source.kind}, {source.lines:,} lines{skipped}" if source.kind != "unreadable" else "  unreadable"
+    )
+    name = words.path(source.file, limit=max(12, width - words.cells(tail)))
+    lines = [_paint(name, "1", color) + _paint(tail, "2", color)]
+    for item in source.recognized:
+        lines += _indented(item, width)
+    for item in source.notes:
+        lines += _indented(item, width, "  ! ")
+    lines += _throughput(part, width)
+    lines += _phases([phase for phase in part.phases if phase.of != "stages"], "Where a step goes", width)
+    lines += _phases([phase for phase in part.phases if phase.of == "stages"], "Stages", width)
+    for section in part.sections:
+        lines += ["", f"  {section.title}"]
+        lines += [f"    {words.cut(words.clean(line), width - 4)}" for line in section.lines]
+    return lines
+
+
+def _throughput(part: Part, width: int) -> list[str]:
+    if not part.throughput:
+        return []
+    rates = [point.rate for point in part.throughput]
+    unit = part.throughput[0].unit
+    first, last = part.throughput[0].step, part.throughput[-1].step
+    lines = ["", f"  Throughput, {unit}: {units.rate(min(rates))} to {units.rate(max(rates))}"]
+    if len(rates) >= 3:
+        lines.append("    " + sparkline(rates, width - 8))
+        ends = f"step {first:,.0f}", f"{last:,.0f}"
+        lines.append(
+            "    " + ends[0] + " " * max(1, min(len(rates), width - 8) - sum(map(len, ends))) + ends[1]
+        )
+    for change in part.changes[:_MAX_CHANGES]:
+        lines += _indented(_change(change), width, "    ")
+    if len(part.changes) > _MAX_CHANGES:
+        lines.append(f"    and {len(part.changes) - _MAX_CHANGES} more changes")
+    return lines
+
+
+def _change(change: Change) -> str:
+    when = f" ({units.duration(change.time_s)} in)" if change.time_s else ""
+    ratio = change.after / change.before - 1
+    text = (
+        f"step {change.step:,.0f}{when}: {units.rate(change.before)} -> {units.rate(change.after)} "
+        f"({'+' if ratio > 0 else '-'}{units.share(abs(ratio))})"
+    )
+    return f"{text}; {', '.join(change.along)}" if change.along else text
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Values as one row of blocks, from zero to the largest; neighbours share a column where they are many."""
+    count = min(len(values), width)
+    columns = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+    means = [sum(column) / len(column) for column in columns]
+    top = sorted(means)[int(0.98 * (len(means) - 1))] or 1.0
+    return "".join(_BLOCKS[min(7, max(0, int(mean / top * 7.999)))] for mean in means)
+
+
+def _phases(phases: Sequence[Phase], title: str, width: int) -> list[str]:
+    if not phases:
+        return []
+    lines = ["", f"  {title}"]
+    longest = min(28, max(words.cells(words.PHASE_WORDS.get(phase.name, phase.name)) for phase in phases))
+    for phase in phases[:16]:
+        name = words.cut(words.clean(words.PHASE_WORDS.get(phase.name, phase.name)), longest)
+        bar = "█" * max(1, round(phase.share * _BAR)) if phase.share >= 0.005 else ""
+        pad = " " * (longest - words.cells(name))
+        lines.append(
+            f"    {name}{pad}  {units.duration(phase.s_per_step):>8}  {units.share(phase.share):>5}  {bar}"
+        )
+    return lines
+
+
+def _indented(text: str, width: int, mark: str = "  ") -> list[str]:
+    lines = words.wrap(text, width - len(mark))
+    return [(mark if not i else " " * len(mark)) + line for i, line in enumerate(lines)]
+
+
+def _paint(text: str, code: str, color: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text
