@@ -22,6 +22,11 @@ WORTH: Final = 0.05
 _SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.30, "high"), (0.10, "medium"), (WORTH, "low"))
 
 
+def severity_of(share: float) -> Severity:
+    """The severity of a cause that takes this share of the time."""
+    return next((name for least, name in _SEVERITIES if share >= least), "info")
+
+
 @dataclass(frozen=True)
 class Log:
     """A file that was read. ``rank`` where its name or its lines tell one."""
@@ -126,6 +131,6 @@ class Log:
     def costed(self, finding: Finding, share: float) -> Finding:
         """The finding with what it costs: a share of the step."""
         share = min(1.0, max(0.0, share))
-        severity = next((name for least, name in _SEVERITIES if share >= least), "info")
+        severity = severity_of(share)
         cost = share * self.step_s if self.step_s is not None else 0.0
         return Finding(**{**finding.__dict__, "share": share, "severity": severity, "cost_s_per_step": cost})
