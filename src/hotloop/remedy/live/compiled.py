@@ -1,11 +1,12 @@
 """Live form of ``torch.compile``: the module of the first training forward is compiled in place.
 
-``Module.compile`` keeps the names in the state dict. What cannot be compiled runs as the script has it
+As with ``Module.compile`` the names in the state dict stay. What cannot be compiled runs as the script has it
 (dynamo's ``suppress_errors``), frame by frame.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -32,10 +33,13 @@ class Compile(Form):
         if module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
             self.say("the script compiles it already")
             return
-        import torch._dynamo
-
-        torch._dynamo.config.suppress_errors = True
-        module.compile(mode=self.mode())
+        dynamo = importlib.import_module("torch._dynamo")
+        dynamo.config.suppress_errors = True
+        # A module of torch's own lies in a file that dynamo skips: a frame around it is compiled instead.
+        wrap = importlib.import_module("torch._dynamo.external_utils").wrap_inline
+        own = type(module).__module__.startswith("torch.")
+        call = wrap(module._call_impl) if own else module._call_impl
+        module._compiled_call_impl = self.torch.compile(call, mode=self.mode())
         self.took()
 
     def _leave(self, begun: Any) -> None:
@@ -51,8 +55,7 @@ class Compile(Form):
         if words != "in effect" or utils is None:
             return words
         graphs = utils.counters["stats"].get("unique_graphs", 0)
-        frames = utils.counters["frames"]
-        if frames.get("total", 0) and not frames.get("ok", 0):
+        if not utils.counters["frames"].get("ok", 0):
             return "nothing could be compiled: it runs as the script has it"
         return f"in effect: {graphs} graph{'' if graphs == 1 else 's'}"
 
