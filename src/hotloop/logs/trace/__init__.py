@@ -51,6 +51,8 @@ def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
         notes.append(f"breaks off{why}: only what is whole was read")
     if reading.skipped:
         notes.append(f"{reading.skipped:,} damaged events left out")
+    if len(trace.runtime) and not len(trace.device):
+        notes.append("calls to a device, and nothing that ran on it: was ProfilerActivity.CUDA on?")
     info = reading.header.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None
     return Source(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from hotloop.logs.trace import kernels
 from hotloop.logs.trace.causes import matching, own_phases
 from hotloop.logs.trace.device import Spans, clipped, union
-from hotloop.logs.trace.idle import Pieces, cut, idle_pieces
+from hotloop.logs.trace.idle import HELD, LAUNCHED, Pieces, cut, idle_pieces
 from hotloop.logs.trace.table import HOST, Events, Ints, Trace
 from hotloop.logs.trace.timeline import NONE, Host, walk
 from hotloop.phases import COLUMN
@@ -82,11 +82,6 @@ class Device:
         """Idle seconds."""
         return float(self.idle.ns.sum()) / 1e9
 
-    @property
-    def queued_s(self) -> float:
-        """Of these, the ones in which work was queued already."""
-        return float(self.idle.by_phase(queued=True).sum())
-
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
@@ -102,7 +97,7 @@ class Analysis:
     def lost_s(self, phase: str) -> float:
         """Seconds lost to a phase: the device idle because of it, or the main thread in it on a CPU."""
         pieces = self.device.idle if self.device else self.host
-        return float(pieces.by_phase()[COLUMN[phase]])
+        return float(pieces.by_phase(HELD, LAUNCHED)[COLUMN[phase]])
 
 
 def analyzed(trace: Trace) -> Analysis | None:
@@ -111,9 +106,8 @@ def analyzed(trace: Trace) -> Analysis | None:
     if not len(calls) and not len(trace.device):
         return None
     host = walk(calls, own_phases(trace, calls))
-    steps = _steps(trace)
     main = _main_thread(trace, host)
-    window = _window(trace, calls, steps)
+    window = _window(trace, calls, _steps(trace, main))
     spans = Spans(start=np.array([window.start]), end=np.array([window.end]))
     return Analysis(
         trace=trace,
@@ -132,15 +126,13 @@ def _calls(trace: Trace) -> Events:
     return calls.where(np.lexsort((-calls.end, calls.start, calls.thread)))
 
 
-def _steps(trace: Trace) -> tuple[tuple[int, int, int], ...]:
+def _steps(trace: Trace, main: int) -> tuple[tuple[int, int, int], ...]:
     numbers = {
-        at: int(found[1])
-        for at, label in enumerate(trace.labels)
-        if (found := _STEP.match(label.name)) and label.category != "gpu_user_annotation"
+        at: int(found[1]) for at, label in enumerate(trace.labels) if (found := _STEP.match(label.name))
     }
-    marked = trace.host.where(np.isin(trace.host.label, list(numbers)))
+    marked = trace.host.where(np.isin(trace.host.label, list(numbers)) & (trace.host.thread == main))
     rows = zip(marked.label.tolist(), marked.start.tolist(), marked.end.tolist(), strict=True)
-    return tuple(sorted(((numbers[label], start, end) for label, start, end in rows), key=lambda row: row[1]))
+    return tuple((numbers[label], start, end) for label, start, end in rows)
 
 
 def _main_thread(trace: Trace, host: Host) -> int:

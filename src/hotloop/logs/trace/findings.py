@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import numpy as np
-
 from hotloop.findings import Finding, Place
+from hotloop.logs.log import WORTH, severity_of
 from hotloop.logs.trace.analysis import Analysis, Device
 from hotloop.logs.trace.causes import copy_direction, is_pageable
+from hotloop.logs.trace.idle import LAUNCHED
 from hotloop.logs.trace.places import place_in
 from hotloop.logs.trace.timeline import LAUNCHING
-from hotloop.phases import COLUMN
 from hotloop.units import duration, share, size
 
 # The thresholds of diagnose/limits.py, with their sources there; this floor cannot import it.
-_WORTH_FIXING: Final = 0.05
 _LAUNCH_BOUND: Final = 0.10
 _DEVICE_BOUND: Final = 0.70
 _AMP_SAVES: Final = 0.23
@@ -24,8 +22,6 @@ _TF32_SAVES: Final = 0.13
 _LARGE_COPY_BYTES: Final = 256 * 1024
 _SMALL_COPY_BYTES: Final = 64 * 1024
 _MANY_COPIES: Final = 20
-#: Taking over a batch that is ready: well under this for anything but huge batches.
-_ARRIVAL_S: Final = 0.002
 #: Matrix kernels with this share of the computing decide its precision; this much of them in float32 is all.
 _MATRIX_SHARE: Final = 0.3
 _ALL_FLOAT32: Final = 0.9
@@ -57,6 +53,7 @@ def _finding(
         evidence=(*evidence, f"from a trace of {duration(window.span_s)}, {steps}"),
         cost_s_per_step=seconds / window.num_steps,
         share=seconds / window.span_s,
+        severity=severity_of(seconds / window.span_s),
         where=where,
         remedies=remedies,
     )
@@ -69,7 +66,7 @@ def _loss(analysis: Analysis, seconds: float) -> str:
 
 def _input(analysis: Analysis) -> Iterator[Finding]:
     seconds = analysis.lost_s("data_wait")
-    if seconds < _WORTH_FIXING * analysis.window.span_s:
+    if seconds < WORTH * analysis.window.span_s:
         return
     who = "The device is idle" if analysis.device else "The step waits"
     evidence = [
@@ -86,32 +83,15 @@ def _input(analysis: Analysis) -> Iterator[Finding]:
             evidence,
             remedies=("num-workers",),
         )
-    elif any("_MultiProcessingDataLoaderIter" in name for name in names) and _keeps_waiting(
-        analysis, seconds
-    ):
+    else:
         yield _finding(
             analysis,
-            "input/too-few-workers",
+            "input/data-wait",
             seconds,
-            f"{who} for the DataLoader's workers in most steps: they do not keep up.",
-            "Give the DataLoader more workers if cores are free, or its samples less work; "
-            "`hotloop run` names the line.",
+            f"{who} while the next batch is waited for.",
+            "Run the command under `hotloop run`: it names the line, the workers or the storage behind it.",
             evidence,
-            remedies=("num-workers",),
         )
-
-
-def _keeps_waiting(analysis: Analysis, seconds: float) -> bool:
-    """Whether more than half of the steps wait, and longer than the mere arrival of a batch takes."""
-    steps = analysis.window.steps
-    pieces = analysis.device.idle if analysis.device else analysis.host
-    if len(steps) < 2 or seconds < _ARRIVAL_S * len(steps):
-        return False
-    waiting = (pieces.phase == COLUMN["data_wait"]) & (pieces.ns > 0)
-    step = np.searchsorted(np.array([start for _, start, _ in steps]), pieces.at[waiting], side="right") - 1
-    waited = np.bincount(np.maximum(step, 0), pieces.ns[waiting], minlength=len(steps))
-    length = np.array([end - start for _, start, end in steps])
-    return bool(np.median(waited / length) >= _WORTH_FIXING / 2)
 
 
 def _transfer(analysis: Analysis) -> Iterator[Finding]:
@@ -131,7 +111,7 @@ def _transfer(analysis: Analysis) -> Iterator[Finding]:
     ]
     unpinned = sum(row.num_bytes for row in pageable)
     if unpinned >= max(_LARGE_COPY_BYTES * steps, moved / 2):
-        if seconds + exposed >= _WORTH_FIXING * analysis.window.span_s:
+        if seconds + exposed >= WORTH * analysis.window.span_s:
             yield _finding(
                 analysis,
                 "transfer/pageable",
@@ -142,7 +122,7 @@ def _transfer(analysis: Analysis) -> Iterator[Finding]:
                 where=place_in(analysis, "transfer"),
                 remedies=("pin-memory", "non-blocking"),
             )
-    elif seconds < _WORTH_FIXING * analysis.window.span_s:
+    elif seconds < WORTH * analysis.window.span_s:
         return
     elif count / steps > _MANY_COPIES and moved and moved / count < _SMALL_COPY_BYTES:
         yield _finding(
@@ -173,8 +153,8 @@ def _host(analysis: Analysis) -> Iterator[Finding]:
         return
     span_s = analysis.window.span_s
     waiting, other = analysis.lost_s("sync"), analysis.lost_s("other")
-    launching = sum(analysis.lost_s(phase) for phase in ("forward", "backward", "optimizer"))
-    if waiting >= _WORTH_FIXING * span_s:
+    launching = float(device.idle.by_phase(LAUNCHED).sum())
+    if waiting >= WORTH * span_s:
         yield _finding(
             analysis,
             "host/sync-in-step",
@@ -187,7 +167,7 @@ def _host(analysis: Analysis) -> Iterator[Finding]:
         )
     if launching >= _LAUNCH_BOUND * span_s:
         yield _launch_bound(analysis, device, launching)
-    if other >= _WORTH_FIXING * span_s:
+    if other >= WORTH * span_s:
         yield _finding(
             analysis,
             "host/python-in-step",
@@ -205,7 +185,7 @@ def _host(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _launch_bound(analysis: Analysis, device: Device, seconds: float) -> Finding:
-    by_phase = device.idle.by_phase()[list(LAUNCHING)] / analysis.window.num_steps
+    by_phase = device.idle.by_phase(LAUNCHED)[list(LAUNCHING)] / analysis.window.num_steps
     parts = zip(("forward", "backward", "optimizer"), by_phase.tolist(), strict=True)
     return _finding(
         analysis,
@@ -226,7 +206,7 @@ def _launch_bound(analysis: Analysis, device: Device, seconds: float) -> Finding
 
 def _collectives(analysis: Analysis) -> Iterator[Finding]:
     device = analysis.device
-    if device is None or device.collective_alone_s < _WORTH_FIXING * analysis.window.span_s:
+    if device is None or device.collective_alone_s < WORTH * analysis.window.span_s:
         return
     alone, in_all = device.collective_alone_s, device.collective_s
     yield _finding(

@@ -26,8 +26,16 @@ from hotloop.phases import COLUMN
 #: A launch takes this long to reach an idle device at most; what was launched earlier than this before the
 #: gap was queued. (5 to 10 us are usual on NVIDIA devices.)
 LAUNCH_LATENCY_NS: Final = 20_000
+#: Where launching is what holds the device up, an operator's Python and dispatch lie in a gap, no more. Gaps
+#: seen under the profiler: 20 to 500 us. What is longer than this is other work of the host.
+LAUNCH_GAP_NS: Final = 1_000_000
 #: A wait for the device that was over at once gives the host nothing to catch up with.
 MIN_WAIT_NS: Final = 5_000
+
+
+#: Kinds of pieces: the host did other things; the work was queued and did not start; the host was launching
+#: the next small operation.
+HELD, QUEUED, LAUNCHED = range(3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +45,12 @@ class Pieces:
     at: Ints
     ns: npt.NDArray[np.float64]
     phase: Ints  # column of hotloop.phases
-    queued: npt.NDArray[np.bool_]
+    kind: Ints  # HELD, QUEUED or LAUNCHED
 
-    def by_phase(self, *, queued: bool = False) -> npt.NDArray[np.float64]:
-        """Seconds per phase of what was not queued (or of what was)."""
-        chosen = self.queued if queued else ~self.queued
-        return np.bincount(self.phase[chosen], self.ns[chosen] / 1e9, minlength=len(COLUMN))
+    def by_phase(self, *kinds: int) -> npt.NDArray[np.float64]:
+        """Seconds per phase, of all kinds or of some."""
+        chosen = np.isin(self.kind, kinds) if kinds else np.ones(len(self.kind), dtype=bool)
+        return np.bincount(self.phase[chosen], self.ns[chosen] / 1e9, len(COLUMN)).astype(np.float64)
 
 
 def idle_pieces(host: Host, main: int, events: Events, gaps: Spans) -> Pieces:
@@ -62,10 +70,14 @@ def idle_pieces(host: Host, main: int, events: Events, gaps: Spans) -> Pieces:
             at=until[late],
             ns=(gaps.end - until)[late].astype(np.float64),
             phase=_named(host.phase[call[late]]) if len(host.calls) else np.zeros(0, np.int64),
-            queued=(gaps.start - launched > LAUNCH_LATENCY_NS)[late],
+            kind=np.where(gaps.start - launched > LAUNCH_LATENCY_NS, QUEUED, HELD)[late],
         )
     )
     pieces = _joined(parts)
+    gap = np.searchsorted(gaps.start, pieces.at, side="right") - 1
+    short = (gaps.end - gaps.start)[gap] <= LAUNCH_GAP_NS
+    launching = short & (pieces.kind == HELD) & np.isin(pieces.phase, LAUNCHING)
+    pieces = replace(pieces, kind=np.where(launching, LAUNCHED, pieces.kind))
     waits = _waits(host, np.append(np.unique(thread), main), union(events))
     return _charged_to_waits(pieces, *waits)
 
@@ -80,7 +92,7 @@ def cut(line: Timeline, spans: Spans) -> Pieces:
         at=at,
         ns=(ends - starts)[inside].astype(np.float64),
         phase=_named(line.at(at)),
-        queued=np.zeros(len(at), dtype=bool),
+        kind=np.full(len(at), HELD),
     )
 
 
@@ -115,14 +127,14 @@ def _charged_to_waits(pieces: Pieces, start: Ints, phase: Ints, length: Ints) ->
     if not len(start):
         return pieces
     wait = np.searchsorted(start, pieces.at, side="right") - 1
-    (after,) = np.nonzero((wait >= 0) & np.isin(pieces.phase, LAUNCHING) & ~pieces.queued)
+    (after,) = np.nonzero((wait >= 0) & np.isin(pieces.phase, LAUNCHING) & (pieces.kind != QUEUED))
     wait = wait[after]
     total = np.bincount(wait, pieces.ns[after], minlength=len(start))
     share = np.minimum(length, total) / np.maximum(total, 1)
     moved = pieces.ns[after] * share[wait]
     left = pieces.ns.copy()
     left[after] -= moved
-    charged = Pieces(at=start[wait], ns=moved, phase=phase[wait], queued=pieces.queued[after])
+    charged = Pieces(at=start[wait], ns=moved, phase=phase[wait], kind=np.full(len(after), HELD))
     return _joined([replace(pieces, ns=left), charged])
 
 

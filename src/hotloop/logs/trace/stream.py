@@ -8,6 +8,7 @@ with ``json`` instead, which is slower and forgives more.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -72,47 +73,60 @@ def read_rows(
     stream: IO[bytes], reading: Reading, progress: Callable[[int], None] | None
 ) -> Iterator[list[Row]]:
     """Complete events in blocks; keeps ``reading`` up to date, tells ``progress`` the bytes of each block."""
-    pending = _header(stream, reading)
-    while pending is not None:
-        block = _block(stream, reading)
-        if progress is not None:
-            progress(len(block))
-        if not block:
-            rows, rest = _slow(pending, reading)
-            if not rest.lstrip(b" \r\n\t,").startswith(b"]"):
-                reading.truncated = True
-            yield rows
-            return
+    blocks = _blocks(stream, reading, progress)
+    pending = _header(blocks, reading)
+    if pending is None:
+        reading.truncated = True
+        return
+    for block in blocks:
         pending += block
         rows, pending = _fast(pending, reading) or _slow(pending, reading)
         yield rows
-
-
-def _block(stream: IO[bytes], reading: Reading) -> bytes:
-    try:
-        return stream.read(BLOCK_BYTES)
-    except BAD as error:
+    rows, rest = _slow(pending, reading)
+    if not rest.lstrip(b" \r\n\t,").startswith(b"]"):
         reading.truncated = True
-        reading.problem = str(error) or type(error).__name__
-        return b""
+    yield rows
 
 
-def _header(stream: IO[bytes], reading: Reading) -> bytes | None:
-    """The bytes after the opening of the array of events, None where there is none."""
-    head = _block(stream, reading).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head[:1] == b"[":
-        return head[1:]
-    while (found := _ARRAY.search(head)) is None:
-        block = _block(stream, reading)
-        if not block or len(head) > MAX_PENDING_BYTES:
+def _blocks(stream: IO[bytes], reading: Reading, progress: Callable[[int], None] | None) -> Iterator[bytes]:
+    """The file to its end, or to where it cannot be unpacked."""
+    while True:
+        try:
+            block = stream.read(BLOCK_BYTES)
+        except BAD as error:
             reading.truncated = True
-            return None
-        head += block
+            reading.problem = str(error) or type(error).__name__
+            return
+        if not block:
+            return
+        if progress is not None:
+            progress(len(block))
+        yield block
+
+
+def _header(blocks: Iterator[bytes], reading: Reading) -> bytes | None:
+    """The bytes after the opening of the array of events, None where there is none."""
+    head = b""
+    for block in blocks:
+        head = (head + block).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if head[:1] == b"[":
+            return head[1:]
+        found = _ARRAY.search(head)
+        if found is not None:
+            reading.header = _properties(head[: found.end()])
+            return head[found.end() :]
+        if len(head) > MAX_PENDING_BYTES:
+            break
+    return None
+
+
+def _properties(head: bytes) -> dict[str, Any]:
+    """What stands before the events."""
     try:
-        reading.header = json.loads(head[: found.end()] + b"]}", strict=False)
+        known = json.loads(head + b"]}", strict=False)
     except ValueError:
-        reading.header = {}
-    return head[found.end() :]
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def _fast(data: bytes, reading: Reading) -> tuple[list[Row], bytes] | None:
@@ -179,8 +193,9 @@ def _json(value: object) -> bytes:
 
 
 def _number(value: object) -> bytes:
-    return repr(value).encode() if isinstance(value, int | float) else b"0"
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return repr(value).encode() if number else b"0"
 
 
 def _integer(value: object) -> bytes:
-    return str(value).encode() if isinstance(value, int) and value >= 0 else b""
+    return str(value).encode() if type(value) is int and value >= 0 else b""

@@ -43,6 +43,10 @@ _KINDS: Final = {
 _IDLE_CALL: Final = re.compile(
     r"Query|Attribute|IsCapturing|GetP|GetC|GetDevice|Occupancy|EventRecord|INVALID"
 )
+#: Times are kept inside what 64 bits of nanoseconds can add up.
+_MAX_DIGITS: Final = 19
+_MAX_NS: Final = 2**61
+_ODD_NUMBER: Final = re.compile(rb"[^0-9. ]")
 #: A function of the script's own, as the Python tracer names it.
 _FUNCTION: Final = re.compile(r"(?P<file>[^<>]*\.py)\((?P<line>\d+)\): (?P<function>.+)")
 #: Functions of torch that say what the host is about.
@@ -159,7 +163,7 @@ class _Columns:
         label = np.array([label_ids[key] for key in labels], dtype=np.int32)
         thread = np.array([thread_ids[key] for key in threads], dtype=np.int32)
         start = nanoseconds(starts)
-        columns = (label, thread, start, start + nanoseconds(durations))
+        columns = (label, thread, start, start + np.maximum(nanoseconds(durations), 0))
         kinds = np.array(self._kinds, dtype=np.int8)[label]
         for kind in (DEVICE, RUNTIME, HOST, PYTHON):
             (chosen,) = np.nonzero(kinds == kind)
@@ -216,29 +220,29 @@ def _pair(key: bytes, first: str) -> tuple[str, str]:
         one, two = json.loads(f'{{"{first}": {text}}}', strict=False).values()
     except ValueError:  # an escape that JSON does not know
         one, _, two = text.partition(",")
-        two = two.partition(":")[2]
-    return str(one).strip('"'), str(two).strip(' "')
+        one, two = one.strip(' "'), two.partition(":")[2].strip(' "')
+    return str(one), str(two)
 
 
 def nanoseconds(numbers: tuple[bytes, ...]) -> Ints:
     """Microseconds as written, exact where they have three decimals or none."""
-    points = sum(1 for number in numbers if number[-4:-3] == b".")
     text = b" ".join(numbers)
-    if points == len(numbers):
-        return _parsed(text.replace(b".", b""))
-    if b"." not in text and b"e" not in text:
-        return _parsed(text) * 1000
+    if max(map(len, numbers)) < _MAX_DIGITS and not _ODD_NUMBER.search(text):
+        points = sum(1 for number in numbers if number[-4:-3] == b".")
+        if points == len(numbers):
+            return _parsed(text.replace(b".", b""))
+        if b"." not in text:
+            return _parsed(text) * 1000
     return np.array([_exact(number) for number in numbers], dtype=np.int64)
 
 
 def _exact(number: bytes) -> int:
     whole, _, fraction = number.partition(b".")
-    if whole.lstrip(b"-").isdigit() and (not fraction or fraction.isdigit()):
-        return int(whole) * 1000 + int(fraction[:3].ljust(3, b"0"))
-    try:
-        return round(float(number) * 1000)
-    except (ValueError, OverflowError):
-        return 0
+    if whole.isdigit() and (not fraction or fraction.isdigit()):
+        ns = int(whole) * 1000 + int(fraction[:3].ljust(3, b"0"))
+    else:
+        ns = round(float(number) * 1000)
+    return max(-_MAX_NS, min(_MAX_NS, ns))
 
 
 def _parsed(text: bytes) -> Ints:
@@ -246,4 +250,5 @@ def _parsed(text: bytes) -> Ints:
 
 
 def _integers(values: tuple[bytes, ...], chosen: npt.NDArray[Any]) -> Ints:
-    return np.array([int(values[at] or -1) for at in chosen.tolist()], dtype=np.int64)
+    found = (values[at] for at in chosen.tolist())
+    return np.array([int(value) if 0 < len(value) < _MAX_DIGITS else -1 for value in found], dtype=np.int64)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hotloop.logs.part import Phase, Section
 from hotloop.logs.trace.analysis import Analysis, Device, Row
+from hotloop.logs.trace.idle import HELD, LAUNCHED, QUEUED
 from hotloop.logs.trace.kernels import cut, short_name
 from hotloop.phases import COLUMN, PHASES
 from hotloop.units import duration, share, size
@@ -20,9 +21,12 @@ _NUM_DATA: Final = 50
 _WHY: Final = {
     "data_wait": "waiting for a batch (DataLoader)",
     "transfer": "copying to the device while the host waits",
-    "forward": "launching forward",
-    "backward": "launching backward",
-    "optimizer": "launching the optimizer",
+    "launching forward": "launching forward",
+    "launching backward": "launching backward",
+    "launching optimizer": "launching the optimizer",
+    "forward": "host in forward, nothing launched for 1 ms",
+    "backward": "host in backward, nothing launched for 1 ms",
+    "optimizer": "host in optimizer, nothing launched for 1 ms",
     "sync": "host waited for a value of the device",
     "collective": "issuing collectives",
     "evaluation": "evaluation",
@@ -37,7 +41,7 @@ def phases(analysis: Analysis) -> tuple[Phase, ...]:
     """The window by phase, adding up to it: the device's work and idle time, or the main thread's time."""
     device, window = analysis.device, analysis.window
     if device:
-        seconds = device.idle.by_phase() + device.idle.by_phase(queued=True) + device.compute_by_phase
+        seconds = device.idle.by_phase() + device.compute_by_phase
         seconds[COLUMN["transfer"]] += device.copy_alone_s
         seconds[COLUMN["collective"]] += device.collective_alone_s
     else:
@@ -65,8 +69,9 @@ def verdict(analysis: Analysis) -> str:
 
 def idle_reasons(device: Device) -> list[tuple[str, float]]:
     """Why the device was idle, in seconds, the most first."""
-    seconds = dict(zip(PHASES, device.idle.by_phase().tolist(), strict=True))
-    seconds["queued"] = device.queued_s
+    held, launched = device.idle.by_phase(HELD).tolist(), device.idle.by_phase(LAUNCHED).tolist()
+    seconds = dict(zip(PHASES, held, strict=True)) | {"queued": float(device.idle.by_phase(QUEUED).sum())}
+    seconds |= {f"launching {name}": each for name, each in zip(PHASES, launched, strict=True)}
     return sorted(((name, each) for name, each in seconds.items() if each > 0), key=lambda row: -row[1])
 
 
