@@ -20,6 +20,20 @@ def duration(seconds: float) -> str:
     return f"{sign}{int(s // 3600)} h {int(s % 3600 // 60)} min"
 
 
+def parse_duration(text: str) -> float:
+    """Seconds of ``90``, ``90s``, ``10m``, ``1.5h``. Raises ValueError."""
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _SECONDS:
+        number, unit = text, "s"
+    seconds = float(number) * _SECONDS[unit]
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{text!r} is no duration")
+    return seconds
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
 def size(num_bytes: float) -> str:
     """A size in binary units: ``133.6 MiB``."""
     value = float(num_bytes)

@@ -13,10 +13,12 @@ from hotloop.errors import HotloopError
 #: Verb -> one line of help. The verb's module (``hotloop.cli.<verb>``) is imported only when it is used.
 VERBS = {
     "run": "run a training command, account for every second, name what holds it back",
+    "what-if": "what would each change give, measured on the running command in interleaved blocks",
     "report": "render a finished run again: terminal, HTML, JSON, Perfetto",
     "doctor": "this machine: what it has, what is off, what to do",
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "audit": "read source, configuration and machine for what slows training; runs nothing",
+    "fix": "the change a run asks for, as a patch of your source and configuration",
     "memory": "where host and device memory goes, what fits, why it ran out",
     "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",
     "demo": "the whole chain on a bundled training system",
@@ -31,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.verb is None:
         parser.print_help(sys.stderr)
         return 2
-    verb = importlib.import_module(f"hotloop.cli.{options.verb}")
+    verb = importlib.import_module(_module(options.verb))
     try:
         return int(verb.main(options))
     except HotloopError as error:
@@ -46,6 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _module(verb: str) -> str:
+    return f"hotloop.cli.{verb.replace('-', '_')}"
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hotloop",
@@ -58,5 +64,5 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     for name, words in VERBS.items():
         verb = verbs.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
         if name == wanted:
-            importlib.import_module(f"hotloop.cli.{name}").add_arguments(verb)
+            importlib.import_module(_module(name)).add_arguments(verb)
     return parser

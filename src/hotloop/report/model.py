@@ -17,6 +17,7 @@ from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
 from hotloop.report.throughput import steady_seconds, throughput
 from hotloop.report.values import plain
+from hotloop.whatif.estimate import estimate
 from hotloop.written import Written
 
 SCHEMA: Final = 1
@@ -43,6 +44,7 @@ def build(
     measured = sorted(ranks_, key=lambda steps: (steps.rank, steps.pid))
     main = ranks.lead(measured)
     sources = Sources.of(recording)
+    what_if = estimate(recording, main)
     report = {
         "schema": SCHEMA,
         "hotloop_version": __version__,
@@ -58,7 +60,7 @@ def build(
         "ranks": ranks.summaries(measured),
         "slowest_rank": ranks.slowest(measured),
         "lead_rank": main.rank if main else None,
-        "what_if": [],
+        "what_if": [row.to_json() for row in what_if.rows] if what_if is not None else [],
         "applied": _applied(_process(recording, main)),
         "memory": system.memory(recording),
         "overhead_s_per_step": cost.overhead_s_per_step(_process(recording, main), main),

@@ -15,12 +15,28 @@ from hotloop.remedy.live.outermost import around_outermost, has_parameters
 
 
 class Compile(Form):
-    """Compiled once, at the first forward with gradients."""
+    """Compiled once, at the first forward with gradients; that takes a step of many seconds."""
+
+    switchable = True
+    warm_up = 5
 
     def install(self) -> None:
         """At the outermost forward."""
         self._seen: set[int] = set()
+        self._compiled: list[tuple[Any, Any]] = []
         around_outermost(self, self._begin, self._end, self._leave)
+
+    def on(self) -> None:
+        """Compiled, where it was."""
+        super().on()
+        for module, call in self._compiled:
+            module._compiled_call_impl = call
+
+    def off(self) -> None:
+        """As the script has it."""
+        super().off()
+        for module, _ in self._compiled:
+            module._compiled_call_impl = None
 
     def mode(self) -> str | None:
         """The mode of ``torch.compile``."""
@@ -40,6 +56,7 @@ class Compile(Form):
         own = type(module).__module__.startswith("torch.")
         call = wrap(module._call_impl) if own else module._call_impl
         module._compiled_call_impl = self.torch.compile(call, mode=self.mode())
+        self._compiled.append((module, module._compiled_call_impl))
         self.took()
 
     def _leave(self, begun: Any) -> None:

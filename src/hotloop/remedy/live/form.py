@@ -80,8 +80,9 @@ class OnceTraining(Form):
 
     def install(self) -> None:
         """Apply now, and once more when the script is done with its own settings."""
-        self.guard(self.on)()
-        self.probe.on_update(self.name, self._again)
+        if self.active:
+            self.guard(self.on)()
+            self.probe.on_update(self.name, self._again)
 
     def _again(self) -> None:
         self.probe.off_update(self._again)

@@ -141,6 +141,7 @@ class LoaderForm(Form):
     """A form that changes settings: ``changes`` gives them for a loader, None where none are to change."""
 
     failed = False
+    switchable = True  # by another iterator beside the script's
 
     def install(self) -> None:
         """Join the others at ``DataLoader.__iter__``."""
@@ -203,6 +204,7 @@ class PinMemory(LoaderForm):
 class OutOfOrder(LoaderForm):
     """Batches as they become ready."""
 
+    switchable = False
     min_workers: ClassVar[int] = 2
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:

@@ -57,6 +57,7 @@ def _seed_worker(worker: Any, info: Any, base_seed: int) -> None:
 class PersistentWorkers(LoaderForm):
     """Keeps workers of map-style loaders between epochs."""
 
+    switchable = False  # it makes no difference within an epoch
     min_workers: ClassVar[int] = 1
 
     def _join(self, module: Any) -> None:

@@ -12,6 +12,8 @@ from hotloop.remedy.live.loader import LoaderForm, changes_of
 class RingLoader(LoaderForm):
     """``hotloop.feed.Loader`` with the script's settings iterates in place of the script's DataLoader."""
 
+    switchable = False
+
     def _join(self, module: Any) -> None:
         self._base = module.DataLoader
         self._loaders: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -38,6 +40,8 @@ class RingLoader(LoaderForm):
 
 class CacheSamples(LoaderForm):
     """``hotloop.feed.cached`` between the loader and its dataset; refused where samples are random."""
+
+    switchable = False  # a cache has to fill first
 
     def _join(self, module: Any) -> None:
         self._cached: dict[int, Any] = {}

@@ -1,0 +1,177 @@
+"""``hotloop what-if [INTERVENTION]... -- COMMAND``: what would each change give, measured."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import CheckFailed, UsageError
+from hotloop.units import parse_duration
+
+if TYPE_CHECKING:
+    from hotloop.remedy.catalogue import Applied
+
+_USAGE = "hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--json] [INTERVENTION]... -- COMMAND..."
+_FREE_DATA = "free-data"
+#: Seconds between two lines of progress.
+_EVERY_S = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop what-if``."""
+    parser.usage = _USAGE
+    _options(parser)
+    parser.add_argument(
+        "words",
+        metavar="INTERVENTION",
+        nargs=argparse.REMAINDER,
+        help="free-data (the default), or remedies: num-workers=4, autocast-bf16, threads=1, ...",
+    )
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/...)")
+    parser.add_argument(
+        "--budget", metavar="TIME", type=_duration, default=120.0, help="for the blocks (default: 2m)"
+    )
+    parser.add_argument(
+        "--width", metavar="W", type=_width, default=0.03, help="stop at this interval, +- (default: 3%%)"
+    )
+    parser.add_argument("--go-on", action="store_true", help="let the run go on to its end afterwards")
+    parser.add_argument("--json", action="store_true", help="what_if.json on standard output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """0 where something was measured, 1 where the run ended first."""
+    asked, command = _split(options)
+    from hotloop import flow  # not at the top: --help and --version stay fast
+    from hotloop.report import json as report_json
+    from hotloop.whatif import words
+    from hotloop.whatif.estimate import ACCOUNTED, estimate
+
+    # What is accounted for is told from every recording, asked for or not.
+    wanted = [_intervention(name) for name in asked if name not in ACCOUNTED]
+    plan = [entry for entry, _ in wanted]
+    folder = flow.new_run_folder(options.out, command)
+    board = folder / "what-if.blocks"
+    entry = {"interventions": plan, "board": str(board), "budget_s": options.budget, "width": options.width}
+    _announce([remedy for _, remedy in wanted if remedy is not None])
+    outcome = flow.observe(
+        command,
+        folder,
+        env={"HOTLOOP_WHAT_IF": json.dumps({**entry, "go_on": options.go_on})},
+        watch_tick=_Progress(board, options.budget).tick,
+        stdout=sys.stderr,
+    )
+    for leftover in (board, Path(f"{board}.lead")):
+        leftover.unlink(missing_ok=True)
+    examination = flow.examine(flow.read(folder))
+    flow.publish(examination, folder)
+    lead = next(iter(examination.ranks), None)
+    result = estimate(examination.recording, lead)
+    if result is None:
+        raise CheckFailed(
+            "nothing was measured: the command ended before a block was done "
+            f"(exit code {outcome.exit_code})",
+            hint=f"let it run longer; the recording is in {folder}",
+        )
+    rendered = report_json.render(result.to_json())
+    (folder / "what_if.json").write_text(rendered)
+    if options.json:
+        sys.stdout.write(rendered)
+    else:
+        sys.stdout.write(words.render(result))
+    print(f"what-if: {folder / 'what_if.json'}", file=sys.stderr)
+    if outcome.exit_code:
+        print(f"hotloop: the command ended with exit code {outcome.exit_code}", file=sys.stderr)
+    return 0 if any(row.ratio is not None for row in result.rows) else 1
+
+
+def _split(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """What stands before ``--`` (options may stand among the interventions), and the command after it."""
+    if "--" not in options.words:
+        raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
+    edge = options.words.index("--")
+    inner = argparse.ArgumentParser(prog="hotloop what-if", usage=_USAGE, add_help=False)
+    _options(inner)
+    inner.add_argument("asked", nargs="*")
+    inner.parse_intermixed_args(options.words[:edge], options)
+    command = options.words[edge + 1 :]
+    if not command:
+        raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
+    return list(dict.fromkeys(options.asked or [_FREE_DATA])), command
+
+
+def _intervention(name: str) -> tuple[dict[str, Any], Applied | None]:
+    """The plan's entry. Raises UsageError for what cannot be switched within a run."""
+    if name == _FREE_DATA:
+        return {"name": name}, None
+    from hotloop.remedy import catalogue
+
+    one = catalogue.parse(name)
+    catalogue.require_live(one)
+    module, _, form = one.remedy.live.partition(":")
+    if not getattr(importlib.import_module(module), form).switchable:
+        raise UsageError(
+            f"{one} cannot be switched on and off within a run",
+            hint=f"compare two runs: hotloop run --apply {one} -- COMMAND, and one without",
+        )
+    return {"name": str(one), "remedy": [one.remedy.id, one.value, one.remedy.live]}, one
+
+
+def _announce(remedies: Sequence[Applied]) -> None:
+    """What the interventions do to the run's own results."""
+    changing = [str(one) for one in remedies if one.remedy.effect != "exact"]
+    if changing:
+        print(
+            f"hotloop: {', '.join(changing)} changes the values that this run computes: what it writes "
+            "(checkpoints, logs) is of a run that was measured, not of the one you want",
+            file=sys.stderr,
+        )
+
+
+class _Progress:
+    """A line now and then on a terminal: how much of the budget is spent, and what is known."""
+
+    def __init__(self, board: Path, budget_s: float) -> None:
+        self._board, self._budget_s = board, budget_s
+        self._said_s = time.monotonic()
+
+    def tick(self) -> None:
+        """Called once or twice a second."""
+        if not sys.stderr.isatty() or time.monotonic() - self._said_s < _EVERY_S:
+            return
+        self._said_s = time.monotonic()
+        try:
+            last = json.loads(self._board.read_text().rpartition("\n{")[2].join(("{", "")))
+        except (OSError, ValueError):
+            return
+        ratios = ", ".join(name for name in last.get("ratios", ()))
+        print(
+            f"hotloop: block {last['block']}, {last.get('spent_s', 0.0):.0f} s of {self._budget_s:.0f} s"
+            + (f"; known so far: {ratios}" if ratios else ""),
+            file=sys.stderr,
+        )
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90s, 10m or 1h") from None
+
+
+def _width(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no width: write 3%")
+    return value

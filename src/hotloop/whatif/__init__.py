@@ -1,0 +1,1 @@
+"""Counterfactuals: interventions on a live run in interleaved blocks, and what each gives."""

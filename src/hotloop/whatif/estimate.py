@@ -1,0 +1,225 @@
+"""From the blocks of a what-if run to speed ratios with intervals, the ceiling, and the contention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import fmean
+from typing import Any, Final, Literal
+
+from hotloop.diagnose.costs import exposed_ratio
+from hotloop.diagnose.costs import interval as cost_interval
+from hotloop.measure.steps import Steps
+from hotloop.phases import COLUMN
+from hotloop.record.recording import Note, Recording
+from hotloop.whatif.live.interval import interval
+
+Method = Literal["blocks", "accounted"]
+
+#: Intervention -> the phase that is left out, and whether it lies outside the steps that blocks time.
+ACCOUNTED: Final = {
+    "free-evaluation": ("evaluation", True),
+    "free-checkpoint": ("checkpoint", True),
+    "free-logging": ("logging", False),
+    "no-sync": ("sync", False),
+}
+#: Batches of a fill that a loader's own rate is told from.
+_LEAST_ALONE: Final = 8
+#: A gain smaller than this is not worth a line of the ceiling.
+_MARGIN: Final = 1.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One intervention: how many times faster, with the 95 % interval.
+
+    ``blocks``: the arm's own blocks, paired with a baseline block of the same cycle each. ``accounted`` rows
+    leave a phase's own time out instead of running without it. ``words``: why there is no ratio, or what to
+    keep in mind.
+    """
+
+    intervention: str
+    ratio: float | None
+    ci95: tuple[float, float] | None
+    blocks: int
+    method: Method = "blocks"
+    words: str = ""
+
+    @property
+    def in_noise(self) -> bool:
+        """Whether the interval has 1 in it: no gain was shown."""
+        return self.ci95 is None or self.ci95[0] <= 1 <= self.ci95[1]
+
+    def to_json(self) -> dict[str, Any]:
+        """A row of what_if.json."""
+        return {
+            "intervention": self.intervention,
+            "ratio": self.ratio,
+            "ci95": list(self.ci95) if self.ci95 else None,
+            "blocks": self.blocks,
+            "method": self.method,
+            "in_noise": self.in_noise,
+            "words": self.words,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf:
+    """All that a what-if run has to say. Seconds per step; None where it was not measured.
+
+    ``step_alone_s`` is the step with batches for free and idle workers, ``loader_alone_s`` a batch with the
+    cores to the loader, ``cores_s`` the CPU work of a step over the cores this run may use. ``ceiling`` is
+    the largest of the three: what the fastest run with this step and this loader is limited by.
+    """
+
+    baseline_s: float
+    baseline_ci95: tuple[float, float]
+    baseline_blocks: int
+    block_steps: int
+    wait_s: float | None
+    rows: tuple[Row, ...]
+    step_alone_s: float | None
+    loader_alone_s: float | None
+    cores_s: float | None
+    ceiling: str | None
+    contention_s: float | None
+    not_exact: str
+
+    @property
+    def ceiling_s(self) -> float | None:
+        """The shortest step that this loader, this step and these cores allow."""
+        known = [s for s in (self.step_alone_s, self.loader_alone_s, self.cores_s) if s is not None]
+        return max(known) if self.step_alone_s is not None else None
+
+    def to_json(self) -> dict[str, Any]:
+        """what_if.json, schema 1."""
+        return {
+            "schema": 1,
+            "baseline": {
+                "s_per_step": self.baseline_s,
+                "ci95": list(self.baseline_ci95),
+                "blocks": self.baseline_blocks,
+                "steps_per_block": self.block_steps,
+                "data_wait_s_per_step": self.wait_s,
+            },
+            "ceiling": self.ceiling,
+            "ceiling_s_per_step": self.ceiling_s,
+            "step_alone_s": self.step_alone_s,
+            "loader_alone_s": self.loader_alone_s,
+            "cores_s": self.cores_s,
+            "contention_s_per_step": self.contention_s,
+            "not_exact": self.not_exact,
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
+    """What the blocks of a recording say; None where it has none of the baseline."""
+    notes = [
+        note for process in recording.ranks for note in process.notes.get("block", ()) if note.get("leads")
+    ]
+    baseline = _valid(notes, "baseline")
+    if not baseline:
+        return None
+    asked = [
+        note
+        for process in recording.ranks
+        for note in process.notes.get("intervention", ())
+        if note.get("leads")
+    ]
+    mean, low, high = interval([note["mean_s"] for note in baseline])
+    free = _valid(notes, "free-data")
+    alone = fmean([note["mean_s"] for note in free]) if free else None
+    parts = {
+        "device": alone,
+        "input": _loader_alone(free),
+        "cores": _cores_s(baseline, float(recording.machine.get("cores", 1))),
+    }
+    return WhatIf(
+        baseline_s=mean,
+        baseline_ci95=(max(0.0, low), high),
+        baseline_blocks=len(baseline),
+        block_steps=round(fmean([note["steps"] for note in baseline])),
+        wait_s=_mean([note.get("wait_s") for note in baseline]),
+        rows=(*(_row(note, notes) for note in asked), *_accounted(steps, mean)),
+        step_alone_s=alone,
+        loader_alone_s=parts["input"],
+        cores_s=parts["cores"],
+        ceiling=_ceiling(parts, steps) if alone is not None else None,
+        contention_s=_contention(baseline, free),
+        not_exact=next((str(note["exact"]) for note in asked if note.get("exact")), ""),
+    )
+
+
+def _valid(notes: Sequence[Note], name: str) -> list[Note]:
+    return [note for note in notes if note["name"] == name and note["valid"] and note["mean_s"]]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _row(asked: Note, notes: Sequence[Note]) -> Row:
+    name = str(asked["name"])
+    baseline = {note["cycle"]: note["mean_s"] for note in _valid(notes, "baseline")}
+    mine = [note for note in _valid(notes, name) if note["cycle"] in baseline]
+    ratios = [log(baseline[note["cycle"]] / note["mean_s"]) for note in mine]
+    if asked.get("status"):
+        return Row(intervention=name, ratio=None, ci95=None, blocks=0, words=str(asked["status"]))
+    if len(ratios) < 2:
+        words = "the run or the budget ended before two pairs of blocks were done"
+        return Row(intervention=name, ratio=None, ci95=None, blocks=len(ratios), words=words)
+    mean, low, high = interval(ratios)
+    edges = (exp(max(-20.0, low)), exp(min(20.0, high)))
+    return Row(intervention=name, ratio=exp(mean), ci95=edges, blocks=len(ratios))
+
+
+def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
+    """What leaving the own time of evaluation, checkpoints, logging and waits out would give."""
+    rows: list[Row] = []
+    if steps is None or not steps.num_steps:
+        return rows
+    for name, (phase, outside) in ACCOUNTED.items():
+        cost = steps.span_totals.get(phase, 0.0) * exposed_ratio(steps, phase) / steps.num_steps
+        if cost <= 0.005 * baseline_s:
+            continue
+        edges = cost_interval(cost, steps.phases[:, COLUMN[phase]])
+        ratios = [
+            (baseline_s + c) / baseline_s if outside else baseline_s / max(baseline_s - c, 0.01 * baseline_s)
+            for c in (cost, *(edges or ()))
+        ]
+        ci95 = (ratios[1], ratios[2]) if edges else None
+        rows.append(Row(intervention=name, ratio=ratios[0], ci95=ci95, blocks=0, method="accounted"))
+    return rows
+
+
+def _loader_alone(free: Sequence[Note]) -> float | None:
+    fills = [note.get("fill") or {} for note in free]
+    count = sum(fill.get("alone_batches", 0) for fill in fills)
+    return sum(fill.get("alone_s", 0.0) for fill in fills) / count if count >= _LEAST_ALONE else None
+
+
+def _cores_s(baseline: Sequence[Note], cores: float) -> float | None:
+    cpu_s = _mean([note.get("cpu_s") for note in baseline])
+    return cpu_s / max(1.0, cores) if cpu_s is not None else None
+
+
+def _ceiling(parts: dict[str, float | None], steps: Steps | None) -> str:
+    known = {name: seconds for name, seconds in parts.items() if seconds is not None}
+    name = max(known, key=lambda one: known[one])
+    # CPU seconds are counted in hundredths: the cores limit only what they clearly limit.
+    if name == "cores" and known["cores"] < _MARGIN * max(s for n, s in known.items() if n != "cores"):
+        name = max((one for one in known if one != "cores"), key=lambda one: known[one])
+    if name == "device" and steps is not None and steps.num_steps:
+        transfer = steps.per_step("transfer") * exposed_ratio(steps, "transfer")
+        return "transfer" if transfer > 0.5 * known["device"] else "device"
+    return name
+
+
+def _contention(baseline: Sequence[Note], free: Sequence[Note]) -> float | None:
+    """How much longer the step itself takes while workers run: both without the wait for data."""
+    busy = [_mean([n["mean_s"] - n["wait_s"] for n in notes if n.get("wait_s") is not None])
+            for notes in (baseline, free)]  # fmt: skip
+    return busy[0] - busy[1] if busy[0] is not None and busy[1] is not None else None

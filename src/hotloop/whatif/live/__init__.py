@@ -1,0 +1,1 @@
+"""The in-process half: standard library and the script's torch only."""

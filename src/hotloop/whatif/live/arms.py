@@ -1,0 +1,161 @@
+"""What a block can have in force: nothing, batches for free, or a remedy."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from hotloop.remedy.live.applying import make
+from hotloop.remedy.live.loader import LoaderForm
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+    from hotloop.remedy.live.form import Form
+    from hotloop.whatif.live.feeder import Feeder, Sibling
+
+
+class Arm:
+    """The baseline, and what all have in common.
+
+    ``settle`` is how many steps after a switch to or from it tell nothing yet.
+    """
+
+    name = "baseline"
+    refused = ""
+
+    def settle(self, iterator: Any) -> int:
+        """Its workers' first batches, and two steps."""
+        return 2 + int(getattr(iterator, "_num_workers", 0))
+
+    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
+        """In force from this boundary, for ``num_steps`` steps; facts for the block's note."""
+        return {}
+
+    def off(self, iterator: Any) -> None:
+        """As the script has it."""
+
+    def status(self) -> str:
+        """Why it was never in force, "" where it was."""
+        return self.refused
+
+
+class FreeData(Arm):
+    """Batches taken ahead, untimed, then handed out: a perfect loader with the same transport."""
+
+    name = "free-data"
+
+    def __init__(self, feeder: Feeder) -> None:
+        self._feeder = feeder
+
+    def settle(self, iterator: Any) -> int:
+        """One step."""
+        return 2
+
+    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
+        """Take the batches of the whole block."""
+        if iterator is None:
+            self.refused = "no DataLoader drives this loop"
+            return {}
+        return self._feeder.fill(iterator, num_steps)
+
+    def off(self, iterator: Any) -> None:
+        """Let the workers go on."""
+        if iterator is not None:
+            self._feeder.release(iterator)
+
+
+class FormArm(Arm):
+    """A switchable live form."""
+
+    def __init__(self, name: str, form: Form) -> None:
+        self.name, self._form = name, form
+        form.active = False
+        form.guard(form.install)()
+
+    def settle(self, iterator: Any) -> int:
+        """What the form needs."""
+        return self._form.warm_up
+
+    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
+        """On."""
+        self._form.guard(self._form.on)()
+        return {}
+
+    def off(self, iterator: Any) -> None:
+        """Off."""
+        self._form.guard(self._form.off)()
+
+    def status(self) -> str:
+        """What the form says."""
+        return "" if self._form.count and self._form.status().startswith("in effect") else self._form.status()
+
+
+class LoaderArm(Arm):
+    """A loader with other settings: an iterator of our own that draws from the script's sampler."""
+
+    def __init__(self, name: str, form: LoaderForm, feeder: Feeder, probe: Probe) -> None:
+        self.name, self._form, self._feeder, self._probe = name, form, feeder, probe
+        self._sibling: Sibling | None = None
+
+    def settle(self, iterator: Any) -> int:
+        """What the others were given comes first, then its workers' first batches."""
+        given = int(getattr(iterator, "_prefetch_factor", 0) or 0) * int(getattr(iterator, "_num_workers", 0))
+        return 2 + given + (self._sibling.num_tasks if self._sibling is not None else 8)
+
+    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
+        """Its batches from here on."""
+        if self._sibling is None and not self.refused:
+            self._begin(iterator)
+        if self._sibling is not None:
+            self._feeder.use(self._sibling, iterator)
+        return {}
+
+    def off(self, iterator: Any) -> None:
+        """The script's own again."""
+        self._feeder.leave()
+
+    def close(self) -> None:
+        """End its workers."""
+        if self._sibling is not None:
+            self._sibling.close()
+
+    def _begin(self, iterator: Any) -> None:
+        if iterator is None:
+            self.refused = "no DataLoader drives this loop"
+        elif iterator._dataset_kind != 0:
+            self.refused = "an iterable dataset: its workers cannot be exchanged within an epoch"
+        else:
+            loader = self._feeder.loader()
+            changes = self._form.changes(loader, loader.__dict__)
+            if changes is None:
+                self.refused = self._form.status()
+            elif all(loader.__dict__.get(name) == value for name, value in changes.items()):
+                self.refused = "the script has it already"
+            else:
+                self._sibling = self._feeder.sibling(changes)
+
+
+def build(probe: Probe, feeder: Feeder, wanted: dict[str, Any]) -> Arm:
+    """The arm of one entry of the plan: ``{"name": ..., "remedy": [id, value, live] | None}``."""
+    name, remedy = wanted["name"], wanted.get("remedy")
+    if remedy is None:
+        return FreeData(feeder)
+    form = make(probe, *remedy)
+    if form is None:
+        arm = Arm()
+        arm.name, arm.refused = name, "could not be made"
+        return arm
+    return LoaderArm(name, form, feeder, probe) if isinstance(form, LoaderForm) else FormArm(name, form)
+
+
+def workers_cpu_s(iterator: Any) -> float:
+    """CPU seconds of an iterator's workers so far."""
+    total = 0.0
+    for worker in getattr(iterator, "_workers", ()):
+        try:
+            with open(f"/proc/{worker.pid}/stat") as stream:
+                fields = stream.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total

@@ -1,0 +1,418 @@
+"""The blocks of a what-if run: which intervention is in force when, and how long its steps take.
+
+A boundary is where the driving loop asks for its next batch (or, without a DataLoader, where an update ends).
+First a pilot without any intervention says how long a step is; then blocks follow each other, each a fixed
+number of steps, so that all ranks switch at the same one. The leading rank decides each block one block ahead
+and writes it to the board, a file that the other ranks read. Only its times count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from math import ceil, log
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+from hotloop.clock import now_ns
+from hotloop.whatif.live.arms import Arm, FreeData, LoaderArm, build, workers_cpu_s
+from hotloop.whatif.live.feeder import Feeder
+from hotloop.whatif.live.interval import interval
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+#: Steps before the pilot, in the pilot (at least), and between a decision and its block.
+WARM_UP: Final = 5
+PILOT: Final = 10
+LEAD: Final = 3
+#: A block is at least this many steps and this long; both from the prototype's noise (FIELDNOTES 3.1).
+LEAST_STEPS: Final = 6
+LEAST_S: Final = 0.3
+MOST_STEPS: Final = 200
+#: Pairs of blocks before an interval is trusted.
+LEAST_PAIRS: Final = 3
+#: Seconds a rank waits for the leader's word before it goes on without interventions.
+_PATIENCE_S: Final = 2.0
+_NAME: Final = "what-if"
+
+
+@dataclass
+class Block:
+    """One block: ``skip`` steps that tell nothing yet, the times of the others."""
+
+    number: int
+    at: int
+    arm: int
+    warm: int
+    length: int
+    cycle: int
+    skip: int = 0
+    dropped: int = 0
+    step_ns: list[int] = field(default_factory=list)
+    wait_ns: list[int] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    cpu_s: float = 0.0
+    cpu_steps: int = 0
+
+    @property
+    def end(self) -> int:
+        """The boundary after its last step."""
+        return self.at + self.warm + self.length
+
+    @property
+    def valid(self) -> bool:
+        """Whether enough of its steps count."""
+        return len(self.step_ns) >= max(3, self.length // 2)
+
+
+class Session:
+    """Counts boundaries, switches arms, times steps."""
+
+    def __init__(self, probe: Probe, plan: dict[str, Any]) -> None:
+        self._probe, self._plan = probe, plan
+        self._feeder = Feeder(probe, self._boundary)
+        self._arms: list[Arm] = [Arm()]
+        self._leads = False
+        self._over = False
+        self._step = -1  # boundaries so far, once the driving loop is known
+        self._started = 0  # when the running step began, 0: not to be timed
+        self._seen = (0, 0, 0, 0)
+        self._saves = 0
+        self._pilot: list[int] = []
+        self._block: Block | None = None
+        self._next: Block | None = None
+        self._stop_at: int | None = None
+        self._begun_s = 0.0
+        self._done: list[Block] = []
+        self._by_update = False
+        self._batches = 0
+        self._updates = self._rounds = 0
+        self._cpu: tuple[float, float, Any] | None = None
+
+    def install(self) -> None:
+        """Watch for the loop that trains."""
+        self._feeder.install()
+        probe = self._probe
+        self._arms += [build(probe, self._feeder, wanted) for wanted in self._plan["interventions"]]
+        probe.on_update(_NAME, self._update)
+        torch = probe.torch
+        probe.hooks.around(
+            torch, "save", _NAME, self._saving, lambda *_: None, also=(torch.serialization,), any_thread=True
+        )
+        probe.on_exit(_NAME, self._leave)
+
+    def _saving(self, *_: Any) -> None:
+        self._saves += 1
+
+    # -- finding the loop ------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        if self._over or self._rounds == self._probe.count.rounds:  # another optimizer of the same round
+            return
+        self._rounds = self._probe.count.rounds
+        self._updates += 1
+        if self._step >= 0:
+            if self._by_update:
+                self._boundary(None)
+            return
+        if self._updates < WARM_UP:
+            return
+        iterator = self._feeder.last()
+        self._leads = self._take_lead()
+        if iterator is not None:
+            self._feeder.drives = self._probe.loaders.loader_of(iterator)
+        self._by_update = not self._feeder.drives
+        self._step = 0
+        self._updates = 0
+
+    def _take_lead(self) -> bool:
+        rank = os.environ.get("RANK", "")
+        if rank.isdigit():
+            return int(rank) == 0
+        try:
+            os.close(os.open(self._plan["board"] + ".lead", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return False
+        return True
+
+    # -- boundaries ------------------------------------------------------------------------------------------
+
+    def _boundary(self, iterator: Any) -> None:
+        if self._over:
+            return
+        try:
+            self._between(iterator)
+        except Exception as error:
+            self._over = True
+            with contextlib.suppress(Exception):
+                self._switch_off(iterator)
+            self._probe.hooks.failed(self._probe.hooks.switch(_NAME + " blocks"), error)
+
+    def _between(self, iterator: Any) -> None:
+        self._catch_up()
+        self._finish_step(now_ns(), iterator)
+        self._step += 1
+        if self._block is None:
+            self._in_pilot(iterator)
+        elif self._step >= self._block.end:
+            self._finish_block(iterator)
+        if self._next is not None and self._step >= self._next.at:
+            self._begin_block(self._next, iterator)
+        if self._stop_at is not None and self._step >= self._stop_at:
+            self._stop(iterator)
+        self._edge(iterator)
+        feeder = self._feeder
+        self._seen = (feeder.others, feeder.ended, self._saves, feeder.wait_ns)
+        self._started = now_ns()
+
+    def _finish_step(self, now: int, iterator: Any) -> None:
+        others, ended, saves, waited = self._seen
+        feeder = self._feeder
+        if self._started == 0:
+            return
+        new_epoch = feeder.ended != ended
+        interrupted = new_epoch or feeder.others != others or self._saves != saves
+        if self._block is None:
+            if not interrupted:
+                self._pilot.append(now - self._started)
+            return
+        block = self._block
+        if new_epoch:  # the first batches of an epoch tell nothing
+            block.skip = max(block.skip, 1 + self._arms[block.arm].settle(iterator))
+        if block.skip > 0:
+            block.skip -= 1
+        elif interrupted or not self._in_force(block):
+            block.dropped += 1
+        else:
+            block.step_ns.append(now - self._started)
+            block.wait_ns.append(feeder.wait_ns - waited)
+
+    def _in_force(self, block: Block) -> bool:
+        """Whether the step just done had what the block is for: a burst may have ended with its epoch."""
+        arm = self._arms[block.arm]
+        if arm.refused:
+            return False
+        if isinstance(arm, FreeData):
+            return int(block.facts.get("batches", 0)) > self._step - block.at
+        return True
+
+    def _catch_up(self) -> None:
+        """Where the timed part of a block begins or ends, the device ends what it was given."""
+        block, cuda = self._block, self._probe.torch.cuda
+        if (
+            block is not None
+            and self._step + 1 in (block.at + block.warm, block.end)
+            and cuda.is_initialized()
+        ):
+            cuda.synchronize()
+
+    def _edge(self, iterator: Any) -> None:
+        """Where the timed part of a block begins, CPU seconds are taken."""
+        block = self._block
+        if block is not None and self._step == block.at + block.warm:
+            self._cpu = (time.process_time(), workers_cpu_s(iterator), self._step)
+
+    # -- deciding --------------------------------------------------------------------------------------------
+
+    def _in_pilot(self, iterator: Any) -> None:
+        if self._next is not None or self._stop_at is not None:
+            return
+        if not self._leads:
+            self._next = self._read(0)
+            return
+        timed = self._pilot[2:]
+        if len(timed) < PILOT or (sum(timed) < 0.5e9 and len(timed) < 2 * MOST_STEPS):
+            return
+        self._length = self._block_length(fmean(timed) / 1e9, iterator)
+        self._begun_s = time.monotonic()
+        self._write(self._decide(0, self._step + LEAD, iterator))
+
+    def _block_length(self, step_s: float, iterator: Any) -> int:
+        """``max(6, 3 W)`` steps and 0.3 s; whole updates; no more than may be held."""
+        workers = int(getattr(iterator, "_num_workers", 0))
+        wanted = max(LEAST_STEPS, 3 * workers, ceil(LEAST_S / max(step_s, 1e-6)))
+        per_update = max(1, round((self._step - 1) / max(1, self._updates)))
+        batches = _epoch_length(self._feeder) if iterator is not None else 0
+        if batches:
+            wanted = min(wanted, max(LEAST_STEPS, (batches - 6) // 2))
+        if self._feeder.most:
+            wanted = min(wanted, self._feeder.most)
+        return per_update * ceil(min(wanted, MOST_STEPS) / per_update)
+
+    def _decide(self, number: int, at: int, iterator: Any) -> Block:
+        """The next block: each cycle has the baseline and every arm still open, every second one reversed."""
+        open_arms = [i for i, arm in enumerate(self._arms) if i and not arm.refused and not self._settled(i)]
+        cycle_arms = [0, *open_arms]
+        last = self._next or self._block
+        cycle, order = (last.cycle, self._order) if last is not None else (-1, [])
+        if not order:
+            cycle += 1
+            order = cycle_arms if cycle % 2 == 0 else cycle_arms[::-1]
+        arm, self._order = order[0], order[1:]
+        before = self._arms[last.arm] if last is not None else self._arms[0]
+        same = last is not None and last.arm == arm and arm == 0
+        warm = 0 if same else max(self._arms[arm].settle(iterator), before.settle(iterator))
+        return Block(number=number, at=at, arm=arm, warm=warm, length=self._length, cycle=cycle)
+
+    _order: list[int] = []  # noqa: RUF012
+    _length = LEAST_STEPS
+
+    def _settled(self, arm: int) -> bool:
+        """Whether an arm's interval is narrow enough."""
+        ratios = log_ratios(self._done, arm)
+        if len(ratios) < LEAST_PAIRS:
+            return False
+        _, low, high = interval(ratios)
+        return (high - low) / 2 <= log(1 + self._plan["width"])
+
+    def _finished(self) -> bool:
+        arms = range(1, len(self._arms))
+        spent_s = time.monotonic() - self._begun_s
+        return spent_s > float(self._plan["budget_s"]) or all(
+            self._arms[i].refused != "" or self._settled(i) for i in arms
+        )
+
+    # -- blocks ----------------------------------------------------------------------------------------------
+
+    def _begin_block(self, block: Block, iterator: Any) -> None:
+        self._next = None
+        block.skip = block.warm
+        self._block = block
+        arm = self._arms[block.arm]
+        if not arm.refused:
+            block.facts = arm.on(iterator, block.warm + block.length)
+        if not self._leads:
+            return
+        if self._finished():
+            self._write_line({"block": block.number + 1, "at": block.end, "stop": True})
+            self._stop_at = block.end
+        else:
+            self._write(self._decide(block.number + 1, block.end, iterator), block)
+
+    def _finish_block(self, iterator: Any) -> None:
+        block = self._block
+        assert block is not None
+        arm = self._arms[block.arm]
+        same = self._leads and self._next is not None and self._next.arm == block.arm == 0
+        if not same:
+            arm.off(iterator)
+        if self._cpu is not None:
+            steps = self._step - self._cpu[2]
+            cpu_s = time.process_time() - self._cpu[0]
+            workers_s = workers_cpu_s(iterator) - self._cpu[1]
+            block.cpu_s, block.cpu_steps = cpu_s + max(0.0, workers_s), steps
+        self._done.append(block)
+        self._note(block)
+        if self._leads or self._next is not None:
+            return
+        self._next = self._read(block.number + 1)
+        if self._next is None and self._stop_at is None:
+            self._stop_at = self._step  # the leader is gone
+
+    def _note(self, block: Block) -> None:
+        self._probe.note(
+            "block",
+            name=self._arms[block.arm].name,
+            arm=block.arm,
+            number=block.number,
+            cycle=block.cycle,
+            first_step=block.at,
+            last_step=self._step - 1,
+            warm=block.warm,
+            steps=len(block.step_ns),
+            excluded=block.dropped,
+            valid=block.valid,
+            mean_s=fmean(block.step_ns) / 1e9 if block.step_ns else None,
+            wait_s=fmean(block.wait_ns) / 1e9 if block.wait_ns and not self._by_update else None,
+            cpu_s=block.cpu_s / block.cpu_steps if block.cpu_steps else None,
+            leads=self._leads,
+            **{"fill": block.facts} if block.facts else {},
+        )
+
+    def _stop(self, iterator: Any) -> None:
+        self._over = True
+        self._switch_off(iterator)
+        self._leave()
+        if not self._plan["go_on"]:
+            self._probe.count.limit = 1  # ends the run at the next boundary, in an orderly way
+
+    def _switch_off(self, iterator: Any) -> None:
+        for arm in self._arms[1:]:
+            if not arm.refused:
+                arm.off(iterator)
+
+    def _leave(self) -> None:
+        """Say how each intervention went; also where the script ends first."""
+        if self._plan.get("left"):
+            return
+        self._plan["left"] = True
+        for arm in self._arms[1:]:
+            if isinstance(arm, LoaderArm):
+                arm.close()
+            self._probe.note(
+                "intervention",
+                name=arm.name,
+                status=arm.status(),
+                exact=self._feeder.kept if isinstance(arm, FreeData) else "",
+                leads=self._leads,
+            )
+
+    # -- the board -------------------------------------------------------------------------------------------
+
+    def _write(self, block: Block, running: Block | None = None) -> None:
+        self._next = block
+        words = {name: getattr(block, name) for name in ("at", "arm", "warm", "length", "cycle")}
+        ratios = {
+            self._arms[i].name: [interval(found), len(found)]
+            for i in range(1, len(self._arms))
+            if (found := log_ratios(self._done, i))
+        }
+        spent_s = time.monotonic() - self._begun_s
+        self._write_line({"block": block.number, **words, "spent_s": spent_s, "ratios": ratios})
+
+    def _write_line(self, words: dict[str, Any]) -> None:
+        with open(self._plan["board"], "a") as stream:
+            stream.write(json.dumps(words).replace("Infinity", "1e9") + "\n")
+
+    def _read(self, number: int) -> Block | None:
+        """A decision of the leader; waits for it where a block is about to end."""
+        until = time.monotonic() + (_PATIENCE_S if number else 0.0)
+        while True:
+            for words in self._lines():
+                if words["block"] == number:
+                    if words.get("stop"):
+                        self._stop_at = words["at"]
+                        return None
+                    names = ("at", "arm", "warm", "length", "cycle")
+                    return Block(number=number, **{name: words[name] for name in names})
+            if time.monotonic() >= until:
+                return None
+            time.sleep(0.005)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        try:
+            with open(self._plan["board"]) as stream:
+                return [json.loads(line) for line in stream if line.endswith("\n")]
+        except FileNotFoundError:
+            return []
+
+
+def log_ratios(blocks: list[Block], arm: int) -> list[float]:
+    """Log of baseline step over the arm's step, for each cycle that has both."""
+    means: dict[tuple[int, int], float] = {}
+    for block in blocks:
+        if block.valid:
+            means[block.cycle, block.arm] = fmean(block.step_ns)
+    cycles = sorted({cycle for cycle, one in means if one == arm})
+    return [log(means[c, 0] / means[c, arm]) for c in cycles if (c, 0) in means]
+
+
+def _epoch_length(feeder: Feeder) -> int:
+    try:
+        return len(feeder.loader())
+    except (TypeError, StopIteration, NotImplementedError):
+        return 0

@@ -1,0 +1,75 @@
+"""A what-if run as a table for the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+from hotloop.units import duration, share
+from hotloop.whatif.estimate import Row, WhatIf
+
+_LIMITS = {
+    "input": "the loader: alone, with the cores to itself, it needs {loader} for a batch",
+    "device": "the step itself: {step} with batches for free",
+    "transfer": "copies to the device, inside a step of {step} with batches for free",
+    "cores": "the cores: a step and its batch are {cores} of CPU work on the cores this run may use",
+}
+
+
+def render(result: WhatIf, width: int = 80) -> str:
+    """The table, the ceiling, and what was not measured."""
+    lines = [
+        f"baseline {duration(result.baseline_s)} per step "
+        f"({result.baseline_blocks} blocks of {result.block_steps} steps)",
+        "",
+        f"{'intervention':<24}{'speed':>9}{'95 % interval':>18}{'pairs':>8}",
+    ]
+    measured = [row for row in result.rows if row.ratio is not None]
+    lines += [_line(row) for row in sorted(measured, key=lambda row: -(row.ratio or 0))]
+    accounted = [row for row in measured if row.method == "accounted"]
+    if accounted:
+        lines += ["", "* its own time left out of what was recorded, not run without it"]
+    lines += [""]
+    for row in result.rows:
+        if row.ratio is None:
+            lines += _wrapped(f"not measured: {row.intervention}: {row.words}", width)
+    lines += _ceiling(result, width)
+    if result.not_exact:
+        lines += _wrapped(
+            f"free-data: {result.not_exact}: order was kept, but losses are not those of an undisturbed run",
+            width,
+        )
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _line(row: Row) -> str:
+    ratio, edges = row.ratio or 0.0, row.ci95
+    speed = "none" if row.in_noise and row.method == "blocks" else f"{ratio:.2f}x"
+    between = f"{edges[0]:.2f} - {edges[1]:.2f}" if edges else "-"
+    pairs = "*" if row.method == "accounted" else str(row.blocks)
+    return f"{row.intervention:<24}{speed:>9}{between:>18}{pairs:>8}"
+
+
+def _ceiling(result: WhatIf, width: int) -> list[str]:
+    if result.ceiling is None or result.ceiling_s is None or result.step_alone_s is None:
+        return []
+    words = _LIMITS[result.ceiling].format(
+        loader=duration(result.loader_alone_s or 0.0),
+        step=duration(result.step_alone_s),
+        cores=duration(result.cores_s or 0.0),
+    )
+    best = result.baseline_s / result.ceiling_s
+    lines = _wrapped(f"ceiling ({result.ceiling}): {words}", width)
+    if best > 1.02:
+        lines += _wrapped(f"with this loader and this step at best {best:.2f}x of now", width)
+    contention = result.contention_s
+    if contention is not None and contention > 0.03 * result.step_alone_s:
+        lines += _wrapped(
+            f"contention: while workers run, the rest of a step takes {duration(contention)} longer "
+            f"({share(contention / result.step_alone_s)})",
+            width,
+        )
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent="  ")
