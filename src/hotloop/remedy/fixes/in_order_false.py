@@ -11,5 +11,6 @@ REMEDY = Remedy(
     alters="the order of batches differs from run to run",
     answers=("input/straggling-samples",),
     live="hotloop.remedy.live.loader:OutOfOrder",
+    source="hotloop.remedy.source.loaders:in_order_false",
     words="give the DataLoader in_order=False (torch 2.6 and later)",
 )

@@ -16,6 +16,7 @@ REMEDY = Remedy(
         "input/respawned-workers",
     ),
     live="hotloop.remedy.live.loader:NoWorkers",
+    source="hotloop.remedy.source.loaders:no_workers",
     config_keys=("num_workers",),
     words=("give the DataLoader num_workers=0, and leave prefetch_factor and persistent_workers away"),
 )

@@ -27,6 +27,7 @@ REMEDY = Remedy(
         finding_key="num_workers",
     ),
     live="hotloop.remedy.live.loader:NumWorkers",
+    source="hotloop.remedy.source.loaders:num_workers",
     config_keys=("num_workers",),
     words="give the DataLoader num_workers={value}",
 )

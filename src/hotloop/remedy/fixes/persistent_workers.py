@@ -14,6 +14,8 @@ REMEDY = Remedy(
         "input/cold-start",
     ),
     live="hotloop.remedy.live.persistent:PersistentWorkers",
+    source="hotloop.remedy.source.loaders:persistent_workers",
+    source_effect="numeric",
     config_keys=("persistent_workers",),
     words=(
         "give the DataLoader persistent_workers=True; order and augmentation differ from the "

@@ -13,6 +13,7 @@ REMEDY = Remedy(
         "transfer/pin-no-effect",
     ),
     live="hotloop.remedy.live.loader:PinMemory",
+    source="hotloop.remedy.source.loaders:pin_memory",
     config_keys=("pin_memory",),
     words="give the DataLoader pin_memory=True",
 )

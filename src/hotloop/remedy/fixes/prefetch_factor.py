@@ -22,6 +22,7 @@ REMEDY = Remedy(
         finding_key="prefetch_factor",
     ),
     live="hotloop.remedy.live.loader:PrefetchFactor",
+    source="hotloop.remedy.source.loaders:prefetch_factor",
     config_keys=("prefetch_factor",),
     words="give the DataLoader prefetch_factor={value}",
 )

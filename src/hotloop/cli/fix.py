@@ -1,0 +1,171 @@
+"""``hotloop fix RUN``: the change a run asks for, as a patch of the user's source and configuration."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import CheckFailed, UsageError
+
+if TYPE_CHECKING:
+    from hotloop.remedy.catalogue import Applied
+    from hotloop.remedy.source.check import Proof
+    from hotloop.remedy.source.patch import Patch
+
+_USAGE = "hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check] [--write] [--json] RUN [PATH]..."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop fix``."""
+    parser.usage = _USAGE
+    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", type=Path, help="files or folders that may change (default: all)"
+    )
+    parser.add_argument(
+        "--apply",
+        metavar="REMEDY",
+        action="append",
+        default=[],
+        help="write this remedy, num-workers=4 for instance, instead of what the findings ask for",
+    )
+    parser.add_argument(
+        "--allow",
+        choices=("exact", "numeric", "semantic"),
+        default="exact",
+        help="what the findings' remedies may alter (default: exact, nothing)",
+    )
+    parser.add_argument("--write", action="store_true", help="write the change into the files")
+    parser.add_argument("--no-check", action="store_true", help="do not run a patched copy")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=120.0,
+        help="how long the check may take (default 120)",
+    )
+    parser.add_argument("--json", action="store_true", help="the patch and what is left, as JSON")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 1 where the patched copy does not do what it should, else 0."""
+    from hotloop import flow
+    from hotloop.remedy import catalogue
+    from hotloop.remedy.source import patch as patches
+    from hotloop.remedy.source import publish
+    from hotloop.remedy.source.scene import Scene
+    from hotloop.report.ranks import lead
+
+    for path in options.paths:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist")
+    examination = flow.examine(flow.read(options.run))
+    steps = lead(examination.ranks)
+    process = next((p for p in examination.recording.ranks if steps and p.pid == steps.pid), None)
+    if process is None:
+        raise UsageError(f"{options.run} holds no training process", hint="run the training command first")
+    asked = patches.with_values(map(catalogue.parse, options.apply), examination.findings)
+    waiting: Sequence[Applied] = ()
+    if not asked:
+        asked, waiting = patches.from_findings(examination.findings, options.allow)
+    scene = Scene(
+        process=process,
+        command=examination.recording.command,
+        steps=steps,
+        where={name: f.where for f in reversed(examination.findings) if f.where for name in f.remedies},
+    )
+    patch = patches.make(scene, asked, options.paths)
+    root = publish.root_of(scene.cwd)
+    proof = _prove(patch, root, examination.recording.start_unix_s, options)
+    if options.write and patch.files and not (proof is not None and proof.passed is False):
+        publish.write(patch)
+    _show(patch, root, proof, waiting, options)
+    if proof is not None and proof.passed is False:
+        raise CheckFailed(proof.words, hint="nothing is written; --no-check leaves the check out")
+    return 0
+
+
+def _prove(patch: Patch, root: Path, started_unix_s: float, options: argparse.Namespace) -> Proof | None:
+    if options.no_check or not patch.files:
+        return None
+    from rich.console import Console
+
+    from hotloop.remedy.source import check
+
+    console = Console(stderr=True)
+    with console.status("running a patched copy up to the change"):
+        return check.prove(
+            patch, root, started_unix_s=started_unix_s, timeout_s=options.timeout, tick=lambda: None
+        )
+
+
+def _show(
+    patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Applied], options: argparse.Namespace
+) -> None:
+    diff = patch.diff(root)
+    if options.json:
+        sys.stdout.write(json.dumps(_json(patch, diff, proof, waiting, options.write), indent=2) + "\n")
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))
+    sys.stdout.flush()
+    sys.stderr.write(_words(patch, root, proof, waiting, options.write))
+
+
+def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Applied], written: bool) -> str:
+    lines: list[str] = []
+    for change in patch.changes:
+        lines.append(f"{change.remedy}: {_near(change.file, root)}:{change.line}: {change.text}")
+    lines += [f"note: {words}" for words in patch.remarks]
+    for left in patch.left:
+        where = f"{_near(left.file, root)}{f':{left.line}' if left.line else ''}: " if left.file else ""
+        lines += [f"{left.remedy}: not written. {where}{left.why}", f"    {left.write}"]
+    if waiting:
+        lines.append("not asked for: " + ", ".join(_spelled(one) for one in waiting))
+        lines.append("    --apply REMEDY writes one of them")
+    if not patch.files and not patch.left and not waiting:
+        lines.append("nothing to change")
+    if proof is not None:
+        mark = {True: "checked", False: "check failed", None: "not checked"}[proof.passed]
+        lines.append(f"{mark}: {proof.words} ({proof.seconds:.1f} s)")
+    if patch.files:
+        did = written and not (proof is not None and proof.passed is False)
+        lines.append(
+            f"written: {', '.join(_near(str(path), root) for path in sorted(patch.files))}"
+            if did
+            else "not written: add --write, or pipe this into: git apply"
+        )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _spelled(one: Applied) -> str:
+    effect = one.remedy.source_effect or one.remedy.effect
+    return f"{one} ({'needs hotloop at run time' if one.remedy.depends else effect})"
+
+
+def _near(file: str, root: Path) -> str:
+    try:
+        return str(Path(file).relative_to(root))
+    except ValueError:
+        return file
+
+
+def _json(
+    patch: Patch, diff: str, proof: Proof | None, waiting: Sequence[Applied], written: bool
+) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "remedies": [str(one) for one in patch.applied],
+        "files": [str(path) for path in sorted(patch.files)],
+        "changes": [vars(change) for change in patch.changes],
+        "left": [vars(left) for left in patch.left],
+        "notes": list(patch.remarks),
+        "not_asked_for": [str(one) for one in waiting],
+        "check": vars(proof) if proof is not None else None,
+        "written": written and bool(patch.files) and not (proof is not None and proof.passed is False),
+        "patch": diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+    }

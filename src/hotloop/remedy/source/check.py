@@ -1,0 +1,190 @@
+"""The proof: the command run again on a patched copy, up to the call that was changed, and then ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hotloop.launch.command import observed_environment
+from hotloop.measure.settings import same
+from hotloop.record.recording import Note
+from hotloop.remedy.source.patch import Patch
+
+#: Files up to this size are copied; larger ones that the run did not write are linked: they are data.
+_COPIED_BYTES: Final = 1 << 20
+_MAX_FILES: Final = 20_000
+_POLL_S: Final = 0.05
+_SKIPPED: Final = frozenset(
+    [".git", "__pycache__", ".venv", "venv", "node_modules", "hotloop-runs", ".mypy_cache"]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What the patched copy did. ``passed`` is None where nothing could be proven either way."""
+
+    passed: bool | None
+    words: str
+    seconds: float = 0.0
+
+
+def prove(
+    patch: Patch, root: Path, *, started_unix_s: float, timeout_s: float, tick: Callable[[], None]
+) -> Proof:
+    """Run the command in a patched copy of ``root`` until the run shows what the patch changed."""
+    if not patch.scene.command:
+        return Proof(passed=None, words="the recording has no command")
+    outside = [path for path in patch.files if root not in path.parents]
+    if outside:
+        return Proof(passed=None, words=f"{outside[0]} lies outside {root}: a copy cannot be run")
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="hotloop-fix-") as scratch:
+        copy = Path(scratch) / root.name
+        try:
+            _copied(root, copy, started_unix_s)
+        except OSError as error:
+            return Proof(passed=None, words=f"{root} could not be copied: {error.strerror or error}")
+        for path, (_, new) in patch.files.items():
+            target = copy / path.relative_to(root)
+            target.unlink(missing_ok=True)
+            target.write_bytes(new)
+        proof = _Trial(patch, root, copy, Path(scratch)).run(timeout_s, tick)
+    return Proof(passed=proof.passed, words=proof.words, seconds=time.monotonic() - begin)
+
+
+def _copied(root: Path, copy: Path, started_unix_s: float) -> None:
+    """The tree without what the run wrote that is large, and without what is no part of a program."""
+    number = 0
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if name not in _SKIPPED]
+        here = copy / Path(folder).relative_to(root)
+        here.mkdir(parents=True, exist_ok=True)
+        number += len(files)
+        if number > _MAX_FILES:
+            raise OSError(f"more than {_MAX_FILES} files")
+        for name in list(names):
+            source = Path(folder, name)
+            if source.is_symlink():
+                names.remove(name)
+                (here / name).symlink_to(source.resolve())
+        for name in files:
+            _copied_file(Path(folder, name), here / name, started_unix_s)
+
+
+def _copied_file(source: Path, target: Path, started_unix_s: float) -> None:
+    facts = source.stat() if source.exists() else source.lstat()
+    if facts.st_size <= _COPIED_BYTES and source.is_file():
+        shutil.copy2(source, target)
+    elif facts.st_mtime < started_unix_s:  # data: the run did not write it
+        target.symlink_to(source.resolve())
+
+
+class _Trial:
+    """One run of the copy."""
+
+    def __init__(self, patch: Patch, root: Path, copy: Path, scratch: Path) -> None:
+        self._patch, self._root, self._copy = patch, root, copy
+        self._raw, self._output = scratch / "raw", scratch / "output.txt"
+
+    def run(self, timeout_s: float, tick: Callable[[], None]) -> Proof:
+        self._raw.mkdir()
+        scene = self._patch.scene
+        environment = observed_environment(
+            os.environ, raw_dir=self._raw, src_dir=Path(__file__).resolve().parents[3], steps=1
+        )
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        words = [self._moved(word) for word in scene.command]
+        cwd = self._copy / scene.cwd.relative_to(self._root)
+        with self._output.open("wb") as output:
+            try:
+                child = subprocess.Popen(
+                    words, cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
+                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                return Proof(passed=None, words=f"{words[0]} cannot be run: {error.strerror}")
+            try:
+                return self._watched(child, time.monotonic() + timeout_s, tick, timeout_s)
+            finally:
+                self._end(child)
+
+    def _moved(self, word: str) -> str:
+        """A word of the command that names a file of the tree, naming it in the copy."""
+        root = str(self._root) + os.sep
+        return str(self._copy) + os.sep + word.removeprefix(root) if word.startswith(root) else word
+
+    def _watched(
+        self, child: subprocess.Popen[bytes], until: float, tick: Callable[[], None], timeout_s: float
+    ) -> Proof:
+        while True:
+            ended = child.poll() is not None
+            proof = self._judged()
+            if proof is not None:
+                return proof
+            if ended:
+                return self._ended(child.returncode)
+            if time.monotonic() > until:
+                return Proof(passed=None, words=f"the copy did not get there in {timeout_s:g} s")
+            tick()
+            time.sleep(_POLL_S)
+
+    def _judged(self) -> Proof | None:
+        """Whether the copy has shown what it must; None while it has not come so far."""
+        notes = [note for path in sorted(self._raw.glob("*.notes")) for note in _notes(path)]
+        if not self._patch.expected:
+            if any(note["note"] == "torch" for note in notes):
+                return Proof(passed=True, words="the patched copy ran to its first update")
+            return None
+        loaders = [(note, notes) for note in notes if note["note"] == "loader"]
+        sites = {(note["id"]): note for note in notes if note["note"] == "site"}
+        seen = {}
+        for note, _ in loaders:
+            site = sites.get(note.get("where"), {})
+            seen[str(site.get("file")), str(site.get("func"))] = note
+        words = []
+        for expected in self._patch.expected:
+            file = str(self._copy / Path(expected.file).relative_to(self._root))
+            built = seen.get((file, expected.func))
+            if built is None:
+                return None
+            value = built.get(expected.name)
+            if not (value is expected.value or same(value, expected.value)):
+                return Proof(
+                    passed=False, words=f"the patched copy builds its loader with {expected.name}={value}"
+                )
+            words.append(f"{expected.name}={value}")
+        return Proof(passed=True, words=f"the patched copy builds its loader with {', '.join(words)}")
+
+    def _ended(self, code: int) -> Proof:
+        lines = self._output.read_bytes().decode("utf-8", "replace").strip().splitlines()
+        last = f": {lines[-1][:200]}" if lines else ""
+        if code:
+            return Proof(passed=False, words=f"the patched copy ended with exit code {code}{last}")
+        return Proof(passed=None, words="the copy ended without building the loader there")
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        """End everything the trial started; it is in a session of its own."""
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.wait()
+
+
+def _notes(path: Path) -> Iterator[Note]:
+    for line in path.read_bytes().splitlines():
+        try:
+            note: Any = json.loads(line)
+        except ValueError:
+            continue  # still being written
+        if isinstance(note, Mapping) and "note" in note:
+            yield dict(note)

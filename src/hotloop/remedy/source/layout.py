@@ -1,0 +1,123 @@
+"""How added text is laid out: as the call, the imports and the lines around it are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import libcst as cst
+
+from hotloop.remedy.source.code import Code
+from hotloop.remedy.source.text import Edit
+
+#: Longer lines are broken where the file's own longest is not longer.
+_LIMIT: Final = 88
+_ENDS_HEAD: Final = (cst.FunctionDef, cst.ClassDef, cst.For, cst.While, cst.With)
+
+
+def with_keywords(code: Code, call: cst.Call, keywords: Mapping[str, str]) -> list[Edit]:
+    """Keywords behind the last argument: on lines of their own where the arguments are."""
+    words = [f"{name}={value}" for name, value in keywords.items()]
+    text = code.text.text
+    start, end = code.span(call)
+    close = end - 1
+    if not call.args:
+        inside = text[code.span(call.func)[1] :].index("(") + code.span(call.func)[1] + 1
+        return [Edit(start=inside, end=inside, new=", ".join(words))]
+    last = call.args[-1]
+    behind = _behind(code, last)
+    comma = _comma(code, last)
+    own_lines = text.rfind("\n", start, code.span(last.value)[0]) >= 0 and "\n" in text[behind:close]
+    if own_lines:
+        return _on_lines(code, last, behind, comma, close, words)
+    if comma >= 0:
+        return [Edit(start=comma + 1, end=comma + 1, new="".join(f" {word}," for word in words))]
+    line = code.text.text[code.line_start(start) : code.line_end(close)]
+    added = ", ".join(["", *words])
+    limit = max(_LIMIT, max(map(len, text.splitlines()), default=0))
+    first = code.span(call.args[0])[0]
+    if "\n" not in text[start:end] and len(line) + len(added) > limit and not line.lstrip().startswith("#"):
+        column = first - code.line_start(first)
+        added = "," + code.text.newline + " " * column + ", ".join(words)
+        if "\t" in code.indent(first):
+            added = ", ".join(["", *words])
+    return [Edit(start=behind, end=behind, new=added)]
+
+
+def _on_lines(
+    code: Code, last: cst.Arg, behind: int, comma: int, close: int, words: Sequence[str]
+) -> list[Edit]:
+    text, newline = code.text.text, code.text.newline
+    indent = code.indent(_begin(code, last))
+    line_end = code.line_end(max(behind, comma))
+    edits = [] if comma >= 0 else [Edit(start=behind, end=behind, new=",")]
+    tail = "," if comma >= 0 else ""
+    lines = ",".join(f"{newline}{indent}{word}" for word in words) + tail
+    if line_end > close:  # the bracket closes on the same line
+        return [Edit(start=behind, end=behind, new="," + lines)]
+    assert text[line_end : line_end + 1] in ("\n", "\r")
+    return [*edits, Edit(start=line_end, end=line_end, new=lines)]
+
+
+def _begin(code: Code, arg: cst.Arg) -> int:
+    node = arg.keyword if arg.keyword is not None else arg.value
+    return code.span(node)[0] - len(arg.star)
+
+
+def _behind(code: Code, arg: cst.Arg) -> int:
+    """Behind an argument, its closing parentheses included."""
+    end = code.span(arg.value)[1]
+    for _ in getattr(arg.value, "rpar", ()):
+        end = code.text.text.index(")", end) + 1
+    return end
+
+
+def _comma(code: Code, arg: cst.Arg) -> int:
+    """Where the comma behind an argument stands, -1 for none."""
+    if not isinstance(arg.comma, cst.Comma):
+        return -1
+    gap = re.compile(r"(?:\s|\\\r?\n|#[^\n]*\n)*,").match(code.text.text, _behind(code, arg))
+    return gap.end() - 1 if gap else -1
+
+
+def after_imports(code: Code) -> tuple[int, bool]:
+    """Behind the last import at the head of a file, else behind its docstring; whether there is one."""
+    found: cst.CSTNode | None = None
+    imported = False
+    for at, statement in enumerate(code.module.body):
+        small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
+        if small and isinstance(small[0], cst.Import | cst.ImportFrom):
+            found, imported = statement, True
+        elif at == 0 and small and isinstance(small[0], cst.Expr):
+            found = statement
+        elif isinstance(statement, _ENDS_HEAD) or "__name__" in code.source(statement)[:40]:
+            break
+    if found is None:
+        return len(code.text.text) - len(code.text.text.lstrip()) if not code.module.header else _header(
+            code
+        ), False
+    end = code.span(found)[1]
+    return code.line_end(max(end - 1, 0)), imported
+
+
+def _header(code: Code) -> int:
+    """Behind the comments that a file begins with."""
+    first = code.module.body[0] if code.module.body else None
+    return code.line_start(code.span(first)[0]) if first is not None else len(code.text.text)
+
+
+def with_statements(code: Code, statements: Sequence[str]) -> Edit:
+    """Imports directly behind the others, then a blank line and the rest."""
+    at, _ = after_imports(code)
+    newline = code.text.newline
+    imports = [s for s in statements if s.startswith(("import ", "from "))]
+    others = [s for s in statements if s not in imports]
+    lines = [*imports, *(["", *others] if others else [])]
+    text = code.text.text
+    if at < len(text) and text[at] in "\r\n" and at > 0 and text[at - 1] not in "\r\n":
+        new = "".join(newline + line for line in lines)
+        following = text[at:].lstrip("\r\n")[:1]
+        blank = text[at:].startswith((newline * 2,)) or not following
+        return Edit(start=at, end=at, new=new + ("" if blank or not others else newline))
+    return Edit(start=at, end=at, new="".join(line + newline for line in [*imports, *others]))

@@ -1,0 +1,161 @@
+"""Arguments of the driving loader: followed to where they are written, changed there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+
+from hotloop.measure.settings import same
+from hotloop.record.recording import Note
+from hotloop.remedy.source import reading
+from hotloop.remedy.source.code import Code, last_name
+from hotloop.remedy.source.follow import Entry, Follower, Literal
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.scene import Built, Cannot
+
+#: What a loader may be made by, beside a class of its own name.
+_MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
+
+
+def num_workers(plan: Plan, value: Any) -> None:
+    """``num_workers=N``; where a configured number never arrived, the code is made to read it."""
+    _give(plan, "num_workers", value)
+
+
+def no_workers(plan: Plan, value: Any) -> None:
+    """``num_workers=0``, without what needs workers."""
+    built = driving(plan)
+    _give(plan, "num_workers", 0)
+    if built.settings.get("persistent_workers"):
+        _give(plan, "persistent_workers", False)
+    if "prefetch_factor" in built.given and built.settings.get("prefetch_factor") is not None:
+        _give(plan, "prefetch_factor", None)
+
+
+def prefetch_factor(plan: Plan, value: Any) -> None:
+    """``prefetch_factor=N``."""
+    _need_workers(plan, "prefetch_factor")
+    _give(plan, "prefetch_factor", value)
+
+
+def persistent_workers(plan: Plan, value: Any) -> None:
+    """``persistent_workers=True``."""
+    _need_workers(plan, "persistent_workers")
+    _give(plan, "persistent_workers", True)
+
+
+def pin_memory(plan: Plan, value: Any) -> None:
+    """``pin_memory=True``."""
+    _give(plan, "pin_memory", True)
+
+
+def in_order_false(plan: Plan, value: Any) -> None:
+    """``in_order=False``."""
+    _need_workers(plan, "in_order")
+    _give(plan, "in_order", False)
+
+
+def batch_size(plan: Plan, value: Any) -> None:
+    """``batch_size=N``; the learning rate is the user's."""
+    _give(plan, "batch_size", value)
+
+
+def driving(plan: Plan) -> Built:
+    """The loader that feeds training. Raises Cannot."""
+    if not plan.scene.loaders:
+        raise Cannot("the run built no DataLoader in your code")
+    return plan.scene.loaders[0]
+
+
+def call_of(plan: Plan, built: Built) -> tuple[Code, cst.Call, int]:
+    """The call that built a loader, and its frame. Raises Cannot."""
+    at = len(built.site.frames) - 1
+    frame = built.site.frames[at]
+    code = plan.scene.code(frame.file)
+    call = code.call_at(frame.line, frame.col, built.site.end)
+    if call is None:
+        raise Cannot("the call that built the loader cannot be told", frame.file, frame.line)
+    if not _makes(code, call, built):
+        words = f"the loader is built by {code.source(call.func)}(), not by a call of DataLoader"
+        raise Cannot(words, frame.file, frame.line)
+    return code, call, at
+
+
+def _makes(code: Code, call: cst.Call, built: Built) -> bool:
+    """Whether a call names the loader's class, or a partial of it."""
+    known = {*_MAKERS, built.kind}
+    name = last_name(call.func)
+    if name in known or code.qualified(call.func).rpartition(".")[2] in known:
+        return True
+    if isinstance(call.func, cst.Name):
+        for one in code.assignments(call.func, name):
+            line = code.statement_of(one.node)
+            for inner in code.nodes(cst.Call, line) if line is not None else ():
+                made = inner.args[0].value if inner.args else None
+                if last_name(inner.func) == "partial" and made is not None and last_name(made) in known:
+                    return True
+    return isinstance(call.func, cst.Call) and _partial_of(call.func, known)
+
+
+def _partial_of(call: cst.Call, known: set[str]) -> bool:
+    return last_name(call.func) == "partial" and bool(call.args) and last_name(call.args[0].value) in known
+
+
+def _need_workers(plan: Plan, name: str) -> None:
+    built = driving(plan)
+    if not plan.settings.get("num_workers", built.settings.get("num_workers")):
+        frame = built.site.frames[-1]
+        raise Cannot(f"{name} means nothing without workers: add num-workers", frame.file, frame.line)
+
+
+def _give(plan: Plan, name: str, value: Any) -> None:
+    built = driving(plan)
+    code, call, at = call_of(plan, built)
+    current = built.settings.get(name)
+    written_down = plan.scene.configured(name)
+    wanted = written_down.get("value") if value is None and written_down else value
+    if wanted is None and name != "prefetch_factor":
+        raise Cannot(f"which {name} is not known: give a value", str(code.path), code.line(call))
+    if same(current, wanted):
+        raise Cannot(f"{name} is {current} already", str(code.path), code.line(call))
+    follower = Follower(plan.scene, built.site.frames, current)
+    target = follower.argument(code, call, at, name, name in built.given)
+    if written_down is not None and not isinstance(target, Entry):
+        _read(plan, follower, target, name, wanted, written_down, at)
+    else:
+        plan.put(target, name, wanted)
+        _remark(plan, target, built)
+    plan.expect(name, wanted)
+
+
+def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, note: Note, at: int) -> None:
+    """Write the expression that reads the configured value; change that where another one is wanted."""
+    call = target.node if isinstance(target, Literal) else target.call
+    expression = reading.expression(target.code, call, follower, note)
+    if expression is None:
+        where = f"{note.get('file') or note.get('option')}:{note.get('line')}" if note.get("file") else ""
+        raise Cannot(
+            f"the configured {note.get('key')} ({where or note.get('option')}) is not at hand where the "
+            "loader is built: pass it there",
+            str(target.code.path),
+            target.code.line(call),
+        )
+    plan.put(target, name, wanted, expression)
+    if not same(note.get("value"), wanted):
+        plan.put(Entry(note), name, wanted)
+
+
+def _remark(plan: Plan, target: Any, built: Built) -> None:
+    """Say who else reads the value."""
+    others = [
+        other
+        for other in plan.scene.loaders
+        if other.id != built.id and other.site.frames[-1] == built.site.frames[-1]
+    ]
+    if others and not isinstance(target, Entry):
+        plan.remark(f"the same call builds {len(others)} other loader(s) of this run")
+    if isinstance(target, Literal) and target.name:
+        lines = target.code.readers(target.node, target.name)
+        if len(lines) > 1:
+            plan.remark(f"{target.name} is read in lines {', '.join(map(str, lines))}")

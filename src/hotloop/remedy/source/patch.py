@@ -1,0 +1,161 @@
+"""One patch from a run: which remedies with which values, every changed file, and what is left to say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from hotloop.findings import Finding
+from hotloop.launch.machine import usable_cores
+from hotloop.remedy import catalogue
+from hotloop.remedy.catalogue import Applied
+from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
+from hotloop.remedy.source.plan import Change, Expected, Left, Plan
+from hotloop.remedy.source.scene import Cannot, Scene
+from hotloop.remedy.source.text import Text, diff
+
+#: Remedies of one finding that belong together; others of one finding are alternatives.
+_TOGETHER: Final = frozenset(["pin-memory", "non-blocking"])
+#: Of these one only: the first asked for, or that of the finding that costs most.
+_EITHER: Final = (
+    ("num-workers", "no-workers"),
+    ("autocast-bf16", "autocast-fp16"),
+    ("compile", "cuda-graphs", "compile-dynamic"),
+    ("fused-optimizer", "foreach"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """What to write into which files, and what is left to a person."""
+
+    scene: Scene
+    applied: tuple[Applied, ...]
+    files: dict[Path, tuple[Text, bytes]]
+    changes: tuple[Change, ...]
+    left: tuple[Left, ...]
+    remarks: tuple[str, ...]
+    expected: tuple[Expected, ...]
+
+    def diff(self, root: Path) -> str:
+        """A unified diff that ``git apply`` takes in ``root``."""
+        parts = []
+        for path, (text, new) in sorted(self.files.items()):
+            name = os.path.relpath(path, root).replace(os.sep, "/")
+            parts.append(diff(name, text.encoded(text.text), new))
+        return "".join(parts)
+
+
+def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -> Patch:
+    """The patch that writes these remedies; ``paths`` limits what it may change."""
+    plan = Plan(scene)
+    ordered = sorted(applied, key=lambda one: one.remedy.id not in ("num-workers", "no-workers"))
+    for one in ordered:
+        value, words = one.value, words_of(one.remedy, one.value)
+        if not one.remedy.source:
+            plan.remedy = one.remedy.id
+            plan.leave(Cannot("there is no rewrite for this", *_place(scene, one.remedy)), words)
+            continue
+        rewrite = _rewrite(one.remedy)
+
+        def limited(plan: Plan, value: Any, rewrite: Any = rewrite) -> None:
+            rewrite(plan, value)
+            for path in plan.results():
+                if paths and not any(_inside(path, limit) for limit in paths):
+                    raise Cannot("it lies outside the paths given", str(path))
+
+        plan.attempt(one.remedy.id, words, limited, value)
+    return Patch(
+        scene=scene,
+        applied=tuple(ordered),
+        files=plan.results(),
+        changes=tuple(plan.changes),
+        left=tuple(plan.left),
+        remarks=tuple(dict.fromkeys(plan.remarks)),
+        expected=tuple(plan.expected),
+    )
+
+
+def words_of(remedy: Remedy, value: Any) -> str:
+    """What to write, in the remedy's own words."""
+    return remedy.words.replace("{value!r}", repr(value)).replace(
+        "{value}", "N" if value is None else str(value)
+    )
+
+
+def from_findings(findings: Iterable[Finding], allowed: Effect) -> tuple[list[Applied], list[Applied]]:
+    """The remedies the findings ask for, by cost: those to write, and those that wait to be asked for.
+
+    Of the alternatives for one finding the first that can be written and is allowed is taken.
+    """
+    taken: dict[str, Applied] = {}
+    waiting: dict[str, Applied] = {}
+    limit = EFFECTS.index(allowed)
+    for finding in findings:
+        chosen = False
+        for name in finding.remedies:
+            remedy = catalogue.get(name)
+            one = Applied(remedy=remedy, value=_value(remedy, finding))
+            may = EFFECTS.index(remedy.source_effect or remedy.effect) <= limit and not remedy.depends
+            if name in taken:
+                chosen = True
+            elif may and (not chosen or name in _TOGETHER) and not _excluded(name, taken):
+                taken[name] = one
+                chosen = chosen or bool(remedy.source)
+            else:
+                waiting.setdefault(name, one)
+    return list(taken.values()), [one for name, one in waiting.items() if name not in taken]
+
+
+def with_values(applied: Iterable[Applied], findings: Iterable[Finding]) -> list[Applied]:
+    """Remedies asked for by name, with the value a finding knows where none was given."""
+    known = list(findings)
+    found = []
+    for one in applied:
+        value = one.value
+        if value is None:
+            about = [f for f in known if one.remedy.id in f.remedies]
+            value = next((v for v in (_value(one.remedy, f) for f in about) if v is not None), None)
+        found.append(Applied(remedy=one.remedy, value=value if value is not None else _usual(one.remedy)))
+    return found
+
+
+def _value(remedy: Remedy, finding: Finding) -> Any:
+    parameter = remedy.parameter
+    if parameter is None:
+        return None
+    value = finding.data.get(parameter.finding_key) if parameter.finding_key else None
+    if finding.id == "config/ignored-value" and remedy.id == "num-workers":
+        return None  # what was configured
+    return value if value is not None else parameter.default or _usual(remedy)
+
+
+def _usual(remedy: Remedy) -> Any:
+    """What a remedy does without a value: as its live form."""
+    if remedy.id == "num-workers":
+        return max(1, int(usable_cores()) - 1)
+    return remedy.parameter.default if remedy.parameter else None
+
+
+def _excluded(name: str, taken: Iterable[str]) -> bool:
+    return any(name in group and any(other in group for other in taken) for group in _EITHER)
+
+
+def _rewrite(remedy: Remedy) -> Any:
+    module, _, name = remedy.source.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _place(scene: Scene, remedy: Remedy) -> tuple[str, int]:
+    """Where a remedy without a rewrite belongs: at the finding it answers."""
+    place = scene.where.get(remedy.id)
+    return (place.file, place.line) if place else ("", 0)
+
+
+def _inside(path: Path, limit: Path) -> bool:
+    whole = limit.absolute()
+    return whole in (path, *path.parents)

@@ -1,0 +1,290 @@
+"""Collects the changes of one patch: spans of text, keywords, statements; and what is left to say."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from hotloop.measure.settings import same
+from hotloop.record.recording import Note
+from hotloop.remedy.source import config_files, layout
+from hotloop.remedy.source.code import Code, argument, last_name
+from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal, Target
+from hotloop.remedy.source.scene import Cannot, Scene
+from hotloop.remedy.source.text import Edit, Text, edited
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One place that the patch changes."""
+
+    remedy: str
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What the patch leaves to a person: where, why, and what to write there."""
+
+    remedy: str
+    why: str
+    write: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What the patched copy must show when it runs: a setting of the loader built in a function."""
+
+    file: str
+    func: str
+    name: str
+    value: Any
+
+
+@dataclass(kw_only=True)
+class _Pending:
+    edits: dict[Path, list[Edit]] = field(default_factory=dict)
+    keywords: dict[tuple[Path, int, int], dict[str, str]] = field(default_factory=dict)
+    statements: dict[Path, list[str]] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+class Plan:
+    """The patch in the making. A rewrite that raises Cannot leaves nothing of itself in it."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.remedy = ""
+        self.left: list[Left] = []
+        self.settings: dict[str, Any] = {}  # loader arguments that this patch gives the driving loader
+        self._pending = _Pending()
+        self._calls: dict[tuple[Path, int, int], tuple[Code, cst.Call]] = {}
+
+    @property
+    def changes(self) -> list[Change]:
+        """What is changed so far."""
+        return self._pending.changes
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the patch should know."""
+        return self._pending.remarks
+
+    @property
+    def expected(self) -> list[Expected]:
+        """What a run of the patched copy must show."""
+        return self._pending.expected
+
+    def attempt(self, remedy: str, words: str, rewrite: Any, value: Any) -> None:
+        """Run one rewrite; what cannot be changed is left with its place and the text to write."""
+        self.remedy = remedy
+        before = copy.deepcopy(self._pending), dict(self.settings)
+        try:
+            rewrite(self, value)
+        except Cannot as cannot:
+            self._pending, self.settings = before
+            self.leave(cannot, words)
+
+    def leave(self, cannot: Cannot, write: str) -> None:
+        """Say what is not changed."""
+        self.left.append(
+            Left(remedy=self.remedy, why=cannot.why, write=write, file=cannot.file, line=cannot.line)
+        )
+
+    # -- what rewrites ask for ---------------------------------------------------------------------------
+
+    def put(self, target: Target, name: str, value: Any, new: str | None = None) -> None:
+        """Give a followed value: ``new`` is the expression to write instead of the value itself."""
+        if isinstance(target, Entry):
+            self._configure(target.note, value)
+        elif isinstance(target, Absent):
+            self.keyword(target.code, target.call, name, new or repr(value))
+        else:
+            self._literal(target, name, value, new)
+
+    def _literal(self, target: Literal, name: str, value: Any, new: str | None) -> None:
+        code, node = target.code, target.node
+        old = code.source(node)
+        text = new or config_files.spelled(old, value)
+        if text == old:
+            raise Cannot(f"{name} is {old} already", str(code.path), code.line(node))
+        self.edit(code.text, *code.span(node), text)
+        self._say(code, code.span(node)[0], f"{target.name or name}: {old} → {text}")
+
+    def keyword(self, code: Code, call: cst.Call, name: str, value: str) -> None:
+        """Give a call a keyword argument, replacing the one it has."""
+        given = argument(call, name)
+        if given is not None:
+            old = code.source(given)
+            if old == value:
+                raise Cannot(f"{name} is {old} already", str(code.path), code.line(call))
+            self.edit(code.text, *code.span(given), value)
+            self._say(code, code.span(given)[0], f"{name}: {old} → {value}")
+            return
+        key = (code.path, *code.span(call))
+        wanted = self._pending.keywords.setdefault(key, {})
+        if wanted.get(name, value) != value:
+            raise Cannot(f"{name}={wanted[name]} is asked for too", str(code.path), code.line(call))
+        if name not in wanted:
+            self._say(code, key[1], f"{name}={value} added")
+        wanted[name] = value
+        self._calls[key] = code, call
+
+    def statement(self, code: Code, text: str) -> None:
+        """A statement at the start of a script, behind its imports."""
+        wanted = self._pending.statements.setdefault(code.path, [])
+        if text not in wanted:
+            wanted.append(text)
+            self._say(code, layout.after_imports(code)[0], text)
+
+    def insert(self, code: Code, at: int, text: str, says: str) -> None:
+        """Text at a place of its own."""
+        self.edit(code.text, at, at, text)
+        self._say(code, at, says)
+
+    def edit(self, text: Text, start: int, end: int, new: str) -> None:
+        """Other characters for a span. The same change asked for twice is one. Raises Cannot."""
+        edits = self._pending.edits.setdefault(text.path, [])
+        edit = Edit(start=start, end=end, new=new)
+        for other in edits:
+            if other != edit and other.start < end and start < other.end:
+                raise Cannot(f"{other.new} is to be written there too", str(text.path), text.line(start))
+        if edit not in edits or start == end:
+            edits.append(edit)
+
+    def remark(self, words: str) -> None:
+        """Say what a reader of the patch should know."""
+        self._pending.remarks.append(words)
+
+    def expect(self, name: str, value: Any) -> None:
+        """The driving loader must come out with this setting."""
+        self.settings[name] = value
+        frame = self.scene.loaders[0].site.frames[-1]
+        self._pending.expected.append(Expected(file=frame.file, func=frame.func, name=name, value=value))
+
+    def _say(self, code: Code, offset: int, text: str) -> None:
+        line = code.text.line(offset)
+        self.changes.append(Change(remedy=self.remedy, file=str(code.path), line=line, text=text))
+
+    # -- configuration -----------------------------------------------------------------------------------
+
+    def _configure(self, note: Note, value: Any) -> None:
+        source, key = note.get("source"), str(note.get("key"))
+        if source == "hydra":
+            raise Cannot(f"{key} is composed by Hydra: run with {key}={value}")
+        if source == "argparse" and note.get("option"):
+            self._argument(note, value)
+            return
+        file = note.get("file")
+        if not file:
+            raise Cannot(f"the file that sets {key} is not known")
+        if Path(str(file)).suffix == ".py":
+            target = Follower(self.scene, ()).constant(self.scene.code(file), tuple(key.split(".")))
+            self.put(target, key.rpartition(".")[2], value)
+            return
+        text = self.scene.text(file)
+        edit = config_files.change(text, key, value)
+        old = text.text[edit.start : edit.end]
+        if edit.new == old:
+            raise Cannot(f"{key} is {old} already", str(file), text.line(edit.start))
+        if not same(_plain(old), note.get("value")):
+            raise Cannot(
+                f"{key} is {old} there, {note.get('value')} in the run", str(file), text.line(edit.start)
+            )
+        self._change_text(text, edit, f"{key}: {old} → {edit.new}")
+
+    def _change_text(self, text: Text, edit: Edit, says: str) -> None:
+        self.edit(text, edit.start, edit.end, edit.new)
+        line = text.line(edit.start)
+        self.changes.append(Change(remedy=self.remedy, file=str(text.path), line=line, text=says))
+
+    def _argument(self, note: Note, value: Any) -> None:
+        option, key = str(note.get("option")), str(note.get("key"))
+        if not note.get("given"):
+            self._default(note, option, key, value)
+            return
+        for script in config_files.scripts(self.scene.command, self.scene.cwd):
+            text = self.scene.text(script)
+            raw = str(note.get("raw"))
+            start, end = config_files.in_command(text, option, raw)
+            self._change_text(text, Edit(start=start, end=end, new=str(value)), f"{option} {raw} → {value}")
+            return
+        raise Cannot(f"{option} is given on the command line: run {self._command(option, note, value)}")
+
+    def _command(self, option: str, note: Note, value: Any) -> str:
+        """The command with another value for an option, where that can be said."""
+        words = list(self.scene.command)
+        is_flag = isinstance(note.get("value"), bool)
+        for at, word in enumerate(words):
+            if word.startswith(option + "="):
+                words[at] = f"{option}={value}"
+                return shlex.join(words)
+            if word == option and not is_flag and at + 1 < len(words):
+                words[at + 1] = str(value)
+                return shlex.join(words)
+        return f"it with {option} {value}" if not is_flag else f"it with{'' if value else 'out'} {option}"
+
+    def _default(self, note: Note, option: str, key: str, value: Any) -> None:
+        found = []
+        files = [Path(str(note["file"]))] if note.get("file") else self.scene.files()
+        for file in files:
+            code = self.scene.code(file)
+            for call in code.nodes(cst.Call):
+                names = [a.value.evaluated_value for a in call.args if isinstance(a.value, cst.SimpleString)]
+                dest = argument(call, "dest")
+                named = isinstance(dest, cst.SimpleString) and dest.evaluated_value == key
+                if last_name(call.func) == "add_argument" and (option in names or named):
+                    found.append((code, call))
+        if len(found) != 1:
+            raise Cannot(
+                f"{option} has a default that is not written in one place: run with {option} {value}"
+            )
+        code, call = found[0]
+        action = argument(call, "action")
+        if isinstance(action, cst.SimpleString):
+            raise Cannot(f"{option} is a switch: run with {option}", str(code.path), code.line(call))
+        default = argument(call, "default")
+        if default is None:
+            self.keyword(code, call, "default", repr(value))
+        else:
+            self.put(Follower(self.scene, ()).expression(code, default, None), "default", value)
+
+    # -- the result --------------------------------------------------------------------------------------
+
+    def results(self) -> dict[Path, tuple[Text, bytes]]:
+        """Every changed file with its new bytes. Raises Cannot where a file would not be one any more."""
+        edits = {path: list(found) for path, found in self._pending.edits.items()}
+        for key, keywords in self._pending.keywords.items():
+            code, call = self._calls[key]
+            edits.setdefault(code.path, []).extend(layout.with_keywords(code, call, keywords))
+        for path, statements in self._pending.statements.items():
+            code = self.scene.code(path)
+            edits.setdefault(path, []).append(layout.with_statements(code, statements))
+        found = {}
+        for path, changes in edits.items():
+            text = self.scene.text(path)
+            try:
+                new = edited(text.text, changes)
+                if path.suffix == ".py":
+                    ast.parse(new)
+                found[path] = text, text.encoded(new)
+            except (ValueError, SyntaxError) as error:
+                raise Cannot(f"{path.name} would not be what it was: {error}", str(path)) from None
+        return found
+
+
+def _plain(text: str) -> Any:
+    return re.sub(r"""^(["'])(.*)\1$""", r"\2", text)

@@ -1,0 +1,72 @@
+"""Writing a patch into the user's files: all of it or none of it, and never over what changed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from hotloop.errors import UsageError
+from hotloop.record.publish import write_bytes_atomic
+from hotloop.remedy.source.patch import Patch
+
+
+def write(patch: Patch) -> None:
+    """Apply the patch. Raises UsageError, with every file as it was."""
+    for path, (text, _) in patch.files.items():
+        _check(path, text.encoded(text.text))
+    written: list[Path] = []
+    try:
+        for path, (_, new) in sorted(patch.files.items()):
+            _replace(path, new)
+            written.append(path)
+    except OSError as error:
+        for path in written:
+            text = patch.files[path][0]
+            _replace(path, text.encoded(text.text))
+        raise UsageError(f"{path} cannot be written: {error.strerror}; nothing is changed") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    real = path.resolve()  # a link stays a link
+    mode = real.stat().st_mode
+    write_bytes_atomic(real, data)
+    real.chmod(mode & 0o7777)
+
+
+def _check(path: Path, before: bytes) -> None:
+    try:
+        now = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; nothing is changed") from error
+    if now != before:
+        raise UsageError(f"{path} changed meanwhile; nothing is changed", hint="run hotloop fix again")
+    if not os.access(path, os.W_OK) or not os.access(path.resolve().parent, os.W_OK):
+        raise UsageError(
+            f"{path} cannot be written; nothing is changed",
+            hint="make it writable, or take the diff: hotloop fix RUN > fix.patch",
+        )
+    if _in_conflict(path):
+        raise UsageError(
+            f"{path} has conflicts in git; nothing is changed", hint="resolve them, run again, then fix"
+        )
+
+
+def _in_conflict(path: Path) -> bool:
+    """Whether git has the file unmerged; False where there is no git."""
+    try:
+        done = subprocess.run(
+            ["git", "ls-files", "--unmerged", "--", path.name],
+            cwd=path.parent, capture_output=True, timeout=20, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return bool(done.stdout.strip())
+
+
+def root_of(cwd: Path) -> Path:
+    """The top of the git work tree that holds a folder, else the folder."""
+    for folder in (cwd, *cwd.parents):
+        if (folder / ".git").exists():
+            return folder
+    return cwd

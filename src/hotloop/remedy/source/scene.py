@@ -1,0 +1,207 @@
+"""What a run says about the code that made it: who built which loader, what was configured, where."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hotloop.findings import Place
+from hotloop.measure.places import Frame, Places, places_of
+from hotloop.measure.settings import same
+from hotloop.measure.steps import Steps
+from hotloop.record import rows as row
+from hotloop.record.recording import Note, Process
+from hotloop.remedy.source.code import Code
+from hotloop.remedy.source.text import Text, read
+
+
+class Cannot(Exception):  # noqa: N818 - an answer, not a failure
+    """A change that is not made: why, and where it belongs."""
+
+    def __init__(self, why: str, file: str = "", line: int = 0) -> None:
+        super().__init__(why)
+        self.why, self.file, self.line = why, file, line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A call the run made: the user's frames, outermost first, and where the innermost call ends."""
+
+    frames: tuple[Frame, ...]
+    end: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A loader the run built."""
+
+    id: int
+    site: Site
+    kind: str  # name of its class
+    settings: Mapping[str, Any]
+    given: frozenset[str]  # arguments that DataLoader itself was given
+    trains: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """One training process and the files it ran from."""
+
+    process: Process
+    command: tuple[str, ...]
+    steps: Steps | None = None
+    where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
+    _texts: dict[Path, Text] = field(default_factory=dict)
+    _codes: dict[Path, Code] = field(default_factory=dict)
+
+    @cached_property
+    def cwd(self) -> Path:
+        """Where the command was started."""
+        return Path(str(self.process.first("process").get("cwd") or "."))
+
+    @cached_property
+    def argv(self) -> tuple[str, ...]:
+        """The script and its arguments, as the process saw them."""
+        return tuple(map(str, self.process.first("process").get("argv") or ()))
+
+    @cached_property
+    def places(self) -> Places:
+        """Sites and stacks by id."""
+        return places_of(self.process)
+
+    @cached_property
+    def config(self) -> tuple[Note, ...]:
+        """Configured values, in the order seen."""
+        return tuple(self.process.notes.get("config", ()))
+
+    @cached_property
+    def hashes(self) -> dict[Path, str]:
+        """SHA-256 of every file of code as it ran."""
+        return {Path(str(n["file"])): str(n.get("sha256")) for n in self.process.notes.get("source", ())}
+
+    @cached_property
+    def device(self) -> str:
+        """What autocast calls the device that trained."""
+        flags = self.process.first("torch")
+        return "cuda" if flags.get("cuda") and flags.get("device_count") else "cpu"
+
+    @cached_property
+    def loaders(self) -> tuple[Built, ...]:
+        """Loaders whose place in the code is known; those that drive training first."""
+        roles = {use.id: use.role for use in self.steps.loaders} if self.steps else {}
+        lead = self.steps.train_loader() if self.steps else None
+        found = []
+        for note in self.process.notes.get("loader", ()):
+            site = self.site(note.get("where"))
+            if site is None:
+                continue
+            built = Built(
+                id=int(note["id"]),
+                site=site,
+                kind=str(note.get("class", "")).replace(":", ".").rpartition(".")[2],
+                settings=note,
+                given=frozenset(note.get("given") or ()),
+                trains=roles.get(note["id"], "train") == "train",
+            )
+            found.append(built)
+        return tuple(sorted(found, key=lambda one: (lead is None or one.id != lead.id, not one.trains)))
+
+    def site(self, number: Any) -> Site | None:
+        """The call site of this id."""
+        stack = self.places.sites.get(number) if isinstance(number, int) and number else None
+        if stack is None or not stack.frames:
+            return None
+        note = next(n for n in self.process.notes["site"] if n.get("id") == number)
+        end = (note.get("end_line"), note.get("end_col"))
+        known = isinstance(end[0], int) and isinstance(end[1], int)
+        return Site(frames=stack.frames, end=end if known else None)  # type: ignore[arg-type]
+
+    def transfers(self) -> tuple[Site, ...]:
+        """Calls that copied batches to the device and waited for it."""
+        rows = self.process.rows
+        chosen = rows[(rows["kind"] == row.TRANSFER) & (rows["obj"] == 1)]
+        waited = chosen[(chosen["flags"] & row.TRANSFER_NON_BLOCKING) == 0]
+        sites = (self.site(int(number)) for number in np.unique(waited["site"]))
+        return tuple(site for site in sites if site is not None)
+
+    def effect(self, name: str) -> Any:
+        """A setting in effect, as the settings of the report have it."""
+        return next(
+            (s.in_effect for s in (self.steps.settings if self.steps else ()) if s.name == name), None
+        )
+
+    # -- files -------------------------------------------------------------------------------------------
+
+    def text(self, file: Path | str) -> Text:
+        """A file as it is now. Raises Cannot where it is not what ran."""
+        path = Path(file)
+        if path not in self._texts:
+            try:
+                found = read(path)
+            except (OSError, ValueError) as error:
+                words = getattr(error, "strerror", None) or str(error)
+                raise Cannot(f"{path.name} cannot be read: {words}", str(path)) from None
+            recorded = self.hashes.get(path)
+            data = found.encoded(found.text)
+            if recorded is not None and hashlib.sha256(data).hexdigest() != recorded:
+                raise Cannot(f"{path.name} changed since the run: run again, then fix", str(path))
+            self._texts[path] = found
+        return self._texts[path]
+
+    def code(self, file: Path | str) -> Code:
+        """A Python file, parsed. Raises Cannot."""
+        path = Path(file)
+        if path not in self._codes:
+            if not path.suffix == ".py":
+                raise Cannot(f"{path.name or file} is no Python file", str(path))
+            if any(part in ("site-packages", "dist-packages") for part in path.parts):
+                raise Cannot(f"{path.name} belongs to an installed package", str(path))
+            text = self.text(path)
+            try:
+                self._codes[path] = Code(text)
+            except ValueError as error:
+                raise Cannot(str(error), str(path)) from None
+        return self._codes[path]
+
+    def files(self) -> list[Path]:
+        """The files of code that ran, the main script first."""
+        main = self.main
+        return sorted(self.hashes, key=lambda path: (path != main, str(path)))
+
+    @cached_property
+    def main(self) -> Path | None:
+        """The script that was started."""
+        for site in (built.site for built in self.loaders):
+            if site.frames[0].func == "<module>":
+                return Path(site.frames[0].file)
+        script = self.argv[0] if self.argv else ""
+        return self.cwd / script if script.endswith(".py") else None
+
+    def module(self, name: str, importer: Path) -> Path | None:
+        """The user's file that an import names: beside the main script, the importer, or in the folder."""
+        if not name:
+            return None
+        inside = Path(*name.split("."))
+        roots = [importer.parent, self.cwd, *([self.main.parent] if self.main else [])]
+        roots += [folder for folder in importer.parents if self.cwd in (folder, *folder.parents)]
+        for root in dict.fromkeys(roots):
+            for candidate in (root / inside.with_suffix(".py"), root / inside / "__init__.py"):
+                if candidate.is_file():
+                    return candidate
+        return None
+
+    def configured(self, name: str) -> Note | None:
+        """What was written down for a setting and never came into effect."""
+        setting = next((s for s in (self.steps.settings if self.steps else ()) if s.name == name), None)
+        if setting is None or not setting.differs:
+            return None
+        notes = [
+            n for n in self.config if n.get("meaning") == name and same(n.get("value"), setting.configured)
+        ]
+        return next((n for n in notes if n.get("source") != "argparse" or n.get("given")), None)
