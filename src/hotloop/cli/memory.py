@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,11 @@ from hotloop.errors import UsageError
 _USAGE = """hotloop memory [--json] RUN [RUN]
        hotloop memory [--every N] [--steps N] [--out DIR] [--json] -- COMMAND...
        hotloop memory --stage NAME=DTYPE[SHAPE]+... --num-samples N [--json] ..."""
+
+_NO_LINE = (
+    "The two runs show no largest batch: their batch sizes or their peaks are too close, or memory did not "
+    "grow in a line."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +61,67 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--stage is for an account without a run", hint=f"usage: {_USAGE}")
     if options.stage or not options.what:
         return _from_shapes(options)
-    raise UsageError("not yet")
+    runs = [Path(word) for word in options.what]
+    if all(path.is_dir() or path.suffix == ".sqlite" for path in runs):
+        return _from_runs(runs, options)
+    if len(runs) == 1 and not shutil.which(options.what[0]):
+        raise UsageError(
+            f"there is no run folder {options.what[0]}", hint=f"a command follows two dashes: {_USAGE}"
+        )
+    return _run(options)
+
+
+def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
+    if len(runs) > 2:
+        raise UsageError(f"{len(runs)} runs given", hint="one run, or two of one command at two batch sizes")
+    from hotloop import flow
+    from hotloop.footprint.account import batch_words, compare
+
+    examined = [flow.examine(flow.read(run)) for run in runs]
+    reports = [flow.build_report(examination) for examination in examined]
+    if len(runs) == 2:
+        first, second = (
+            (examination.recording, float(report["memory"].get("run_peak_bytes") or 0.0))
+            for examination, report in zip(examined, reports, strict=True)
+        )
+        batch = compare(first, second)
+        memory = reports[1]["memory"]
+        memory["batch"] = None if batch is None else dataclasses.asdict(batch)
+        memory["advice"] = [
+            _NO_LINE if batch is None else batch_words(batch),
+            *(line for line in memory.get("advice", ()) if "Inferred from one" not in line),
+        ]
+    _write_run(reports[-1], options.json)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from hotloop import flow
+
+    folder = flow.new_run_folder(options.out, options.what)
+    outcome = flow.observe(
+        options.what,
+        folder,
+        steps=options.steps,
+        memory=True,
+        memory_every=options.every,
+        stdout=sys.stderr if options.json else None,
+    )
+    report = flow.publish(flow.examine(flow.read(folder)), folder)
+    _write_run(report, options.json)
+    print(f"hotloop: the run is in {folder}; 'hotloop memory {folder}' shows this again", file=sys.stderr)
+    return outcome.exit_code
+
+
+def _write_run(report: dict[str, Any], as_json: bool) -> None:
+    from hotloop.report.footprint import render
+
+    findings = [finding for finding in report["findings"] if finding["id"].startswith("memory/")]
+    document = {"schema": 1, "command": report["command"], **report["memory"], "findings": findings}
+    if as_json:
+        print(json.dumps(document, indent=1))
+    else:
+        sys.stdout.write(render(report, width=terminal_width()))
 
 
 def _from_shapes(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import mann_kendall_z, theil_sen
 from hotloop.findings import Severity
+from hotloop.record.recording import Recording
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,7 +109,12 @@ def worker_pids(evidence: Evidence) -> tuple[int, ...]:
 
 def limit_bytes(evidence: Evidence) -> float | None:
     """What the run may use: the tighter of the machine's memory and the cgroup's limit."""
-    known = [evidence.machine.get(name) for name in ("ram_bytes", "memory_limit_bytes")]
+    return limit_of(evidence.machine)
+
+
+def limit_of(machine: Mapping[str, Any]) -> float | None:
+    """The same from the facts of the machine alone."""
+    known = [machine.get(name) for name in ("ram_bytes", "memory_limit_bytes")]
     found = [float(value) for value in known if value]
     return min(found) if found else None
 
@@ -130,9 +136,14 @@ def run_bytes(evidence: Evidence) -> float:
     """The largest sum of private memory over all processes of the run at one sample, shared parts counted
     once.
     """
+    return peak_of(evidence.recording)
+
+
+def peak_of(recording: Recording) -> float:
+    """The same from the recording alone."""
     sums: dict[float, float] = {}
     shared: dict[float, float] = {}
-    for columns in evidence.recording.process_system.values():
+    for columns in recording.process_system.values():
         if "t_s" not in columns or "rss_bytes" not in columns:
             continue
         rest = np.asarray(columns.get("shared_bytes", np.zeros(len(columns["t_s"]))), float)

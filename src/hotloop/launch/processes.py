@@ -15,7 +15,7 @@ import psutil
 #: Proportional memory is asked for from this age on, when a process's start is over,
 _PSS_FROM_NS: Final = 2_000_000_000
 #: ... and less often where the kernel walks all pages for long and holds the process up meanwhile: at most
-#: this share of the time, while five seconds are between two walks.
+#: this share of the time.
 _PSS_COST_RATIO: Final = 0.0005
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
@@ -35,10 +35,10 @@ class _Known:
 class Processes:
     """Follows the tree under a pid; a process once seen is followed even after its parent died."""
 
-    def __init__(self, *, pss_every_s: float = 5.0) -> None:
+    def __init__(self, *, pss_every_s: float = 5.0, pss_cost_ratio: float = _PSS_COST_RATIO) -> None:
         self._known: dict[int, _Known] = {}
         self._pss_every_ns = int(pss_every_s * 1e9)
-        self._pss_cost_ratio = _PSS_COST_RATIO * 5.0 / pss_every_s
+        self._pss_cost_ratio = pss_cost_ratio
 
     def sample(self, root_pid: int, extra_pids: Iterable[int], now_ns: int) -> list[dict[str, float]]:
         """One row of ``launch.system``'s process columns for every living process, without time."""
@@ -68,8 +68,9 @@ class Processes:
             row["cpu_ratio"] = max(0.0, cpu_s - known.cpu_s) / ((now_ns - known.at_ns) / 1e9)
         known.cpu_s, known.at_ns = cpu_s, now_ns
         if now_ns >= known.pss_due_ns and sys.platform == "linux":
+            begin = perf_counter_ns()
             row |= _proportional(pid)
-            cost = perf_counter_ns() - now_ns
+            cost = perf_counter_ns() - begin
             known.pss_due_ns = now_ns + max(self._pss_every_ns, int(cost / self._pss_cost_ratio))
         return row
 

@@ -50,7 +50,7 @@ class Sampler:
     """Call ``sample`` as often as you like; one is taken when the interval has passed."""
 
     interval_s: float = 0.5
-    pss_every_s: float = 5.0
+    closely: bool = False  # count private pages every second, and let that cost 2 % of the time
     machine: list[Mapping[str, float]] = field(default_factory=list)
     processes: list[Mapping[str, float]] = field(default_factory=list)
     failure: str = ""  # why the last sample that failed did; a system that answers oddly must not stop a run
@@ -61,7 +61,7 @@ class Sampler:
     _count: int = 0
 
     def __post_init__(self) -> None:
-        self._family = Processes(pss_every_s=self.pss_every_s)
+        self._family = Processes(pss_every_s=1.0, pss_cost_ratio=0.02) if self.closely else Processes()
 
     def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> bool:
         """Sample the machine and the processes under ``root_pid``; False while the interval has not passed.

@@ -146,3 +146,128 @@ def size_gb(num_bytes: float) -> str:
 def percent(ratio: float) -> str:
     """A rate with a decimal below ten percent."""
     return f"{ratio * 100:.1f} %" if 0 < ratio < 0.0995 else f"{ratio * 100:.0f} %"
+
+
+def render(report: Mapping[str, Any], *, width: int = 80) -> str:
+    """The memory of a run, from its report."""
+    memory = report["memory"]
+    command = words.clean(" ".join(map(str, report["command"])))
+    head = ["hotloop memory  " + words.cut(command, width - 16)]
+    if not memory.get("host"):
+        return page([head, words.wrap(str(report["verdict"]), width), _findings(report, width)])
+    limit = memory["limit_bytes"] or memory["ram_bytes"]
+    return page(
+        [
+            head,
+            _process("host", memory["host"], limit, width),
+            _process("device", memory["device"], None, width),
+            _workers(memory["workers"], memory["dataset"], width),
+            dataset_table(memory["dataset"], width) if memory["dataset"] else [],
+            fit_table({**memory, "memory_bytes": limit}, width) if memory["fits"] else [],
+            _growing(memory["growing"], report.get("cwd"), width),
+            _findings(report, width),
+            advice(memory["advice"], width),
+        ]
+    )
+
+
+def _process(kind: str, held: Mapping[str, Any] | None, limit: float | None, width: int) -> Section:
+    if held is None:
+        return []
+    limit = held["capacity_bytes"] or limit
+    of = f" of {units.size(limit)} ({percent(held['peak_bytes'] / limit)})" if limit else ""
+    who = "training process" if kind == "host" else "tensors"
+    lines = [f"{kind:<8} {who} {units.size(held['peak_bytes'])} at the peak{of}", ""]
+    lines += bar([(part["name"], part["bytes"]) for part in held["parts"]], width)
+    if held["reserved_bytes"]:
+        spare = held["reserved_bytes"] - held["peak_bytes"]
+        lines += words.wrap(
+            f"held by the allocator without a tensor: {units.size(spare)}; by CUDA and other processes: "
+            f"{units.size(held['outside_bytes'])}",
+            width,
+        )
+    return lines
+
+
+def _workers(workers: Mapping[str, Any] | None, dataset: Mapping[str, Any] | None, width: int) -> Section:
+    if workers is None:
+        return []
+    each = workers["each"]
+    forked = sum(one["forked"] for one in each)
+    lines = [
+        f"workers  {len(each)} ({forked} forked), {units.size(workers['private_bytes'])} private in all",
+        "",
+    ]
+    rows = [["worker", "private", "copied by reading", "own", "seen for"]]
+    rows += [
+        [
+            f"{one['pid']}",
+            units.size(one["private_bytes"]),
+            units.size(one["copied_bytes"])
+            + (
+                f" (+{units.size(one['copied_bytes'] - one['copied_first_bytes'])})" if one["seconds"] else ""
+            ),
+            units.size(one["own_bytes"]),
+            units.duration(one["seconds"]) if one["seconds"] else "one sample",
+        ]
+        for one in each[:8]
+    ]
+    lines += table(rows, width)
+    if len(each) > 8:
+        lines.append(f"and {len(each) - 8} more")
+    if forked and dataset and dataset["held_bytes"]:
+        lines += words.wrap(
+            f"the dataset object holds about {units.size(dataset['held_bytes'])}; once every worker has "
+            f"touched all of it: {units.size(workers['worst_copied_bytes'])}",
+            width,
+        )
+    return lines
+
+
+def _growing(grown: Mapping[str, Any] | None, cwd: str | None, width: int) -> Section:
+    if grown is None:
+        return []
+    head = f"growing  over {grown['steps']:,} steps"
+    if not (grown["lines"] or grown["types"] or grown["containers"]):
+        return [f"{head}: nothing that Python knows of"]
+    lines = [head]
+    for one in grown["containers"]:
+        holder = f" in {one['holder']}" if one["holder"] else ""
+        lines += _item(
+            f"{one['type']} {one['name'] or '(unnamed)'}{holder}",
+            f"+{one['items_per_step']:.3g} items/step, {one['length']:,} now",
+            width,
+        )
+    for one in grown["lines"]:
+        place = words.place(one, cwd, limit=width - 36)
+        lines += _item(place, f"+{units.size(one['bytes_per_step'])}/step, {units.size(one['bytes'])}", width)
+    for one in grown["types"]:
+        size = f", {units.size(one['bytes'])}" if one["bytes"] else ""
+        lines += _item(one["name"], f"+{one['count_per_step']:.3g} objects/step{size}", width)
+    return lines
+
+
+def _item(left: str, right: str, width: int) -> Section:
+    left = words.cut(words.clean(left), width - words.cells(right) - 4)
+    return ["  " + left + " " * (width - 2 - words.cells(left) - words.cells(right)) + right]
+
+
+def _findings(report: Mapping[str, Any], width: int) -> Section:
+    lines: Section = []
+    for finding in report["findings"]:
+        if not finding["id"].startswith("memory/"):
+            continue
+        lines += [""] if lines else []
+        lines.append(f"{finding['id']}  {finding['severity']}")
+        if finding["where"]:
+            lines.append("   " + words.place(finding["where"], report.get("cwd"), limit=width - 3))
+        lines += [f"   {line}" for line in words.wrap(finding["message"], width - 3)]
+        for proof in finding["evidence"]:
+            lines += [
+                ("   - " if i == 0 else "     ") + line for i, line in enumerate(words.wrap(proof, width - 5))
+            ]
+        lines += [
+            ("   > " if i == 0 else "     ") + line
+            for i, line in enumerate(words.wrap(finding["advice"], width - 5))
+        ]
+    return lines

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hotloop.footprint.account import account
 from hotloop.measure.steps import Floats
 from hotloop.record.recording import Process, Recording
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
@@ -71,18 +72,22 @@ def charts(recording: Recording) -> list[dict[str, Any]]:
 
 
 def memory(recording: Recording) -> dict[str, Any]:
-    """Peaks in bytes: of each role's processes together, of the device, and what the machine has."""
+    """Peaks in bytes: of each role's processes together, of the device, and what the machine has; and the
+    account of ``footprint.account``.
+    """
     main, workers = _roles(recording)
     notes = [note for process in recording.ranks for note in process.notes.get("memory", [])]
     noted = [float(note["host_rss"]) for note in notes if note.get("host_rss")]
     device = [float(note["device_peak"]) for note in notes if note.get("device_peak")]
     sampled = _peak(_resident(main))
+    makers = _peak(_resident(workers))
     return {
         "main_peak_bytes": sampled if sampled is not None else max(noted, default=None),
-        "workers_peak_bytes": _peak(_resident(workers)),
+        "workers_peak_bytes": makers,
         "device_peak_bytes": max(device, default=None),
         "ram_bytes": recording.machine.get("ram_bytes"),
         "limit_bytes": recording.machine.get("memory_limit_bytes"),
+        **account(recording, sampled + (makers or 0.0) if sampled else None),
     }
 
 

@@ -18,6 +18,7 @@ OBSERVERS: Final = (
     "observers.logs",
     "observers.sockets",
     "observers.memory",
+    "observers.growth",
     "observers.settings",
     "observers.configs",
     "observers.window",

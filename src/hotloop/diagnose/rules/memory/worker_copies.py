@@ -10,6 +10,7 @@ from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import in_span, limit_bytes, worker_pids
+from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.findings import Finding, Severity
 
 ID = "memory/worker-copies"
@@ -52,12 +53,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def worker_growth(evidence: Evidence) -> list[float]:
-    """Bytes each worker's private memory grew, its start (imports, the first batches) left out."""
+    """Bytes each worker's private memory grew, its start (imports, the first batches) left out.
+
+    Where private pages were counted, what it no longer shares with the process it was forked from counts too:
+    resident memory does not show that.
+    """
+    copied = {one.pid: one.copied_bytes for one in worker_memory(evidence.recording)}
     grown = []
     for pid in worker_pids(evidence):
         _, values = in_span(evidence, pid)
         known = values[np.isfinite(values)]
         known = known[max(1, len(known) // 5) :]
         if len(known) >= 4:
-            grown.append(float(known[-1] - known[0]))
+            grown.append(max(float(known[-1] - known[0]), copied.get(pid, 0.0)))
     return grown

@@ -1,0 +1,80 @@
+"""What DataLoader workers copy: memory they share after the fork and lose, page by page, by reading objects.
+
+A forked worker has its parent's pages mapped from the start: they count as resident and cost nothing. Reading a
+Python object writes its reference count, which copies the page: resident memory stays, private memory grows.
+What the worker allocates itself makes both grow. So what was copied until a sample is its private memory (``uss``
+of ``/proc/PID/smaps_rollup``) less the growth of its resident memory since it was first seen. Page tables are not
+counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hotloop.diagnose.memory_use import private
+from hotloop.record.recording import Process, Recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerMemory:
+    """One worker at its last proportional sample, in bytes. ``copied_first`` is at the first, ``seconds`` before.
+
+    Without a fork there is nothing to copy: ``copied`` is 0 and ``own`` is all that is private.
+    """
+
+    pid: int
+    rank: int
+    forked: bool
+    private_bytes: float
+    proportional_bytes: float
+    copied_bytes: float
+    copied_first_bytes: float
+    seconds: float
+    num_samples: int
+
+    @property
+    def own_bytes(self) -> float:
+        """Private memory that the worker allocated itself."""
+        return self.private_bytes - self.copied_bytes
+
+
+def worker_memory(recording: Recording) -> tuple[WorkerMemory, ...]:
+    """Every worker with at least one proportional sample."""
+    found = []
+    for process in recording.ranks:
+        for worker in process.workers:
+            one = _worker(worker, recording.process_system.get(worker.pid, {}))
+            if one is not None:
+                found.append(one)
+    return tuple(found)
+
+
+def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
+    if "uss_bytes" not in columns or "t_s" not in columns:
+        return None
+    seconds, uss = np.asarray(columns["t_s"], float), np.asarray(columns["uss_bytes"], float)
+    pss = np.asarray(columns["pss_bytes"], float)
+    anonymous = private(columns)
+    known = np.flatnonzero(np.isfinite(uss) & np.isfinite(anonymous))
+    if not len(known):
+        return None
+    forked = worker.first("process").get("start_method") in (None, "fork")
+    start = float(anonymous[np.isfinite(anonymous)][0])
+    grown = np.maximum(0.0, anonymous - start)
+    copied = np.clip(uss - grown, 0.0, start) if forked else np.zeros(len(uss))
+    first, last = int(known[0]), int(known[-1])
+    return WorkerMemory(
+        pid=worker.pid,
+        rank=worker.rank,
+        forked=forked,
+        private_bytes=float(uss[last]),
+        proportional_bytes=float(pss[last]),
+        copied_bytes=float(copied[last]),
+        copied_first_bytes=float(copied[first]),
+        seconds=float(seconds[last] - seconds[first]),
+        num_samples=len(known),
+    )

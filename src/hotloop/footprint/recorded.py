@@ -1,0 +1,89 @@
+"""A dataset as a recording shows it: which loader trains, what a sample takes, who makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hotloop.footprint.stages import Dataset, Field, Stage
+from hotloop.record.recording import Process, Recording
+from hotloop.record.rows import FETCH, FETCH_END
+
+#: Reads below this per sample are metadata, pipes and imports.
+_MIN_READ_BYTES = 1024
+
+
+def training_batch(process: Process) -> int:
+    """Samples in a batch of the loader that trains; 0 where that is not known."""
+    loader = training_loader(process)
+    sizes = _sizes(process, int(loader.get("id", 0)))
+    if not len(sizes):
+        return int(loader.get("batch_size") or 0)
+    values, counts = np.unique(sizes, return_counts=True)
+    return int(values[counts.argmax()])
+
+
+def training_loader(process: Process) -> Mapping[str, Any]:
+    """The note of the loader that gave out most samples, one that shuffles before one that does not."""
+    loaders = process.notes.get("loader", [])
+    return max(
+        loaders,
+        key=lambda one: (bool(one.get("shuffle")), _sizes(process, int(one.get("id", 0))).sum()),
+        default={},
+    )
+
+
+def _sizes(process: Process, loader: int) -> np.ndarray[Any, Any]:
+    iterators = [one["id"] for one in process.notes.get("iterator", []) if one.get("loader") == loader]
+    rows = process.rows
+    fed = (rows["kind"] == FETCH) & ((rows["flags"] & FETCH_END) == 0) & np.isin(rows["obj"], iterators)
+    sizes = rows["value"][fed]
+    return np.asarray(sizes[sizes > 0], np.int64)
+
+
+def dataset(recording: Recording) -> Dataset | None:
+    """The training dataset of the first rank, None where no loader was seen."""
+    process = recording.ranks[0]
+    loader = training_loader(process)
+    if not loader:
+        return None
+    batch = training_batch(process)
+    facts = loader.get("dataset") or {}
+    return Dataset(
+        stages=tuple(_stages(process, int(loader["id"]), batch)),
+        num_samples=int(facts.get("len") or 0),
+        num_workers=int(loader.get("num_workers") or 0),
+        num_ranks=len(recording.ranks),
+        batch_size=batch or 1,
+        prefetch_factor=int(loader.get("prefetch_factor") or 2),
+        held_bytes=float(facts.get("bytes") or 0),
+    )
+
+
+def _stages(process: Process, loader: int, batch: int) -> list[Stage]:
+    made = sum(
+        stats[-1].get("rchar", 0)
+        for worker in process.workers
+        if (stats := [one for one in worker.notes.get("worker_stat", []) if one.get("loader") == loader])
+    )
+    fetched = int(_sizes(process, loader).sum())
+    stages = []
+    if fetched and made / fetched >= _MIN_READ_BYTES:
+        stages.append(Stage(name="read from files", sample_bytes=made / fetched))
+    iterators = [one["id"] for one in process.notes.get("iterator", []) if one.get("loader") == loader]
+    note = next((one for one in process.notes.get("batch", []) if one.get("iterator") in iterators), None)
+    if note is not None and batch:
+        fields = tuple(field for one in note.get("fields", []) if (field := _field(one, batch)) is not None)
+        size = float(note.get("bytes") or 0) / batch
+        if size > 0:
+            stages.append(Stage(name="in the batch", sample_bytes=size, fields=fields))
+    return stages
+
+
+def _field(note: Mapping[str, Any], batch: int) -> Field | None:
+    shape = tuple(note.get("shape") or ())
+    if not shape or shape[0] != batch:
+        return None
+    return Field(dtype=str(note["dtype"]), shape=shape[1:])
