@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
 
 from hotloop.logs.clocks import duration_s
 from hotloop.logs.meanings import evaluating
-from hotloop.logs.templates import Floats, Rows, number, numbers
+from hotloop.logs.templates import Floats, Rows, number, numbers, thinned
 
 #: Description, counts, elapsed, and the rate with its unit: ``Epoch 3:  45%|####5     | 450/1000 [00:45<00:55, 10.0it/s``.
 _TOTAL: Final = re.compile(
@@ -25,10 +26,6 @@ _PERCENT: Final = re.compile(rb"[\s:]*\d*%?$")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?[KMGT]?")
 _EPOCH: Final = re.compile(r"(?i)(?:epoch|ep)\D{0,3}(\d+)|^\s*(\d+)/\d+\s")
 _SCALE: Final = {ord("k"): 1e3, ord("M"): 1e6, ord("G"): 1e9, ord("T"): 1e12}
-
-
-#: Where an update starts, and its groups: description, count, total, elapsed, rate, unit, postfix.
-_Row = tuple[int, tuple[bytes, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,24 +43,43 @@ def has_bars(body: bytes) -> bool:
     return b"%|" in body or b"it [" in body or b"s/it]" in body
 
 
-def take(body: bytes) -> list[Bar]:
-    """All bars of a chunk, each with its updates in order."""
-    found: list[_Row] = [(m.start(), m.groups(b"")) for m in _TOTAL.finditer(body)]
-    found += [(m.start(), (m[1], m[2], b"", *m.groups(b"")[2:])) for m in _OPEN.finditer(body)]
-    if not found:
+def take(body: bytes, stride: int = 1) -> list[Bar]:
+    """All bars of a chunk, each with its updates in order; one update of every ``stride``."""
+    matches = list(_thinned(stride).finditer(body))
+    ends = np.fromiter((match.end() for match in matches), np.int64, len(matches)) if stride > 1 else None
+    groups = [match.groups(b"") for match in matches]
+    if b"it [" in body:
+        uncounted = list(_OPEN.finditer(body))
+        matches += uncounted
+        ends = None if uncounted else ends
+        groups += [(m[1], m[2], b"", *m.groups(b"")[2:]) for m in uncounted]
+    if not matches:
         return []
-    named: dict[bytes, tuple[str, float]] = {}
-    bars: dict[str, list[_Row]] = {}
-    units: dict[str, str] = {}
-    epochs: dict[str, list[float]] = {}
-    for row in found:
-        prefix, unit = row[1][0], row[1][5]
-        name, epoch = named.get(prefix) or named.setdefault(prefix, _described(prefix))
-        bars.setdefault(name, []).append(row)
-        epochs.setdefault(name, []).append(epoch)
-        if unit and name not in units:
-            units[name] = _counted(unit)
-    return [_bar(name, rows, epochs[name], units.get(name, "it")) for name, rows in bars.items()]
+    starts = np.fromiter((match.start() for match in matches), np.int64, len(matches))
+    columns = list(zip(*groups, strict=True))
+    described = {prefix: _described(prefix) for prefix in set(columns[0])}
+    names = np.array([described[prefix][0] for prefix in columns[0]])
+    epochs = np.array([described[prefix][1] for prefix in columns[0]])
+    everything = _columns(columns[1:], epochs)
+    out = []
+    for name in dict.fromkeys(names.tolist()):
+        own = names == name
+        rows = Rows(starts=starts, columns=everything, stride=stride, ends=ends).only(own)
+        unit = next((unit for unit, mine in zip(columns[5], own, strict=True) if mine and unit), b"it")
+        out.append(
+            Bar(
+                name=name,
+                mode="evaluation" if evaluating(f"{name} ") else "train",
+                unit=_counted(unit),
+                rows=rows,
+            )
+        )
+    return out
+
+
+@cache
+def _thinned(stride: int) -> re.Pattern[bytes]:
+    return re.compile(thinned(_TOTAL.pattern, rb"\n[^|\n]*\|[^|\n]*\|", stride)) if stride > 1 else _TOTAL
 
 
 def _described(prefix: bytes) -> tuple[str, float]:
@@ -80,40 +96,35 @@ def _counted(unit: bytes) -> str:
     return name.lstrip("kMGT") or "it"
 
 
-def _bar(name: str, rows: list[_Row], epochs: list[float], unit: str) -> Bar:
-    starts = [start for start, _ in rows]
-    _, steps, totals, elapsed, rates, units, postfix = zip(*(groups for _, groups in rows), strict=True)
-    seconds: dict[bytes, float] = {}
-    columns: dict[str, Floats] = {
+def _columns(groups: list[tuple[bytes, ...]], epochs: Floats) -> dict[str, Floats]:
+    steps, totals, elapsed, rates, units, postfix = groups
+    seconds = {text: duration_s(text) for text in set(elapsed)}
+    factors = {unit: _factor(unit) for unit in set(units)}
+    printed = _scaled(rates)
+    inverse = np.array([unit.startswith(b"s/") for unit in units])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        printed = np.where(inverse, 1.0 / printed, printed) * [factors[unit] for unit in units]
+    columns = {
         "step": _scaled(steps),
         "total": _scaled(totals),
-        "elapsed": np.array([seconds.get(t) or seconds.setdefault(t, duration_s(t)) for t in elapsed]),
-        "epoch": np.array(epochs),
+        "elapsed": np.array([seconds[text] for text in elapsed]),
+        "epoch": epochs,
+        "bar_rate": printed,
     }
-    printed = np.array([number(text) for text in rates])
-    inverse = np.array([text.startswith(b"s/") for text in units])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        printed = np.where(inverse, 1.0 / printed, printed)
-    for letter, factor in ((b"k", 1e3), (b"M", 1e6)):
-        printed = np.where(
-            [text[:1] == letter and text[1:2].isalpha() for text in units], printed * factor, printed
-        )
-    columns["bar_rate"] = printed
-    if any(b"loss" in text for text in postfix):
-        columns["loss"] = numbers([m[1] if (m := _LOSS.search(text)) else b"" for text in postfix])
-        columns["has_loss"] = np.array([1.0 if b"loss" in text else 0.0 for text in postfix])
-    words = f"{name} "
-    return Bar(
-        name=name,
-        mode="evaluation" if evaluating(words) else "train",
-        unit=unit,
-        rows=Rows(starts=np.array(starts, dtype=np.int64), columns=columns),
-    )
+    if any(b"loss" in text for text in postfix[:1000]):
+        found = [_LOSS.search(text) for text in postfix]
+        columns["loss"] = numbers([match[1] if match else b"nan" for match in found])
+        columns["has_loss"] = np.array([1.0 if match else 0.0 for match in found])
+    return columns
+
+
+def _factor(unit: bytes) -> float:
+    return _SCALE.get(unit[0], 1.0) if unit[1:2].isalpha() and unit else 1.0
 
 
 def _scaled(texts: tuple[bytes, ...]) -> Floats:
     try:
-        return np.array([float(text or b"nan") for text in texts])
+        return np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
         return np.array(
             [number(t[:-1]) * _SCALE.get(t[-1], 1.0) if t and t[-1] in _SCALE else number(t) for t in texts]

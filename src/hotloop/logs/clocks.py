@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 #: Date and minute in one group, seconds in another: minutes repeat, so that each is read once.
 CLOCK: Final = (
@@ -23,12 +27,22 @@ class Clock:
 
     def seconds(self, minute: bytes, second: bytes) -> float:
         """NaN where the text is no date (13th month)."""
+        return self._minute(minute) + float(second.replace(b",", b"."))
+
+    def all_seconds(
+        self, minutes: Sequence[bytes], seconds: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """The same for many at once; ``seconds`` [n] are numbers already."""
+        known = {minute: self._minute(minute) for minute in set(minutes)}
+        return np.fromiter(map(known.__getitem__, minutes), np.float64, len(minutes)) + seconds
+
+    def _minute(self, minute: bytes) -> float:
         known = self._minutes.get(minute)
         if known is None:
             if len(self._minutes) > 100_000:
                 self._minutes.clear()
             known = self._minutes[minute] = _minute(minute)
-        return known + float(second.replace(b",", b"."))
+        return known
 
 
 def _minute(text: bytes) -> float:

@@ -21,6 +21,7 @@ from hotloop.logs.text import Read, note_losses
 
 _GPU_KEY: Final = re.compile(r"gpu[./](?:process[./])?\d+[./]gpu$")
 _NUMBER: Final = re.compile(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)")
+_DECODER: Final = json.JSONDecoder()
 _CLOCK: Final = re.compile(CLOCK)
 _SMI: Final = {
     "utilization.gpu": ("gpu_util", 0.01), "memory.used": ("device_bytes", 2.0**20),
@@ -32,80 +33,71 @@ _DMON: Final = {
     "gpu": ("gpu", 1.0), "pwr": ("power", 1.0), "sm": ("gpu_util", 0.01), "fb": ("device_bytes", 2.0**20),
     "gtemp": ("temperature", 1.0), "Time": ("clock", 1.0),
 }  # fmt: skip
-#: Records read at a time.
-_BATCH: Final = 20_000
-
 Role = tuple[str, float]
+#: Key, role and factor of what is taken from records of one set of keys.
+_Plan = tuple[tuple[str, str, float], ...]
 Progress = Callable[[int], None] | None
 
 
 class _Rows:
-    """Collects records by role and hands them to streams in batches."""
+    """Hands columns to streams; one stream per mode and GPU."""
 
     def __init__(self, read: Read, *, always: bool = False) -> None:
-        self._read, self._always = read, always
-        self._rows: dict[str, list[tuple[int, dict[str, float]]]] = {}
+        self._read, self.always = read, always
         self._streams: dict[str, Stream] = {}
+        self.stride = 1
 
-    def add(self, line: int, row: dict[str, float], mode: str = "train") -> None:
-        rows = self._rows.setdefault(mode, [])
-        rows.append((line, row))
-        if len(rows) >= _BATCH:
-            self.flush(mode)
-
-    def flush(self, mode: str) -> None:
-        rows = self._rows.pop(mode, [])
-        roles = list(dict.fromkeys(role for _, row in rows for role in row))
-        if not rows or not (self._always or worth_reading(roles)):
+    def add(self, columns: dict[str, Floats], mode: str = "train") -> None:
+        """Rows of one batch, each of which stands for ``stride`` in the file."""
+        roles = [role for role in columns if role not in ("line", "has_loss")]
+        if not len(columns["line"]) or not (self.always or worth_reading(roles)):
             return
-        columns = {role: np.array([row.get(role, np.nan) for _, row in rows], dtype=float) for role in roles}
-        columns["line"] = np.array([line for line, _ in rows], dtype=float)
-        if "loss" in columns:
-            columns["has_loss"] = np.array(["loss" in row for _, row in rows], dtype=float)
-            note_losses(self._read, columns)
-        self._read.pauses.watch(
-            [Piece(mode=mode, starts=np.zeros(len(rows), dtype=np.int64), columns=columns)], b""
-        )
-        gpus = columns.pop("gpu", None)
-        for gpu in [None] if gpus is None else np.unique(gpus[np.isfinite(gpus)]):
-            own = columns if gpu is None or gpus is None else {k: v[gpus == gpu] for k, v in columns.items()}
+        note_losses(self._read, columns)
+        starts = np.zeros(len(columns["line"]), dtype=np.int64)
+        self._read.pauses.watch([Piece(mode=mode, starts=starts, columns=columns)], b"")
+        gpus = columns.pop("gpu", np.zeros(0))
+        for gpu in np.unique(gpus[np.isfinite(gpus)]) if len(gpus) else [None]:
+            own = columns if gpu is None else {k: v[gpus == gpu] for k, v in columns.items()}
             name = "" if gpu is None else f"GPU {gpu:.0f}"
             key = mode + name
             if key not in self._streams:
                 self._streams[key] = Stream(name=name, mode=mode)
                 self._read.streams.append(self._streams[key])
-            self._streams[key].add(own)
-
-    def done(self) -> Read:
-        for mode in list(self._rows):
-            self.flush(mode)
-        return self._read
+            self._streams[key].add(own, self.stride)
+        self.stride = min(stream.stride for stream in self._streams.values()) if self._streams else 1
 
 
-def _lines(path: Path, read: Read, progress: Progress) -> Iterator[tuple[int, bytes]]:
+def _batches(
+    path: Path, read: Read, rows: _Rows, progress: Progress
+) -> Iterator[tuple[list[int], list[bytes]]]:
+    """Line numbers and lines, chunk by chunk; of a long file one line of so many, odd to any period in it."""
     for chunk in chunks(path, read.damage, progress):
-        for i, line in enumerate(chunk.raw[1:].split(b"\n")):
-            if line.strip():
-                yield chunk.first_line + i, line
+        lines = chunk.raw[1:].split(b"\n")
+        rows.stride = 1 if b"NaN" in chunk.raw or b"nan" in chunk.raw else rows.stride
+        every = rows.stride + 1 if rows.stride > 1 else 1
+        numbers = [i for i in range(0, len(lines), every) if lines[i].strip()]
+        yield [chunk.first_line + i for i in numbers], [lines[i] for i in numbers]
 
 
 def read_jsonl(path: Path, read: Read, progress: Progress = None) -> Read:
     """One JSON object per line; lines that are none are counted as skipped."""
     rows, roles = _Rows(read), _Roles()
-    for line, text in _lines(path, read, progress):
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            read.damage.skipped += 1
-            continue
-        if isinstance(record, dict):
-            roles.take(rows, line, record)
-    return rows.done()
+    for numbers, lines in _batches(path, read, rows, progress):
+        records = []
+        for number, text in zip(numbers, lines, strict=True):
+            try:
+                record = _DECODER.decode(text.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                read.damage.skipped += 1
+                continue
+            if isinstance(record, dict):
+                records.append((number, record))
+        roles.hand_on(records, rows)
+    return read
 
 
 def read_json(path: Path, read: Read, progress: Progress = None) -> Read:
     """One JSON document with a list of records in it: ``trainer_state.json`` and the like."""
-    rows, roles = _Rows(read), _Roles()
     text = b"".join(chunk.raw[1:] for chunk in chunks(path, read.damage, progress))
     try:
         document = json.loads(text)
@@ -113,9 +105,8 @@ def read_json(path: Path, read: Read, progress: Progress = None) -> Read:
         read.damage.skipped += 1
         read.damage.note("no valid JSON")
         return read
-    for i, record in enumerate(_records(document)):
-        roles.take(rows, i + 1, record)
-    return rows.done()
+    _Roles().hand_on(list(enumerate(_records(document), 1)), _Rows(read))
+    return read
 
 
 def _records(document: Any) -> Iterable[dict[str, Any]]:
@@ -129,43 +120,77 @@ def _records(document: Any) -> Iterable[dict[str, Any]]:
 
 
 class _Roles:
-    """Keys of records to roles, each key looked up once."""
+    """Keys of records to roles, each set of keys looked up once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Role | None] = {}
+        self._plans: dict[tuple[str, ...], _Plan] = {}
 
-    def take(self, rows: _Rows, line: int, record: dict[str, Any]) -> None:
-        """Add one record."""
-        row: dict[str, float] = {}
-        for key, value in record.items():
-            if isinstance(value, dict):
-                for inner, more in value.items():
-                    self._put(row, f"{key}/{inner}", more)
-            else:
-                self._put(row, key, value)
-        if set(row) - {"step", "epoch", "clock", "elapsed", "lr"} or not rows_have_more(record):
-            mode = str(record.get("mode", "train"))
-            rows.add(line, row, "evaluation" if evaluating(mode) else "train")
-
-    def _put(self, row: dict[str, float], key: str, value: Any) -> None:
-        if not isinstance(value, int | float | str) or isinstance(value, bool):
-            return
-        if key not in self._known:
-            self._known[key] = _key_role(key)
-        found = self._known[key]
-        if found is None or found[0] in row:
-            return
-        if isinstance(value, str):
-            try:
-                value = float(value)
-            except ValueError:
-                return
-        row[found[0]] = float(value) * found[1] if abs(value) < 1e300 or value != value else float(value)
+    def hand_on(self, records: list[tuple[int, dict[str, Any]]], rows: _Rows) -> None:
+        """Records as columns, those of evaluation apart."""
+        taken: dict[tuple[str, _Plan], list[tuple[Any, ...]]] = {}
+        for number, record in records:
+            if any(type(value) is dict for value in record.values()):
+                record = _flat(record)
+            keys = tuple(record)
+            plan = self._plans.get(keys)
+            if plan is None:
+                if len(self._plans) > 10_000:
+                    self._plans.clear()
+                plan = self._plans[keys] = _plan(record)
+            if plan:
+                mode = str(record.get("mode", ""))
+                taken.setdefault((mode, plan), []).append((number, *[record[key] for key, _, _ in plan]))
+        parts: dict[str, list[dict[str, Floats]]] = {"train": [], "evaluation": []}
+        for (mode, plan), values in taken.items():
+            parts["evaluation" if evaluating(mode) else "train"].append(_columns(plan, values))
+        for mode, columns in parts.items():
+            if columns:
+                rows.add(_joined(columns), mode)
 
 
-def rows_have_more(record: dict[str, Any]) -> bool:
-    """Whether a record holds evaluation only: then its step is no step of training."""
-    return any(evaluating(str(key)) for key in record)
+def _columns(plan: _Plan, values: list[tuple[Any, ...]]) -> dict[str, Floats]:
+    numbers, *rest = zip(*values, strict=True)
+    columns = {"line": np.array(numbers, dtype=float)}
+    for (_, role, factor), column in zip(plan, rest, strict=True):
+        columns[role] = _values(column) * factor
+        if role == "loss":
+            columns["has_loss"] = np.ones(len(values))
+    return columns
+
+
+def _joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
+    """Columns of several sets of keys in the order of the file."""
+    roles = dict.fromkeys(role for part in parts for role in part)
+    order = np.argsort(np.concatenate([part["line"] for part in parts]), kind="stable")
+    joined = {}
+    for role in roles:
+        empty = 0.0 if role == "has_loss" else np.nan
+        joined[role] = np.concatenate([part.get(role, np.full(len(part["line"]), empty)) for part in parts])[
+            order
+        ]
+    return joined
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        flat |= (
+            {f"{key}/{inner}": more for inner, more in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
+    return flat
+
+
+def _plan(record: dict[str, Any]) -> _Plan:
+    """Key, role and factor of what is worth taking; nothing of a record that holds evaluation only."""
+    plan: dict[str, tuple[str, str, float]] = {}
+    for key in record:
+        found = _key_role(key)
+        if found is not None:
+            plan.setdefault(found[0], (key, *found))
+    alone = set(plan) <= {"step", "epoch", "clock", "elapsed", "lr"}
+    return () if alone and any(evaluating(key) for key in record) else tuple(plan.values())
 
 
 def _key_role(key: str) -> Role | None:
@@ -178,42 +203,74 @@ def _key_role(key: str) -> Role | None:
 
 
 def read_csv(path: Path, read: Read, progress: Progress = None) -> Read:
-    """A table with a header: Lightning's metrics.csv, Ultralytics' results.csv, exports of trackers, nvidia-smi."""
-    lines = _lines(path, read, progress)
-    first = next(lines, None)
-    if first is None:
-        return read
-    header_text = first[1].decode("utf-8", "replace").rstrip("\r")
-    delimiter = max(",;\t", key=header_text.count)
-    header = [name.strip().strip('"') for name in next(csv.reader([header_text], delimiter=delimiter))]
-    smi = any(name.startswith(("utilization.gpu", "power.draw", "memory.used")) for name in header)
-    roles = [_smi_role(name) if smi else _csv_role(name) for name in header]
-    rows = _Rows(read, always=smi)
-    clock = Clock()
-    numbers: list[int] = []
-    texts = (text.decode("utf-8", "replace").rstrip("\r") for _, text in _numbered(lines, numbers))
-    reader = csv.reader(texts, delimiter=delimiter)
-    while True:
+    """A table with a header: Lightning's metrics.csv, Ultralytics' results.csv, trackers' exports, nvidia-smi."""
+    header: list[str] = []
+    roles: list[Role | None] = []
+    delimiter, smi, clock = ",", False, Clock()
+    rows = _Rows(read)
+    for numbers, lines in _batches(path, read, rows, progress):
+        texts = [line.decode("utf-8", "replace").rstrip("\r") for line in lines]
+        if not header and texts:
+            delimiter = max(",;\t", key=texts[0].count)
+            header = [name.strip() for name in next(csv.reader(texts[:1], delimiter=delimiter), [])]
+            smi = any(name.startswith(("utilization.gpu", "power.draw", "memory.used")) for name in header)
+            roles = [_smi_role(name) if smi else _csv_role(name) for name in header]
+            rows.always = smi
+            texts, numbers = texts[1:], numbers[1:]
+        cells = [row for row in _parsed(texts, numbers, delimiter, read) if row[1] != header]
+        whole = [row for row in cells if len(row[1]) == len(header)]
+        read.damage.skipped += len(cells) - len(whole)
+        if whole:
+            rows.add(_table(whole, roles, clock))
+    return read
+
+
+def _parsed(
+    texts: list[str], numbers: list[int], delimiter: str, read: Read
+) -> Iterator[tuple[int, list[str]]]:
+    """Cells of each line; a line is a record (no line breaks in cells)."""
+    for number, text in zip(numbers, texts, strict=True):
         try:
-            cells = next(reader, None)
-        except csv.Error:
+            yield (
+                number,
+                text.split(delimiter) if '"' not in text else next(csv.reader([text], delimiter=delimiter)),
+            )
+        except (csv.Error, StopIteration):
             read.damage.skipped += 1
-            continue
-        if cells is None:
-            break
-        if len(cells) != len(header):
-            read.damage.skipped += 1
-            continue
-        if smi and cells[0].strip() == header[0]:
-            continue
-        _take_cells(rows, numbers[-1], cells, roles, clock)
-    return rows.done()
 
 
-def _numbered(lines: Iterator[tuple[int, bytes]], numbers: list[int]) -> Iterator[tuple[int, bytes]]:
-    for line, text in lines:
-        numbers[:] = [line]
-        yield line, text
+def _table(
+    rows: list[tuple[int, list[str]]], roles: Sequence[Role | None], clock: Clock
+) -> dict[str, Floats]:
+    columns: dict[str, Floats] = {}
+    for cells, found in zip(zip(*(row for _, row in rows), strict=True), roles, strict=True):
+        if found is None or found[0] in columns:
+            continue
+        role, factor = found
+        if role == "clock" and any(":" in cell for cell in cells[:10]):
+            columns[role] = np.array([_moment(cell, clock) for cell in cells])
+        else:
+            columns[role] = _values(cells) * factor
+        if role == "loss":
+            columns["has_loss"] = np.array([1.0 if cell.strip() else 0.0 for cell in cells])
+    columns["line"] = np.array([number for number, _ in rows], dtype=float)
+    if "power" in columns and "power_limit" in columns:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            columns["power_ratio"] = columns["power"] / columns["power_limit"]
+    return columns
+
+
+def _values(cells: Sequence[Any]) -> Floats:
+    """Numbers, and texts that hold one; NaN for everything else."""
+    try:
+        return np.fromiter(map(float, cells), np.float64, len(cells))
+    except (ValueError, TypeError, OverflowError):
+        return np.array([_cell(cell) for cell in cells])
+
+
+def _moment(cell: str, clock: Clock) -> float:
+    match = _CLOCK.search(cell.encode())
+    return clock.seconds(match[1], match[2]) if match else float("nan")
 
 
 def _csv_role(name: str) -> Role | None:
@@ -228,63 +285,34 @@ def _smi_role(name: str) -> Role | None:
     return _SMI.get(name.split("[")[0].strip())
 
 
-def _take_cells(
-    rows: _Rows, line: int, cells: Sequence[str], roles: Sequence[Role | None], clock: Clock
-) -> None:
-    row: dict[str, float] = {}
-    for cell, found in zip(cells, roles, strict=True):
-        if found is None or not cell.strip():
-            continue
-        role, factor = found
-        if role == "clock" and ":" in cell:
-            match = _CLOCK.search(cell.encode())
-            if match:
-                row[role] = clock.seconds(match[1], match[2])
-            continue
-        value = _cell(cell)
-        if value is not None:
-            row[role] = value * factor
-    _finish_smi(row)
-    if row:
-        rows.add(line, row)
-
-
-def _finish_smi(row: dict[str, float]) -> None:
-    if "power" in row and row.get("power_limit"):
-        row["power_ratio"] = row["power"] / row["power_limit"]
-
-
-def _cell(text: str) -> float | None:
+def _cell(cell: Any) -> float:
     try:
-        return float(text)
+        return float(cell)
+    except OverflowError:
+        return float("inf")
+    except (ValueError, TypeError):
+        match = _NUMBER.match(cell) if isinstance(cell, str) else None
+    try:
+        return float(match[1]) if match else float("nan")
     except ValueError:
-        match = _NUMBER.match(text)
-        try:
-            return float(match[1]) if match else None
-        except ValueError:
-            return None
+        return float("nan")
 
 
 def read_dmon(path: Path, read: Read, progress: Progress = None) -> Read:
     """``nvidia-smi dmon``: columns named by lines that start with ``# gpu`` or ``#Time gpu``."""
-    rows = _Rows(read, always=True)
-    clock = Clock()
+    rows, clock = _Rows(read, always=True), Clock()
     roles: list[Role | None] = []
-    for line, text in _lines(path, read, progress):
-        words = text.decode("utf-8", "replace").split()
-        if words[0].startswith("#"):
-            names = words[1:] if words[0] == "#" else [words[0][1:], *words[1:]]
-            if "gpu" in names:
-                roles = [_DMON.get(name) for name in names]
-            continue
-        if len(words) != len(roles):
-            read.damage.skipped += 1
-            continue
-        _take_cells(rows, line, words, roles, clock)
-    return rows.done()
-
-
-def column_means(read: Read, role: str) -> list[tuple[str, Floats]]:
-    """The values of a role by stream name (one per GPU)."""
-    found = [(stream.name, stream.get(role)) for stream in read.streams]
-    return [(name, column[np.isfinite(column)]) for name, column in found if column is not None]
+    for numbers, lines in _batches(path, read, rows, progress):
+        found: list[tuple[int, list[str]]] = []
+        for number, text in zip(numbers, lines, strict=True):
+            words = text.decode("utf-8", "replace").split()
+            if words[0].startswith("#"):
+                names = [name for name in [words[0][1:], *words[1:]] if name]
+                roles = [_DMON.get(name) for name in names] if "gpu" in names else roles
+            elif len(words) == len(roles):
+                found.append((number, words))
+            else:
+                read.damage.skipped += 1
+        if found:
+            rows.add(_table([row for row in found if len(row[1]) == len(roles)], roles, clock))
+    return read

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 #: Bytes read at a time. A line longer than this is damage.
-CHUNK_BYTES: Final = 4 * 2**20
+CHUNK_BYTES: Final = 2 * 2**20
 
 _ESCAPES: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROL: Final = bytes(c for c in range(32) if c not in b"\t\n\r\x08\x0b\x0c\x1b")

@@ -11,7 +11,7 @@ from hotloop.logs.meanings import COUNTERS
 from hotloop.logs.templates import Floats
 
 #: Rows kept of one stream; beyond twice as many, neighbours are merged.
-MAX_ROWS: Final = 1 << 17
+MAX_ROWS: Final = 1 << 15
 
 
 @dataclass(kw_only=True)
@@ -31,12 +31,11 @@ class Stream:
     _parts: list[dict[str, Floats]] = field(default_factory=list)
     _kept: int = 0
 
-    def add(self, columns: dict[str, Floats]) -> None:
-        """Append rows; columns may differ from call to call."""
-        count = len(next(iter(columns.values())))
-        self.num_rows += count
-        for _ in range(self.stride.bit_length() - 1):
-            columns = _halved(columns)
+    def add(self, columns: dict[str, Floats], stride: int = 1) -> None:
+        """Append rows, of which each already stands for ``stride``; columns may differ from call to call."""
+        self.num_rows += len(columns["line"]) * (stride + 1 if stride > 1 else 1)
+        while stride < self.stride:
+            columns, stride = _halved(columns), stride * 2
         self._parts.append(columns)
         self._kept += len(next(iter(columns.values())))
         if self._kept > 2 * MAX_ROWS:

@@ -31,15 +31,29 @@ _MAX_VARIANTS: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """What a pattern took from a chunk: [n] start offsets and one [n] column per role."""
+    """What a pattern took from a chunk: [n] start offsets and one [n] column per role.
+
+    Of every ``stride`` lines one was read; ``ends`` [n] is then where the skipped ones end.
+    """
 
     starts: Ints
     columns: dict[str, Floats]
+    stride: int = 1
+    ends: Ints | None = None
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Rows:
+        """Some of the rows."""
+        ends = self.ends[kept] if self.ends is not None else None
+        columns = {role: column[kept] for role, column in self.columns.items()}
+        return Rows(starts=self.starts[kept], columns=columns, stride=self.stride, ends=ends)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Template:
-    """A shape of line. ``signature`` is mode and roles; ``take`` reads all its lines of a chunk."""
+    """A shape of line. ``signature`` is mode and roles; ``take`` reads its lines of a chunk.
+
+    ``skip`` matches the beginning of a further line of the shape, empty where lines cannot be skipped.
+    """
 
     signature: tuple[str, ...]
     pattern: re.Pattern[bytes]
@@ -47,36 +61,49 @@ class Template:
     ranked: bool
     example: bytes
     loose: bool = False
+    skip: bytes = b""
     hits: int = 0
     _clock: Clock = field(default_factory=Clock)
+    _thinned: dict[int, re.Pattern[bytes]] = field(default_factory=dict)
 
     @property
     def mode(self) -> str:
         """``train`` or ``evaluation``."""
         return self.signature[0]
 
-    def take(self, body: bytes) -> Rows | None:
-        """Rows of a chunk, None where no line has this shape."""
-        found = [(match.start(), *match.groups()) for match in self.pattern.finditer(body)]
-        if not found:
+    def take(self, body: bytes, stride: int = 1) -> Rows | None:
+        """Rows of a chunk, one of every ``stride`` lines in a row; None where no line has this shape."""
+        if not self.skip or self.ranked:
+            stride = 1
+        matches = list((self._thin(stride) if stride > 1 else self.pattern).finditer(body))
+        if not matches:
             return None
-        groups = list(zip(*found, strict=True))
-        self.hits += len(found)
+        groups = list(zip(*[match.groups() for match in matches], strict=True))
+        self.hits += len(matches)
         columns: dict[str, Floats] = {}
-        at = 1
+        at = 0
         if self.ranked:
             columns["rank"] = numbers(groups[at])
             at += 1
         for token in self.tokens:
             at = self._convert(token, groups, at, columns)
-        return Rows(starts=np.array(groups[0], dtype=np.int64), columns=columns)
+        starts = np.fromiter((match.start() for match in matches), np.int64, len(matches))
+        ends = np.fromiter((match.end() for match in matches), np.int64, len(matches)) if stride > 1 else None
+        return Rows(starts=starts, columns=columns, stride=stride, ends=ends)
+
+    def _thin(self, stride: int) -> re.Pattern[bytes]:
+        if stride not in self._thinned:
+            self._thinned[stride] = re.compile(thinned(self.pattern.pattern, self.skip, stride))
+        return self._thinned[stride]
 
     def _convert(
         self, token: Token, groups: Sequence[Sequence[bytes]], at: int, out: dict[str, Floats]
     ) -> int:
         if token.kind == "clock":
-            seconds = self._clock.seconds
-            out["clock"] = np.array([seconds(m, s) for m, s in zip(groups[at], groups[at + 1], strict=True)])
+            seconds = groups[at + 1]
+            if b"," in seconds[0]:
+                seconds = [text.replace(b",", b".") for text in seconds]
+            out["clock"] = self._clock.all_seconds(groups[at], numbers(seconds))
             return at + 2
         for role, factor in token.roles:
             if token.kind == "duration":
@@ -95,10 +122,11 @@ def template_of(read: ReadLine) -> Template | None:
     roles = read.roles
     if not worth_reading(roles):
         return None
-    source, ranked = _exact(read, needed)
+    source, skip, ranked = _exact(read, needed)
     return Template(
         signature=(read.mode, *roles),
         pattern=re.compile(source),
+        skip=skip,
         tokens=needed,
         ranked=ranked,
         example=read.line[:400],
@@ -128,6 +156,9 @@ class Templates:
 
     def learn(self, read: ReadLine) -> Template | None:
         """The new shape to look for, None where the line has none or its shape is known."""
+        line = b"\n" + read.line + b"\n"
+        if any(known.pattern.match(line) for known in self.known):
+            return None
         new = template_of(read)
         if new is None or new.pattern.pattern in self._sources or len(self.known) >= self._limit:
             return None
@@ -151,10 +182,18 @@ def worth_reading(roles: Sequence[str]) -> bool:
     return bool(there & {"step", "samples"}) and bool(there & {"clock", "elapsed"})
 
 
+def thinned(source: bytes, skip: bytes, stride: int) -> bytes:
+    """A pattern that takes a line and passes over up to ``stride`` further ones of its shape.
+
+    One more than asked: whatever comes every 2, 4, 8 or 16 lines (workers do) is then seen at all its phases.
+    """
+    return source + rb"[^\n]*(?:" + skip + rb"[^\n]*){0," + str(stride).encode() + rb"}"
+
+
 def numbers(texts: Sequence[bytes]) -> Floats:
     """Texts as numbers; NaN for what is none."""
     try:
-        return np.array(list(map(float, texts)))
+        return np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
         return np.array([number(text) for text in texts])
 
@@ -167,20 +206,24 @@ def number(text: bytes) -> float:
         return float("nan")
 
 
-def _exact(read: ReadLine, needed: tuple[Token, ...]) -> tuple[bytes, bool]:
+def _exact(read: ReadLine, needed: tuple[Token, ...]) -> tuple[bytes, bytes, bool]:
+    """The pattern, the pattern of its beginning up to the first counter or value, whether it has a rank."""
     line, last = read.line, needed[-1]
     at, parts, ranked = _prefix(line)
+    skip = b""
     for token in read.tokens:
         if token.start < at:
             continue
         parts.append(_literal(line[at : token.start]))
         wanted = bool(token.roles)
+        if wanted and not skip and token.kind != "clock":
+            skip = re.sub(rb"(?<!\\)\((?!\?)", rb"(?:", b"".join(parts)) + rb"[-+\d.]"
         parts.append(_captured(token, wanted, line))
         at = token.end
         if token is last:
             break
     parts.append(_literal(line[at : max(at + 1, last.unit_end)]))
-    return b"".join(parts), ranked
+    return b"".join(parts), skip, ranked
 
 
 def _loose(read: ReadLine, needed: tuple[Token, ...]) -> tuple[bytes, bool]:

@@ -24,7 +24,8 @@ _LONGEST_LINE: Final = 4000
 _MAX_STREAMS: Final = 256
 _DIGITS: Final = re.compile(rb"[-+\d.eE]*\d[-+\d.eE]*")
 _LOSS_LINES: Final = 5
-_HEAD_BYTES: Final = 1 << 20
+_INFINITE: Final = re.compile(rb"inf(?:inity)?\b")
+_HEAD_BYTES: Final = 1 << 18
 _SETTINGS: Final = {
     "num_workers": re.compile(
         rb"\b(?:[\w.]*num_workers|workers_per_gpu|dataloader_workers|total_workers)['\"]?\s*[:=]\s*(\d+)\b",
@@ -62,7 +63,9 @@ class TextReader:
         self._templates = Templates()
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._seen: set[bytes] = set()
-        self._bars = False
+        self._strides: dict[object, int] = {}
+        self._started = False
+        self._all = False
 
     def run(self, path: Path, progress: Callable[[int], None] | None = None) -> Read:
         """Read the whole file."""
@@ -74,16 +77,19 @@ class TextReader:
 
     def _chunk(self, chunk: Chunk) -> None:
         lines = _Lines(chunk)
-        if chunk.first_line == 1:
+        if not self._started:
+            self._started = True
             self.read.settings = printed_settings(chunk.body[:_HEAD_BYTES])
         taken = []
         if self._pattern is not None:
             taken += list(self._by_pattern(chunk.body))
         else:
+            self._all = _not_finite(chunk.body)
             if bars.has_bars(chunk.body):
-                taken += [(bar, bar.rows) for bar in bars.take(chunk.body)]
+                stride = 1 if self._all else self._strides.get("bars", 1)
+                taken += [(bar, bar.rows) for bar in bars.take(chunk.body, stride)]
             for _, rows in taken:
-                lines.claim(rows.starts)
+                lines.claim(rows)
             taken += self._by_templates(chunk.body, self._templates.known, lines)
             for _ in range(2):
                 fresh = self._learn(lines)
@@ -98,13 +104,11 @@ class TextReader:
     ) -> list[tuple[Template | bars.Bar, Rows]]:
         taken: list[tuple[Template | bars.Bar, Rows]] = []
         for template in templates:
-            rows = template.take(body)
+            rows = template.take(body, 1 if self._all else self._strides.get(template, 1))
             if rows is None:
                 continue
-            free = lines.claim(rows.starts)
-            if not free.all():
-                rows = Rows(starts=rows.starts[free], columns={k: v[free] for k, v in rows.columns.items()})
-            taken.append((template, rows))
+            free = lines.claim(rows)
+            taken.append((template, rows if free.all() else rows.only(free)))
         return taken
 
     def _by_pattern(self, body: bytes) -> Iterator[tuple[Template | bars.Bar, Rows]]:
@@ -137,7 +141,8 @@ class TextReader:
             own = columns if rank is None else {k: v[ranks == rank] for k, v in columns.items()}
             stream = self._stream(source, None if rank is None else int(rank), tuple(rows.columns))
             if stream is not None:
-                stream.add(own)
+                stream.add(own, rows.stride)
+                self._strides["bars" if stream.bar else source] = stream.stride
         return piece
 
     def _stream(self, source: Template | bars.Bar, rank: int | None, roles: tuple[str, ...]) -> Stream | None:
@@ -170,6 +175,11 @@ def note_losses(read: Read, columns: dict[str, Floats]) -> None:
         )
 
 
+def _not_finite(body: bytes) -> bool:
+    """Whether something in a chunk may be NaN or infinite: then every line of it is read."""
+    return b"nan" in body or b"NaN" in body or (b"inf" in body and _INFINITE.search(body) is not None)
+
+
 def printed_settings(text: bytes) -> dict[str, int]:
     """Settings of a configuration printed at the top, where all mentions agree."""
     found = {name: {int(value) for value in rule.findall(text)} for name, rule in _SETTINGS.items()}
@@ -190,11 +200,16 @@ class _Lines:
         self._first = chunk.first_line
         self._taken = np.zeros(len(self._starts), dtype=bool)
 
-    def claim(self, starts: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """[n] whether each line was still free; afterwards none is."""
-        at = np.searchsorted(self._starts, starts)
+    def claim(self, rows: Rows) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """[n] whether each line was still free; afterwards none is, nor are those skipped behind it."""
+        at = np.searchsorted(self._starts, rows.starts)
         free = ~self._taken[at]
         self._taken[at] = True
+        if rows.ends is not None:
+            edges = np.zeros(len(self._starts) + 1, dtype=np.int64)
+            np.add.at(edges, at, 1)
+            np.add.at(edges, np.searchsorted(self._starts, rows.ends), -1)
+            self._taken |= np.cumsum(edges[:-1]) > 0
         return free
 
     def numbers(self, starts: Ints) -> Floats:
