@@ -66,18 +66,13 @@ def main(options: argparse.Namespace) -> int:
     examination = flow.examine(flow.read(options.run))
     steps = lead(examination.ranks)
     process = next((p for p in examination.recording.ranks if steps and p.pid == steps.pid), None)
-    if process is None:
+    if process is None or steps is None:
         raise UsageError(f"{options.run} holds no training process", hint="run the training command first")
     asked = patches.with_values(map(catalogue.parse, options.apply), examination.findings)
     waiting: Sequence[Applied] = ()
     if not asked:
         asked, waiting = patches.from_findings(examination.findings, options.allow)
-    scene = Scene(
-        process=process,
-        command=examination.recording.command,
-        steps=steps,
-        where={name: f.where for f in reversed(examination.findings) if f.where for name in f.remedies},
-    )
+    scene = Scene.of(process, examination.recording.command, steps, examination.findings)
     patch = patches.make(scene, asked, options.paths)
     root = publish.root_of(scene.cwd)
     proof = _prove(patch, root, examination.recording.start_unix_s, options)

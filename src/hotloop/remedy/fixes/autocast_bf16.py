@@ -14,6 +14,7 @@ REMEDY = Remedy(
         "device/amp-not-in-effect",
     ),
     live="hotloop.remedy.live.autocast:AutocastBf16",
+    source="hotloop.remedy.source.autocast:bf16",
     config_keys=("amp",),
     words=("with torch.autocast(device_type, dtype=torch.bfloat16): around the forward pass and the loss"),
 )

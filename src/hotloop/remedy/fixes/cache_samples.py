@@ -21,6 +21,8 @@ REMEDY = Remedy(
         words=("bytes the cache may use, for instance 4GiB; without a value what the machine can spare"),
     ),
     live="hotloop.remedy.live.ring:CacheSamples",
+    source="hotloop.remedy.source.feeds:cache_samples",
+    depends=True,
     words=(
         "wrap the dataset: hotloop.feed.CachedDataset(dataset); refused where a second reading of"
         " a sample differs"

@@ -11,5 +11,6 @@ REMEDY = Remedy(
     alters="other kernels round differently",
     answers=("device/channels-last-off",),
     live="hotloop.remedy.live.layout:ChannelsLast",
+    source="hotloop.remedy.source.models:channels_last",
     words=("model = model.to(memory_format=torch.channels_last), and the same for the input images"),
 )

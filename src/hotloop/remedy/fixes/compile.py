@@ -21,6 +21,7 @@ REMEDY = Remedy(
         choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     ),
     live="hotloop.remedy.live.compiled:Compile",
+    source="hotloop.remedy.source.models:compiled",
     config_keys=("compile",),
     words=("model.compile() after the model is on its device, or torch.compile(model, mode={value!r})"),
 )

@@ -10,5 +10,6 @@ REMEDY = Remedy(
     effect="numeric",
     alters="kernels for any size round differently",
     answers=("device/recompiles",),
+    source="hotloop.remedy.source.calls:compile_dynamic",
     words=("torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic on the dimension that varies"),
 )

@@ -11,5 +11,6 @@ REMEDY = Remedy(
     alters="fused kernels round differently; outputs are overwritten by the next replay",
     answers=("host/launch-bound",),
     live="hotloop.remedy.live.compiled:CudaGraphs",
+    source="hotloop.remedy.source.models:cuda_graphs",
     words=("torch.compile(model, mode='reduce-overhead'); shapes must not change from step to step"),
 )

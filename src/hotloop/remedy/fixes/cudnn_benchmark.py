@@ -11,6 +11,7 @@ REMEDY = Remedy(
     alters="another algorithm may round differently, from run to run",
     answers=("device/cudnn-benchmark-off",),
     live="hotloop.remedy.live.flags:CudnnBenchmark",
+    source="hotloop.remedy.source.flags:cudnn_benchmark",
     config_keys=("cudnn_benchmark",),
     words="torch.backends.cudnn.benchmark = True",
 )

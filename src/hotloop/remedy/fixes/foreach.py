@@ -10,5 +10,6 @@ REMEDY = Remedy(
     effect="exact",
     answers=("device/optimizer-not-fused",),
     live="hotloop.remedy.live.optimizer:Foreach",
+    source="hotloop.remedy.source.calls:foreach",
     words="give the optimizer foreach=True",
 )

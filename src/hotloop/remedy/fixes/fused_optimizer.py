@@ -11,5 +11,6 @@ REMEDY = Remedy(
     alters="fused updates round differently in the last bit",
     answers=("device/optimizer-not-fused",),
     live="hotloop.remedy.live.optimizer:FusedOptimizer",
+    source="hotloop.remedy.source.calls:fused_optimizer",
     words="give the optimizer fused=True",
 )

@@ -10,5 +10,6 @@ REMEDY = Remedy(
     effect="exact",
     answers=("host/gc-pauses",),
     live="hotloop.remedy.live.flags:GcFreeze",
+    source="hotloop.remedy.source.flags:gc_freeze",
     words="import gc; gc.collect(); gc.freeze() before the loop",
 )

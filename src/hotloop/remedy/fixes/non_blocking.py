@@ -13,5 +13,6 @@ REMEDY = Remedy(
         "transfer/pageable",
     ),
     live="hotloop.remedy.live.transfer:NonBlocking",
+    source="hotloop.remedy.source.calls:non_blocking",
     words="write batch.to(device, non_blocking=True) where the batch is pinned",
 )

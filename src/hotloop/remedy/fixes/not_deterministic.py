@@ -11,6 +11,7 @@ REMEDY = Remedy(
     alters="two runs with one seed differ in the last bits",
     answers=("device/deterministic-on",),
     live="hotloop.remedy.live.flags:NotDeterministic",
+    source="hotloop.remedy.source.flags:not_deterministic",
     config_keys=("deterministic",),
     words=(
         "leave out torch.use_deterministic_algorithms(True) and torch.backends.cudnn.deterministic = True"

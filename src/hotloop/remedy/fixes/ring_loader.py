@@ -10,5 +10,7 @@ REMEDY = Remedy(
     effect="exact",
     answers=("input/worker-transport",),
     live="hotloop.remedy.live.ring:RingLoader",
+    source="hotloop.remedy.source.feeds:ring_loader",
+    depends=True,
     words=("from hotloop.feed import Loader, and use it in place of torch.utils.data.DataLoader"),
 )

@@ -11,5 +11,6 @@ REMEDY = Remedy(
     alters="code that reads .grad after zero_grad finds None",
     answers=(),
     live="hotloop.remedy.live.optimizer:SetToNone",
+    source="hotloop.remedy.source.calls:set_to_none",
     words="optimizer.zero_grad(set_to_none=True)",
 )

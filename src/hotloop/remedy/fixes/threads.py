@@ -21,5 +21,6 @@ REMEDY = Remedy(
         finding_key="suggested",
     ),
     live="hotloop.remedy.live.flags:Threads",
+    source="hotloop.remedy.source.flags:threads",
     words=("OMP_NUM_THREADS={value} in the environment, or torch.set_num_threads({value}) at the start"),
 )

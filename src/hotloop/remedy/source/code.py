@@ -175,6 +175,10 @@ class Code:
         found = {access.node for one in self.assignments(value, name) for access in one.references}
         return sorted(self.line(node) for node in found)
 
+    def names(self) -> Iterator[cst.Name]:
+        """Every name in the file."""
+        return self.nodes(cst.Name)
+
     def qualified(self, node: cst.CSTNode) -> str:
         """The imported thing an expression names, in full; "" for anything else."""
         parts: list[str] = []

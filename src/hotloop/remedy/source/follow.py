@@ -164,6 +164,18 @@ class Follower:
             raise self._cannot(code, bound, f"{keys[0]} is read from another file")
         return target
 
+    def passed(
+        self, code: Code, param: cst.Param, at: int | None
+    ) -> tuple[Code, cst.BaseExpression, int | None] | None:
+        """What the caller gave for a parameter, and where."""
+        function = code.function_of(param)
+        caller = self._caller(code, function, at) if function is not None else None
+        if function is None or caller is None:
+            return None
+        outer, call, above = caller
+        given = argument(call, param.name.value, _index(code, function, param, call))
+        return (outer, given, above) if given is not None else None
+
     def loaded(self, code: Code, node: cst.BaseExpression, at: int | None) -> Loaded | None:
         """What an expression reads of a configuration, if it does."""
         try:

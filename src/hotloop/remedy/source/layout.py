@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
 from hotloop.remedy.source.code import Code
+from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.text import Edit
+
+if TYPE_CHECKING:
+    from hotloop.remedy.source.plan import Plan
 
 #: Longer lines are broken where the file's own longest is not longer.
 _LIMIT: Final = 88
@@ -121,3 +125,44 @@ def with_statements(code: Code, statements: Sequence[str]) -> Edit:
         blank = text[at:].startswith((newline * 2,)) or not following
         return Edit(start=at, end=at, new=new + ("" if blank or not others else newline))
     return Edit(start=at, end=at, new="".join(line + newline for line in [*imports, *others]))
+
+
+def before(plan: Plan, code: Code, node: cst.CSTNode, lines: Sequence[str]) -> None:
+    """Statements in front of another one, in its block."""
+    start = code.span(node)[0]
+    indent = _block_indent(code, node)
+    new = "".join(f"{indent}{line}{code.text.newline}" for line in lines)
+    plan.insert(code, code.line_start(start), new, "; ".join(lines))
+
+
+def behind(plan: Plan, code: Code, node: cst.CSTNode, lines: Sequence[str]) -> None:
+    """Statements behind another one, in its block."""
+    start, end = code.span(node)
+    indent = _block_indent(code, node)
+    new = "".join(f"{code.text.newline}{indent}{line}" for line in lines)
+    plan.insert(code, code.line_end(max(start, end - 1)), new, "; ".join(lines))
+
+
+def wrap(plan: Plan, code: Code, nodes: Sequence[cst.CSTNode], head: str) -> None:
+    """Statements of one block put one level deeper, under ``head``."""
+    first = code.line_start(code.span(nodes[0])[0])
+    last = code.line_end(code.span(nodes[-1])[1] - 1)
+    indent = _block_indent(code, nodes[0])
+    unit = "\t" if "\t" in indent else code.module.default_indent
+    plan.insert(code, first, f"{indent}{head}{code.text.newline}", head)
+    at = first
+    while at < last:
+        end = code.line_end(at)
+        if code.text.text[at:end].strip():
+            plan.edit(code.text, at, at, unit)
+        at = code.text.text.find("\n", end) + 1 or last
+
+
+def _block_indent(code: Code, node: cst.CSTNode) -> str:
+    """The blanks before a statement. Raises Cannot where others share its line."""
+    start = code.span(node)[0]
+    before_it = code.text.text[code.line_start(start) : start]
+    behind_it = code.text.text[code.span(node)[1] : code.line_end(max(start, code.span(node)[1] - 1))].strip()
+    if before_it.strip() or (behind_it and not behind_it.startswith(("#", ";"))):
+        raise Cannot("other statements stand on this line", str(code.path), code.line(node))
+    return before_it

@@ -145,10 +145,17 @@ class Plan:
 
     def statement(self, code: Code, text: str) -> None:
         """A statement at the start of a script, behind its imports."""
+        if any(code.source(line).strip() == text for line in code.module.body):
+            return  # it stands there
         wanted = self._pending.statements.setdefault(code.path, [])
         if text not in wanted:
             wanted.append(text)
             self._say(code, layout.after_imports(code)[0], text)
+
+    def replace(self, code: Code, node: cst.CSTNode, new: str, says: str) -> None:
+        """Other text for an expression."""
+        self.edit(code.text, *code.span(node), new)
+        self._say(code, code.span(node)[0], says)
 
     def insert(self, code: Code, at: int, text: str, says: str) -> None:
         """Text at a place of its own."""

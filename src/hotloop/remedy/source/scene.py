@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.findings import Place
+from hotloop.findings import Finding, Place
 from hotloop.measure.places import Frame, Places, places_of
 from hotloop.measure.settings import same
-from hotloop.measure.steps import Steps
+from hotloop.measure.steps import Setting, Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 from hotloop.remedy.source.code import Code
@@ -55,7 +55,10 @@ class Scene:
 
     process: Process
     command: tuple[str, ...]
-    steps: Steps | None = None
+    settings: tuple[Setting, ...] = ()  # in effect, beside what was configured
+    roles: Mapping[int, str] = field(default_factory=dict)  # of loaders, by id
+    lead: int | None = None  # the loader that drives training
+    loop: Place | None = None  # where the steps are driven
     where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
     _texts: dict[Path, Text] = field(default_factory=dict)
     _codes: dict[Path, Code] = field(default_factory=dict)
@@ -94,8 +97,6 @@ class Scene:
     @cached_property
     def loaders(self) -> tuple[Built, ...]:
         """Loaders whose place in the code is known; those that drive training first."""
-        roles = {use.id: use.role for use in self.steps.loaders} if self.steps else {}
-        lead = self.steps.train_loader() if self.steps else None
         found = []
         for note in self.process.notes.get("loader", ()):
             site = self.site(note.get("where"))
@@ -107,10 +108,10 @@ class Scene:
                 kind=str(note.get("class", "")).replace(":", ".").rpartition(".")[2],
                 settings=note,
                 given=frozenset(note.get("given") or ()),
-                trains=roles.get(note["id"], "train") == "train",
+                trains=self.roles.get(note["id"], "train") == "train",
             )
             found.append(built)
-        return tuple(sorted(found, key=lambda one: (lead is None or one.id != lead.id, not one.trains)))
+        return tuple(sorted(found, key=lambda one: (one.id != self.lead, not one.trains)))
 
     def site(self, number: Any) -> Site | None:
         """The call site of this id."""
@@ -127,14 +128,13 @@ class Scene:
         rows = self.process.rows
         chosen = rows[(rows["kind"] == row.TRANSFER) & (rows["obj"] == 1)]
         waited = chosen[(chosen["flags"] & row.TRANSFER_NON_BLOCKING) == 0]
-        sites = (self.site(int(number)) for number in np.unique(waited["site"]))
-        return tuple(site for site in sites if site is not None)
+        return tuple(self.sites(waited))
 
-    def effect(self, name: str) -> Any:
-        """A setting in effect, as the settings of the report have it."""
-        return next(
-            (s.in_effect for s in (self.steps.settings if self.steps else ()) if s.name == name), None
-        )
+    def sites(self, rows: Any) -> list[Site]:
+        """Where rows came from, the most frequent first."""
+        numbers, counts = np.unique(rows["site"], return_counts=True)
+        found = (self.site(int(numbers[i])) for i in np.argsort(-counts, kind="stable"))
+        return [site for site in found if site is not None]
 
     # -- files -------------------------------------------------------------------------------------------
 
@@ -196,9 +196,25 @@ class Scene:
                     return candidate
         return None
 
+    @classmethod
+    def of(
+        cls, process: Process, command: tuple[str, ...], steps: Steps, findings: Iterable[Finding]
+    ) -> Scene:
+        """The scene of a measured run."""
+        driving = steps.train_loader()
+        return cls(
+            process=process,
+            command=command,
+            settings=steps.settings,
+            roles={use.id: use.role for use in steps.loaders},
+            lead=driving.id if driving else None,
+            loop=steps.source_loop,
+            where={n: f.where for f in reversed(list(findings)) if f.where for n in f.remedies},
+        )
+
     def configured(self, name: str) -> Note | None:
         """What was written down for a setting and never came into effect."""
-        setting = next((s for s in (self.steps.settings if self.steps else ()) if s.name == name), None)
+        setting = next((s for s in self.settings if s.name == name), None)
         if setting is None or not setting.differs:
             return None
         notes = [

@@ -1,0 +1,110 @@
+"""Keywords of calls that are found by where they ran, or by what they call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import libcst as cst
+
+from hotloop.record import rows as row
+from hotloop.remedy.source.code import Code, argument, last_name
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.scene import Cannot, Site
+
+
+def non_blocking(plan: Plan, value: Any) -> None:
+    """``.to(device, non_blocking=True)`` in every call that copied a batch and waited."""
+    sites = plan.scene.transfers()
+    found = 0
+    for site in sites:
+        frame = site.frames[-1]
+        code = plan.scene.code(frame.file)
+        call = code.call_at(frame.line, frame.col, site.end)
+        if call is None or last_name(call.func) not in ("to", "cuda"):
+            continue
+        if argument(call, "non_blocking") is None:
+            plan.keyword(code, call, "non_blocking", "True")
+            found += 1
+    if not found:
+        place = sites[0].frames[-1] if sites else None
+        words = "no call of .to() or .cuda() of yours copies batches and waits"
+        raise Cannot(words, place.file if place else "", place.line if place else 0)
+    built = plan.scene.loaders
+    if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
+        plan.remark("without pin_memory=True non_blocking=True changes nothing: add pin-memory")
+
+
+def fused_optimizer(plan: Plan, value: Any) -> None:
+    """``fused=True``."""
+    _optimizer(plan, "fused", "foreach")
+
+
+def foreach(plan: Plan, value: Any) -> None:
+    """``foreach=True``."""
+    _optimizer(plan, "foreach", "fused")
+
+
+def _optimizer(plan: Plan, name: str, other: str) -> None:
+    classes = {str(note.get("class")) for note in plan.scene.process.notes.get("optimizer", ())}
+    calls = [
+        (code, call)
+        for code, call in _calls(plan)
+        if code.qualified(call.func).startswith("torch.optim.") and last_name(call.func) in classes
+    ]
+    if len(calls) != 1:
+        raise Cannot(
+            f"the optimizer is built in {len(calls)} places of yours"
+            if calls
+            else "no call builds it plainly"
+        )
+    code, call = calls[0]
+    clash = argument(call, other)
+    if clash is not None and code.source(clash) == "True":
+        raise Cannot(f"{other}=True is given", str(code.path), code.line(call))
+    plan.keyword(code, call, name, "True")
+
+
+def set_to_none(plan: Plan, value: Any) -> None:
+    """``zero_grad()`` without ``set_to_none=False``."""
+    found = 0
+    for code, call in _calls(plan):
+        if last_name(call.func) != "zero_grad":
+            continue
+        given = argument(call, "set_to_none", 0)
+        if given is not None and code.source(given) == "False":
+            plan.replace(code, given, "True", "set_to_none: False → True")
+            found += 1
+    if not found:
+        raise Cannot("no zero_grad(set_to_none=False) stands in your code")
+
+
+def compile_dynamic(plan: Plan, value: Any) -> None:
+    """``torch.compile(..., dynamic=True)``."""
+    calls = [(code, call) for code, call in _calls(plan) if code.qualified(call.func) == "torch.compile"]
+    if len(calls) != 1:
+        raise Cannot(f"torch.compile is called in {len(calls)} places of yours")
+    plan.keyword(*calls[0], "dynamic", "True")
+
+
+def _calls(plan: Plan) -> Iterable[tuple[Code, cst.Call]]:
+    for file in plan.scene.files():
+        try:
+            code = plan.scene.code(file)
+        except Cannot:
+            continue
+        yield from ((code, call) for call in code.nodes(cst.Call))
+
+
+def forwards(plan: Plan, without: int = 0) -> list[Site]:
+    """Where training called the model, the most frequent first; without rows that have a flag."""
+    rows = plan.scene.process.rows
+    wanted = row.FORWARD_GRAD | row.FORWARD_PARAMS
+    flags = rows["flags"] & (wanted | without)
+    return plan.scene.sites(rows[(rows["kind"] == row.FORWARD) & (flags == wanted)])
+
+
+def sites_of(plan: Plan, kind: int) -> list[Site]:
+    """Where rows of a kind came from, the most frequent first."""
+    rows = plan.scene.process.rows
+    return plan.scene.sites(rows[rows["kind"] == kind])

@@ -1,0 +1,45 @@
+"""Parts of hotloop.feed put in place of torch's: the script then imports hotloop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotloop.remedy.source.code import Code, argument
+from hotloop.remedy.source.loaders import call_of, driving
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.scene import Cannot
+
+
+def ring_loader(plan: Plan, value: Any) -> None:
+    """``hotloop.feed.Loader`` in place of ``DataLoader``."""
+    built = driving(plan)
+    code, call, _ = call_of(plan, built)
+    if built.kind != "DataLoader" or not code.qualified(call.func).endswith(".DataLoader"):
+        raise Cannot(f"the loader is a {built.kind}", str(code.path), code.line(call))
+    plan.replace(code, call.func, _imported(plan, code, "Loader"), "DataLoader → hotloop.feed.Loader")
+    plan.expect("class", "hotloop.feed.loader.Loader")
+
+
+def cache_samples(plan: Plan, value: Any) -> None:
+    """``hotloop.feed.cached(dataset)``."""
+    built = driving(plan)
+    code, call, _ = call_of(plan, built)
+    if built.settings.get("iterable"):
+        raise Cannot("an IterableDataset has no samples to keep", str(code.path), code.line(call))
+    if (built.settings.get("dataset") or {}).get("class") == "CachedDataset":
+        raise Cannot("the dataset is cached already", str(code.path), code.line(call))
+    dataset = argument(call, "dataset", 0)
+    if dataset is None:
+        raise Cannot("the dataset is passed on by * or **", str(code.path), code.line(call))
+    source = code.source(dataset)
+    size = f', max_bytes="{value}"' if value else ""
+    plan.replace(code, dataset, f"{_imported(plan, code, 'cached')}({source}{size})", "the dataset is cached")
+
+
+def _imported(plan: Plan, code: Code, name: str) -> str:
+    """What a part of hotloop.feed is called in a file, imported there if it was not."""
+    if not any(one.value == name for one in code.names()):
+        plan.statement(code, f"from hotloop.feed import {name}")
+        return name
+    plan.statement(code, "import hotloop.feed")
+    return f"hotloop.feed.{name}"
