@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from typing import Any
@@ -16,6 +17,11 @@ from hotloop.feed.memory import Mapping, SharedFile, round_up
 from hotloop.feed.ring import STRIDE, offset_of
 
 _GRAIN_BYTES = 1 << 16
+#: The dtypes that numpy has too: tensors on memory are made fastest through it.
+_NUMPYS = {
+    getattr(torch, name): np.dtype(name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+}
 
 
 class _Window:
@@ -71,17 +77,16 @@ class Arena:
         if not count:
             return torch.empty(shape, dtype=dtype)
         offset = self._take(count * dtype.itemsize)
-        memory = self._windows[self._slot].bytes
-        return torch.frombuffer(memory, dtype=dtype, count=count, offset=offset).view(shape)
+        return tensor_at(self._windows[self._slot].bytes, offset, dtype, shape)
 
-    def place(self, payload: NDArray[np.uint8]) -> int:
-        """Copy flat bytes into the slot; the offset they got.
+    def place(self, address: int, num_bytes: int) -> int:
+        """Copy what lies at an address into the slot; the offset it got.
 
         Raises:
             WorkerError: there is no memory for it.
         """
-        offset = self._take(payload.nbytes)
-        self._windows[self._slot].bytes[offset : offset + payload.nbytes] = payload
+        offset = self._take(num_bytes)
+        ctypes.memmove(self._windows[self._slot].mapping.address + offset, address, num_bytes)
         return offset
 
     def find(self, address: int, num_bytes: int) -> int | None:
@@ -138,6 +143,33 @@ class Arena:
             self._outgrown.append(window)
         self._windows[self._slot] = _Window(self._file.map(num_bytes, offset=offset_of(self._slot)))
         self.capacity = num_bytes
+
+
+def tensor_at(
+    memory: Any,
+    offset: int,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...] | None = None,
+) -> torch.Tensor:
+    """A tensor on a flat uint8 array's bytes, which it keeps alive; fresh and without any if it is empty.
+
+    ``offset`` in bytes, ``stride`` in elements; row-major without.
+    """
+    count = math.prod(shape)
+    if not count:
+        return torch.empty(shape, dtype=dtype)
+    if stride is not None:
+        extent = extent_of(shape, stride)
+        return torch.frombuffer(memory, dtype=dtype, count=extent, offset=offset).as_strided(shape, stride)
+    if dtype in _NUMPYS:
+        return torch.from_numpy(np.ndarray(shape, _NUMPYS[dtype], memory, offset))
+    return torch.frombuffer(memory, dtype=dtype, count=count, offset=offset).view(shape)
+
+
+def extent_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """How many elements lie between the first and the last of a strided tensor, both counted."""
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def flat_bytes(value: Any) -> NDArray[np.uint8]:

@@ -179,7 +179,7 @@ class AutoEngine(ThreadEngine):
         super()._begin(loader, resumed)
 
     def _make_setup(self, loader: Any) -> Setup:
-        return replace(super()._make_setup(loader), depth=max(PREFETCH_FACTORS))
+        return replace(super()._make_setup(loader), depth=max(PREFETCH_FACTORS), timed=True)
 
     # -- an epoch --------------------------------------------------------------------------------------------
 

@@ -1,14 +1,15 @@
-"""What passes between a loader and one of its workers: small pickled messages over a pair of pipes.
+"""What passes between a loader and one of its workers: tuples of plain data over a pair of pipes.
 
-Every worker has pipes of its own, so that one killed in the middle of a write spoils nobody else's. The
-loader never blocks on a write: what does not fit waits here until the worker has read.
+``marshal`` serves, as both run the same interpreter. Every worker has pipes of its own, so that one killed in
+the middle of a write spoils nobody else's. The loader never blocks on a write: what does not fit waits here
+until the worker has read.
 """
 
 from __future__ import annotations
 
 import fcntl
+import marshal
 import os
-import pickle
 import signal
 import struct
 import weakref
@@ -33,9 +34,7 @@ class Link:
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Send, or keep for :meth:`flush` what the pipe does not take now."""
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        self._unsent += _LENGTH.pack(len(data))
-        self._unsent += data
+        self._unsent += _framed(message)
         self.flush()
 
     def flush(self) -> bool:
@@ -109,8 +108,7 @@ class Ends:
         Raises:
             BrokenPipeError: the loader is gone.
         """
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        rest = memoryview(_LENGTH.pack(len(data)) + data)
+        rest = _framed(message)
         while rest:
             rest = rest[os.write(self.replies, rest) :]
 
@@ -156,17 +154,25 @@ class Life:
             self._write = -1
 
 
+def _framed(message: tuple[Any, ...]) -> bytes:
+    data = marshal.dumps(message)
+    return _LENGTH.pack(len(data)) + data
+
+
 def _messages(partial: bytearray, data: bytes) -> list[Any]:
     """The complete messages in ``partial + data``; the rest stays in ``partial``."""
-    partial += data
-    found, start, end = [], 0, len(partial)
+    if partial:
+        data = bytes(partial) + data
+        partial.clear()
+    found, start, end = [], 0, len(data)
     while end - start >= _LENGTH.size:
-        stop = start + _LENGTH.size + _LENGTH.unpack_from(partial, start)[0]
+        first = start + _LENGTH.size
+        stop = first + _LENGTH.unpack_from(data, start)[0]
         if stop > end:
             break
-        found.append(pickle.loads(memoryview(partial)[start + _LENGTH.size : stop]))
+        found.append(marshal.loads(data[first:stop]))
         start = stop
-    del partial[:start]
+    partial += data[start:]
     return found
 
 

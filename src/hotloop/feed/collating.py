@@ -39,7 +39,7 @@ def _is_usual(tensor: torch.Tensor) -> bool:
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
         and not tensor.is_nested
-        and tensor.device.type == "cpu"
+        and tensor.is_cpu
         and not tensor.requires_grad
         and not tensor.is_quantized
     )

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch.utils.data import _utils as torch_utils
+from torch.utils.data import dataloader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotloop.feed import death, pinning
@@ -27,8 +28,12 @@ from hotloop.feed.resume import Position, as_tensor, beginning_again, from_tenso
 from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, SPARE_SLOTS, STARTING, STOP, Ring
 from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, REPLAY, TASK, Reply, Setup
 
+#: Whoever put something else in its place wants to see every batch.
+_TORCHS: Final = vars(dataloader)
 #: How often it is looked whether a silent worker still lives, should its pipe not have told.
 _LOOK_EVERY_S: Final = 1.0
+#: How often a task too large for its pipe is pushed on.
+_SEND_EVERY_S: Final = 0.001
 #: How long workers get to end by themselves (torch's own figure).
 _END_WITHIN_S: Final = 5.0
 
@@ -226,6 +231,15 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         num_active: int = sum(one.active for one in self._workers)
         return bool(member.num_tasks < self._prefetch_factor * self._num_workers // num_active)
 
+    def __next__(self) -> Any:
+        """The next batch: as torch's, whose label for profilers costs more than all else here."""
+        own = getattr(_BaseDataLoaderIter.__next__, "__globals__", None) is _TORCHS
+        if not own or self._dataset_kind or torch.autograd._profiler_enabled():
+            return super().__next__()
+        batch = self._next_data()
+        self._num_yielded += 1
+        return batch
+
     def _next_data(self) -> Any:
         if self._failure is not None:
             raise WorkerError(self._failure.message, hint=self._failure.hint)
@@ -309,15 +323,21 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             WorkerError: a worker is dead, or nothing came in time.
         """
         timeout = _LOOK_EVERY_S
+        if sum(member.link.flush() is False for member in self._workers):
+            timeout = _SEND_EVERY_S
         if deadline is not None:
             timeout = min(timeout, max(0.0, deadline - time.monotonic()))
+        # What comes out of turn wakes nobody: it is taken in with the rest.
+        turn = self._task_info.get(self._rcvd_idx) if self._in_order and not self._is_draining else None
+        if turn is not None:
+            turn.worker.poll.poll(timeout * 1000)
+            timeout = 0
         events = self._poll.poll(timeout * 1000)
         for descriptor, _ in events:
             self._take_in(self._by_descriptor[descriptor])
         if events:
             return
         for member in self._workers:
-            member.link.flush()
             if not member.is_alive:
                 self._fail(member)
         if deadline is not None and time.monotonic() >= deadline:
@@ -330,7 +350,6 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             self._arrived(member, Reply(*message))
         if member.link.ended:
             self._fail(member)
-        member.link.flush()
 
     def _arrived(self, member: Member, reply: Reply) -> None:
         task = self._task_info[reply.task]

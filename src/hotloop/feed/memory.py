@@ -57,15 +57,22 @@ class Mapping:
             raise OSError(number, f"mapping {num_bytes} bytes of shared memory: {os.strerror(number)}")
         self._address = address
         self.writable = writable
+        #: What numpy makes an array of all bytes from; whoever hands it on keeps this mapping alive.
+        self.interface = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (num_bytes,),
+            "data": (address, not writable),
+        }
 
     @property
     def address(self) -> int:
         """Where the window begins in this process."""
         return self._address
 
-    def array(self, owner: object | None = None) -> NDArray[np.uint8]:
-        """All bytes of the window as a flat uint8 array whose base keeps this mapping and ``owner`` alive."""
-        return np.asarray(_Bytes(self, owner))
+    def array(self) -> NDArray[np.uint8]:
+        """All bytes of the window as a flat uint8 array whose base keeps this mapping alive."""
+        return np.asarray(_Bytes(self))
 
     def will_need(self, offset: int, num_bytes: int) -> None:
         """Ask the kernel to read these bytes from the file without waiting for them; only a hint."""
@@ -79,19 +86,13 @@ class Mapping:
 
 
 class _Bytes:
-    """What numpy keeps as the base of an array: the mapping, and whoever must live as long as its arrays."""
+    """What numpy keeps as the base of an array."""
 
-    __slots__ = ("__array_interface__", "mapping", "owner")
+    __slots__ = ("__array_interface__", "mapping")
 
-    def __init__(self, mapping: Mapping, owner: object | None) -> None:
+    def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping
-        self.owner = owner
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (mapping.num_bytes,),
-            "data": (mapping.address, not mapping.writable),
-        }
+        self.__array_interface__ = mapping.interface
 
 
 class SharedFile:

@@ -1,13 +1,14 @@
-"""A batch of any kind into a slot and out again: pickled, with the bytes of tensors and arrays left in place.
+"""A batch of any kind into a slot and out again, with the bytes of its tensors left in place.
 
-Tensors that were stacked straight into the slot are not copied; others are, once. Whatever pickle can carry
-comes out as what it was: dictionaries, named tuples, dataclasses, the user's own classes.
+Tensors that were stacked straight into the slot are not copied; others are, once. A batch of dictionaries,
+lists, tuples, numbers and text around tensors, as torch's collation makes them, is told as a *plan* of plain
+data. Any other is pickled, and comes out as what it was: named tuples, dataclasses, the user's own classes.
 """
 
 from __future__ import annotations
 
 import io
-import math
+import marshal
 import pickle
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hotloop.feed.arena import Arena, flat_bytes
+from hotloop.feed.arena import Arena, extent_of, flat_bytes, tensor_at
 from hotloop.feed.layout import DTYPES
 
 #: Arrays up to this many bytes travel inside the pickle.
@@ -24,8 +25,16 @@ _INSIDE_BYTES = 256
 _SLOT = pickle.PickleBuffer(bytearray(1))
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-#: Offset and size of every buffer in the slot; ``None`` for the slot itself.
-Spans = tuple[tuple[int, int] | None, ...]
+#: Offset and size of every buffer of a pickle in the slot (``None`` for the slot itself); None with a plan.
+Spans = tuple[tuple[int, int] | None, ...] | None
+
+#: What a tuple in a plan begins with; whatever else is in a plan stands for itself.
+_TENSOR, _LIST, _TUPLE, _DICT = range(4)
+_PLAIN = frozenset({str, bytes, bool, int, float, complex, type(None)})
+
+
+class _BeyondPlanError(Exception):
+    """A batch that a plan cannot tell."""
 
 
 class _Packer(pickle.Pickler):
@@ -45,9 +54,40 @@ class _Placer:
     def __init__(self, arena: Arena) -> None:
         self.spans: list[tuple[int, int] | None] = []
         self._arena = arena
+        self._placed: dict[int, tuple[Any, ...]] = {}
+        self._seen: set[int] = set()
 
-    def tensor(self, tensor: torch.Tensor) -> tuple[int, str, tuple[int, ...], tuple[int, ...] | None]:
+    def plan(self, value: Any) -> Any:
+        """What a batch is made of, its tensors lying in the slot afterwards.
+
+        Raises:
+            _BeyondPlanError: it has something of another kind in it, or the same object twice.
+        """
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        number = id(value)
+        if number in self._seen:
+            raise _BeyondPlanError
+        self._seen.add(number)
+        if kind is torch.Tensor and _is_plain(value):
+            self._placed[number] = found = self._place(value)
+            return _TENSOR, *found
+        if kind is list:
+            if _PLAIN.issuperset(map(type, value)):
+                return value
+            return _LIST, [self.plan(child) for child in value]
+        if kind is tuple:
+            return _TUPLE, [self.plan(child) for child in value]
+        if kind is dict and _PLAIN.issuperset(map(type, value)):
+            return _DICT, {key: self.plan(child) for key, child in value.items()}
+        raise _BeyondPlanError
+
+    def tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         """Offset, dtype, shape and strides (None: row-major) of a tensor that lies in the slot afterwards."""
+        return self._placed.get(id(tensor)) or self._place(tensor)
+
+    def _place(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         shape, name, count = tuple(tensor.shape), _NAMES[tensor.dtype], tensor.numel()
         if not count:
             return 0, name, shape, None
@@ -60,8 +100,7 @@ class _Placer:
         if offset is None:
             if extent > count:  # a view with gaps: without them
                 tensor, stride, extent = tensor.contiguous(), None, count
-            flat = tensor.as_strided((extent,), (1,)).view(torch.uint8)
-            offset = self._arena.place(flat.numpy())
+            offset = self._arena.place(tensor.data_ptr(), extent * size)
         return offset, name, shape, stride
 
     def buffer(self, buffer: pickle.PickleBuffer) -> bool:
@@ -71,29 +110,41 @@ class _Placer:
         payload = flat_bytes(buffer.raw())
         if payload.nbytes <= _INSIDE_BYTES:
             return True
-        self.spans.append((self._arena.place(payload), payload.nbytes))
+        self.spans.append((self._arena.place(payload.ctypes.data, payload.nbytes), payload.nbytes))
         return False
 
 
 def pack(batch: Any, arena: Arena) -> tuple[bytes, Spans]:
     """Put a batch's bytes into the arena's open slot; the rest of it, and where its bytes lie."""
-    file = io.BytesIO()
     placer = _Placer(arena)
+    try:
+        return marshal.dumps(placer.plan(batch)), None
+    except _BeyondPlanError:
+        file = io.BytesIO()
     _Packer(file, placer).dump(batch)
     return file.getvalue(), tuple(placer.spans)
 
 
 def unpack(meta: bytes, spans: Spans, memory: NDArray[np.uint8] | None) -> Any:
     """The batch; its tensors and arrays are views of ``memory`` that keep its base alive."""
+    if spans is None:
+        return _built(marshal.loads(meta), memory)
     if memory is None:
         return pickle.loads(meta, buffers=[b"" for _ in spans])
     buffers = [memory if span is None else memory[span[0] : span[0] + span[1]] for span in spans]
     return pickle.loads(meta, buffers=buffers)
 
 
-def extent_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """How many elements lie between the first and the last of a strided tensor, both counted."""
-    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+def _built(plan: Any, memory: NDArray[np.uint8] | None) -> Any:
+    if type(plan) is not tuple:
+        return plan
+    kind = plan[0]
+    if kind == _TENSOR:
+        return _tensor(memory, *plan[1:])
+    if kind == _DICT:
+        return {key: _built(child, memory) for key, child in plan[1].items()}
+    children = [_built(child, memory) for child in plan[1]]
+    return children if kind == _LIST else tuple(children)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -101,7 +152,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return (
         tensor.layout is torch.strided
         and not tensor.is_nested
-        and tensor.device.type == "cpu"
+        and tensor.is_cpu
         and not tensor.requires_grad
         and not tensor.is_quantized
         and not tensor.is_neg()
@@ -110,12 +161,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _tensor(
-    memory: NDArray[np.uint8], offset: int, name: str, shape: tuple[int, ...], stride: tuple[int, ...] | None
+    memory: Any, offset: int, name: str, shape: tuple[int, ...], stride: tuple[int, ...] | None
 ) -> torch.Tensor:
-    dtype, count = DTYPES[name], math.prod(shape)
-    if not count:
-        return torch.empty(shape, dtype=dtype)
-    if stride is None:
-        return torch.frombuffer(memory, dtype=dtype, count=count, offset=offset).view(shape)
-    extent = extent_of(shape, stride)
-    return torch.frombuffer(memory, dtype=dtype, count=extent, offset=offset).as_strided(shape, stride)
+    return tensor_at(memory, offset, DTYPES[name], shape, stride)

@@ -82,7 +82,8 @@ class Reader:
             StopIteration: an iterable dataset has no more.
         """
         if self._one_by_one and self._watch is not None:
-            indices = _Watched(indices, self._watch)
+            indices = _Watched(indices)
+            indices.watch = self._watch
         self._indices = indices
         return self._fetcher.fetch(indices)
 
@@ -94,12 +95,11 @@ class Reader:
 class _Watched(list[Any]):
     """A batch's indices; going through them says where one is."""
 
-    def __init__(self, indices: Any, watch: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
-        super().__init__(indices)
-        self._watch = watch
+    __slots__ = ("watch",)
+    watch: Callable[[Iterator[Any]], Iterator[Any]]
 
     def __iter__(self) -> Iterator[Any]:
-        return self._watch(super().__iter__())
+        return self.watch(super().__iter__())
 
 
 class _Singly:

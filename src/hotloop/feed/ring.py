@@ -57,12 +57,14 @@ class Slot:
 class Lease:
     """A batch handed out: held by its tensors' memory. When the last of them goes, the slot is free again."""
 
-    __slots__ = ("__weakref__", "_release", "batch", "slot")
+    __slots__ = ("__array_interface__", "__weakref__", "_release", "_window", "batch", "slot")
 
-    def __init__(self, slot: Slot, release: Callable[[Slot], None], batch: int) -> None:
+    def __init__(self, slot: Slot, window: Mapping, release: Callable[[Slot], None], batch: int) -> None:
         self.slot = slot
         self.batch = batch
+        self._window = window
         self._release: Callable[[Slot], None] | None = release
+        self.__array_interface__ = window.interface
 
     def give_back(self) -> None:
         """Free the slot now, whoever still looks at it. Once."""
@@ -110,8 +112,7 @@ class Ring:
         """
         slot = self._choose(worker)
         slot.worker = worker
-        lease = slot.lease()
-        if self._debug and lease is not None:
+        if self._debug and (lease := slot.lease()) is not None:
             raise FeedError(*_still_held(slot, lease))
         return slot
 
@@ -155,10 +156,9 @@ class Ring:
 
     def lease(self, slot: Slot, batch: int, release: Callable[[Slot], None]) -> NDArray[np.uint8]:
         """The slot's bytes; when the last array on them goes, ``release(slot)`` is called."""
-        window = self._window(slot)
-        lease = Lease(slot, release, batch)
+        lease = Lease(slot, self._window(slot), release, batch)
         slot.lease = weakref.ref(lease)
-        return window.array(lease)
+        return np.asarray(lease)
 
     def view(self, slot: Slot) -> NDArray[np.uint8]:
         """The slot's bytes, to be read before it is freed."""

@@ -59,7 +59,8 @@ class Setup:
     """What every worker of one iterator is told.
 
     ``depth`` is the most tasks a worker has at a time, ``epoch`` the number of the iterator's epoch (seeds of
-    samples), ``states`` are generator states to begin with, by worker.
+    samples), ``states`` are generator states to begin with, by worker; ``timed``: somebody wants to know the
+    processor time that batches take (the kernel is asked for it).
     """
 
     reading: Reading
@@ -71,6 +72,7 @@ class Setup:
     depth: int
     epoch: int
     states: dict[int, Any]
+    timed: bool = False
 
     def board(self, worker: int) -> Board:
         """Where a worker notes its generators' states."""
@@ -122,6 +124,7 @@ class Worker:
         self._board = setup.board(worker)
         self._progress = progress_of(setup.file)
         self._mark = 1 + 2 * worker
+        self._cpu_ns: Callable[[], int] = thread_time_ns if setup.timed else int
         self._epoch = setup.epoch
         self._first = 0  # number in the epoch of the batch's first sample
         self._reader: Reader | None = None
@@ -165,7 +168,7 @@ class Worker:
     # -- one batch -------------------------------------------------------------------------------------------
 
     def _make(self, task: int, slot: int, capacity: int, first: int, index: bytes) -> None:
-        started, cpu = perf_counter_ns(), thread_time_ns()
+        started, cpu = perf_counter_ns(), self._cpu_ns()
         self._board.before(self._epoch, task)
         arena = self._arena
         arena.open(slot, capacity)
@@ -177,7 +180,7 @@ class Worker:
         wall = perf_counter_ns() - started
         self._board.after(wall)
         self._say(task, WAITING)
-        cpu = thread_time_ns() - cpu
+        cpu = self._cpu_ns() - cpu
         self._ends.send(tuple(Reply(kind, task, capacity, used, kept, wall, cpu, meta, spans)))
 
     def _attempt(self, task: int, index: bytes) -> tuple[int, bytes | tuple[int, int], Spans]:
@@ -190,7 +193,8 @@ class Worker:
             meta, spans = pack(self._reader.read(pickle.loads(index)), self._arena)
             if len(meta) <= _INLINE_BYTES:
                 return BATCH, meta, spans
-            return BATCH, (self._arena.place(np.frombuffer(meta, np.uint8)), len(meta)), spans
+            address = np.frombuffer(meta, np.uint8).ctypes.data
+            return BATCH, (self._arena.place(address, len(meta)), len(meta)), spans
         except Exception as error:
             if isinstance(error, StopIteration) and self._setup.reading.is_iterable:
                 return EXHAUSTED, b"", ()
