@@ -21,6 +21,8 @@ from hotloop.errors import UsageError
 _YAML_LINE: Final = re.compile(
     r"^(?P<indent> *)(?:- +)?(?P<key>[\w.\-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s+(?P<value>.*))?$"
 )
+#: ``key: scalar`` in a mapping on one line.
+_FLOW: Final = re.compile(r"""["']?([\w.\-]+)["']?\s*:\s*([^,{}\[\]]+?)\s*(?=[,}])""")
 _TOML_OR_JSON_KEY: Final = '"?{}"?\\s*[=:]'
 
 
@@ -41,9 +43,10 @@ class ConfigFile:
     name: str
     lines: list[str]
     entries: list[Entry]
+    base: ConfigFile | None = None  # the one configuration it says it is made from
 
 
-def read(path: Path) -> ConfigFile | Skipped:
+def read(path: Path, *, with_base: bool = True) -> ConfigFile | Skipped:
     """Read one file by its ending. A missing file or an unknown ending is a UsageError."""
     if not path.is_file():
         raise UsageError(f"{path} is not a file", hint="--config takes YAML, JSON, TOML or Python files")
@@ -58,13 +61,26 @@ def read(path: Path) -> ConfigFile | Skipped:
         if path.stat().st_size > MAX_BYTES:
             return Skipped(file=name, reason=f"larger than {MAX_BYTES // 2**20} MiB")
         text = path.read_text(encoding="utf-8-sig")
-        return ConfigFile(name=name, lines=text.splitlines(), entries=list(reader(text)))
+        entries = list(reader(text))
+        base = _base(path, text) if with_base else None
+        return ConfigFile(name=name, lines=text.splitlines(), entries=entries, base=base)
     except UnicodeDecodeError:
         return Skipped(file=name, reason="not UTF-8 text")
     except (SyntaxError, ValueError, RecursionError) as error:
         return Skipped(file=name, reason=f"not valid {path.suffix.lower()}: {error}")
     except OSError as error:
         return Skipped(file=name, reason=f"cannot be read: {error.strerror}")
+
+
+def _base(path: Path, text: str) -> ConfigFile | None:
+    """What ``_base_ = [...]`` (mmcv), ``_BASE_:`` (detectron2) or ``base:`` names, where it is one file that
+    is there.
+    """
+    named = re.findall(r"""^(?:_base_|_BASE_|base|BASE)\s*[:=]\s*(.+)$""", text, re.M)
+    files = re.findall(r"""[^\s"'\[\](),]+\.(?:py|ya?ml|json|toml)""", named[0]) if len(named) == 1 else []
+    there = [path.parent / file for file in files if (path.parent / file).is_file()]
+    found = read(there[0], with_base=False) if len(there) == 1 else None
+    return found if isinstance(found, ConfigFile) else None
 
 
 def _yaml(text: str) -> Iterator[Entry]:
@@ -85,12 +101,16 @@ def _yaml(text: str) -> Iterator[Entry]:
         value = re.sub(r"\s+#.*$", "", match["value"] or "").strip()
         path.append((indent, name))
         block = indent if value.startswith(("|", ">")) else -1
-        if value and not value.startswith(("|", ">", "&", "*")):
+        if value.startswith("{") and value.endswith("}"):
+            for key, item in _FLOW.findall(value):
+                above = ".".join(p for _, p in path)
+                yield Entry(key=f"{above}.{key}", name=key, value=_scalar(item), line=number)
+        elif value and not value.startswith(("|", ">", "&", "*")):
             yield Entry(key=".".join(p for _, p in path), name=name, value=_scalar(value), line=number)
 
 
 def _scalar(text: str) -> Any:
-    plain = text.strip("\"'")
+    plain = re.sub(r"^!!\w+\s+", "", text).strip("\"'")
     lowered = plain.lower()
     if lowered in ("true", "yes", "on"):
         return True

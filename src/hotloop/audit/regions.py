@@ -57,12 +57,54 @@ class Region:
             below = above
         return False
 
+    def interval(self, node: ast.AST) -> int | None:
+        """Every how many steps ``node`` runs: 1, or N of one ``if step % N == 0``; None where unsure."""
+        if self.every_step(node):
+            return 1
+        gates = []
+        below = node
+        for above in self.module.ancestors(node):
+            if _skipped_before(above, below) or isinstance(above, *_NESTED):
+                return None
+            if above is self.root:
+                break
+            if _gates(above, below):
+                gates.append(above)
+            below = above
+        if len(gates) == 1 and isinstance(gates[0], ast.If) and node not in _walk_all(gates[0].orelse):
+            return _modulus(self.module, gates[0].test)
+        return None
+
     def calls_named(self, *names: str) -> Iterator[ast.Call]:
         """Calls in the region by the last part of what is called."""
         return (call for call in self.calls if chain(call.func).rpartition(".")[2] in names)
 
 
 _NESTED: Final = ((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),)
+
+
+def _walk_all(nodes: list[ast.stmt]) -> set[ast.AST]:
+    return {part for node in nodes for part in ast.walk(node)}
+
+
+def _modulus(module: Module, test: ast.expr) -> int | None:
+    """N of ``step % N == 0`` or ``not step % N``; none where epochs are counted."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+        side, other = test.left, test.comparators[0]
+        if not isinstance(other, ast.Constant) or not isinstance(other.value, int):
+            return None
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        side = test.operand
+    else:
+        return None
+    if (
+        not isinstance(side, ast.BinOp)
+        or not isinstance(side.op, ast.Mod)
+        or "epoch" in ast.dump(side).lower()
+    ):
+        return None
+    value = module.constant(side.right)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def find(module: Module, called_in_loops: set[str]) -> list[Region]:

@@ -13,9 +13,7 @@ _METHODS = ("add_image", "add_images", "add_figure", "savefig")
 _NAMES = frozenset(
     [
         "matplotlib.pyplot.savefig",
-        "matplotlib.pyplot.show",
         "cv2.imwrite",
-        "cv2.imshow",
         "torchvision.utils.save_image",
         "wandb.Image",
     ]
@@ -23,7 +21,7 @@ _NAMES = frozenset(
 
 
 def check(tree: Tree) -> Iterator[Finding]:
-    """Speak where an image is drawn, shown, written or sent at every step."""
+    """Speak where an image is drawn, written or sent at every step, or every N up to 10."""
     return in_steps(
         ID,
         tree,
@@ -32,7 +30,7 @@ def check(tree: Tree) -> Iterator[Finding]:
             or (getattr(call.func, "attr", "") in _METHODS and bool(call.args))
         ),
         "medium",
-        "{} makes an image at every step: tens of milliseconds on the training thread, and a wait for the "
-        "device.",
+        "{} makes an image {when}: tens of milliseconds on the training thread, and a wait for the device.",
         "Make images every few hundred steps, or in evaluation.",
+        most=10,
     )

@@ -12,7 +12,7 @@ ID = "cadence/logging"
 
 
 def check(tree: Tree) -> Iterator[Finding]:
-    """Speak where add_histogram or wandb.Histogram runs at every step."""
+    """Speak where add_histogram or wandb.Histogram runs at every step, or every N up to 10."""
     return in_steps(
         ID,
         tree,
@@ -21,7 +21,7 @@ def check(tree: Tree) -> Iterator[Finding]:
             or region.module.dotted(call.func) == "wandb.Histogram"
         ),
         "medium",
-        "{} runs at every step: every value is copied to the host and sorted into bins on the training "
-        "thread.",
+        "{} runs {when}: every value is copied to the host and sorted into bins on the training thread.",
         "Log histograms every few hundred steps.",
+        most=10,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Final
 
 from hotloop.audit.configs import ConfigFile, Entry
-from hotloop.audit.hit import hit
-from hotloop.audit.rules.config.ignored_value import is_read
+from hotloop.audit.hit import at_entry, hit
+from hotloop.audit.rules.config.ignored_value import LOADER_SETTINGS, is_read
 from hotloop.audit.tree import Tree
-from hotloop.findings import Finding, Place
+from hotloop.findings import Finding
 from hotloop.probe.config import meaning_of
 
 ID = "config/dead-key"
@@ -29,12 +30,34 @@ def check(tree: Tree) -> Iterator[Finding]:
             )
     for config in tree.configs:
         for entry in config.entries:
-            if tree.texts and meaning_of(entry.name) and _is_dead(tree, entry):
-                yield _finding(config, entry)
+            meaning = meaning_of(entry.name)
+            if meaning is not None and _consumer_is_here(tree, meaning) and _is_dead(tree, config, entry):
+                yield at_entry(
+                    ID,
+                    config,
+                    entry,
+                    "medium",
+                    f"{entry.key} = {entry.value!r} is read by no code: no audited file asks for it.",
+                    "Pass it to where it belongs, or remove it.",
+                )
 
 
-def _is_dead(tree: Tree, entry: Entry) -> bool:
+#: What a setting is for -> the calls that show that this tree does that itself, no framework around it.
+_CONSUMERS: Final = {"lr": ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"), "amp": ("autocast",)}
+
+
+def _consumer_is_here(tree: Tree, meaning: str) -> bool:
+    """Whether what a setting is for stands in the audited files; else code outside may read it."""
+    if meaning in LOADER_SETTINGS:
+        return bool(tree.loaders)
+    calls = _CONSUMERS.get(meaning)
+    return any(m.calls.get(c) for m in tree.modules for c in calls) if calls else bool(tree.regions)
+
+
+def _is_dead(tree: Tree, config: ConfigFile, entry: Entry) -> bool:
     """Whether no source reads the key, and none of the mappings it stands in is handed on whole."""
+    if config.name.endswith(".py") and "." not in entry.key and tree.mentions(entry.name):
+        return False  # executed into the globals of a script, which reads plain names
     interpolated = any(f"{entry.name}}}" in line for config in tree.configs for line in config.lines)
     if interpolated or is_read(tree, entry.name):
         return False
@@ -43,15 +66,3 @@ def _is_dead(tree: Tree, entry: Entry) -> bool:
     spread += [rf"\(\s*[\w.]*(\.|\[.){part}\b" for part in above]
     whole = r"\*\*\s*(cfg|config|conf|opt|opts|args|hparams|params|settings)\b"
     return not any(re.search(pattern, text) for pattern in [*spread, whole] for text in tree.texts)
-
-
-def _finding(config: ConfigFile, entry: Entry) -> Finding:
-    return Finding(
-        id=ID,
-        message=f"{entry.key} = {entry.value!r} is read by no code: no audited file asks for it.",
-        advice="Pass it to where it belongs, or remove it.",
-        evidence=(),
-        severity="medium",
-        where=Place(file=config.name, line=entry.line),
-        data={"end_line": entry.line},
-    )

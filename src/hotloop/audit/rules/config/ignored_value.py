@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from hotloop.audit.hit import hit
@@ -13,7 +14,7 @@ from hotloop.probe.config import meaning_of
 
 ID = "config/ignored-value"
 #: The arguments looked at, with what DataLoader takes where they are not passed.
-_DEFAULTS = {
+LOADER_SETTINGS = {
     "num_workers": 0,
     "prefetch_factor": 2,
     "pin_memory": False,
@@ -30,7 +31,7 @@ def check(tree: Tree) -> Iterator[Finding]:
     for loader in tree.loaders:
         if loader.role == "evaluation":
             continue
-        for meaning in _DEFAULTS:
+        for meaning in LOADER_SETTINGS:
             yield from _ignored_option(tree, loader, meaning)
             yield from _ignored_entry(tree, loader, meaning)
 
@@ -56,7 +57,7 @@ def _ignored_option(tree: Tree, loader: Loader, meaning: str) -> Iterator[Findin
 
 
 def _ignored_entry(tree: Tree, loader: Loader, meaning: str) -> Iterator[Finding]:
-    value = loader.constant(meaning, _DEFAULTS[meaning])
+    value = loader.constant(meaning, LOADER_SETTINGS[meaning])
     if value is UNKNOWN or loader.role != "train" or (meaning == "batch_size" and not loader.has(meaning)):
         return
     entries = [
@@ -68,7 +69,11 @@ def _ignored_entry(tree: Tree, loader: Loader, meaning: str) -> Iterator[Finding
     if len(entries) != 1:
         return
     config, entry = entries[0]
-    if entry.value == value or isinstance(entry.value, str):
+    if (
+        entry.value == value
+        or isinstance(entry.value, str)
+        or not _is_meant(tree, loader, meaning, entry.name)
+    ):
         return
     has = f"has {meaning}={value!r} as a literal" if meaning in loader.given else f"is not given {meaning}"
     yield hit(
@@ -78,6 +83,16 @@ def _ignored_entry(tree: Tree, loader: Loader, meaning: str) -> Iterator[Finding
         "high",
         f"{config.name}:{entry.line} says {entry.key} = {entry.value!r}; the training loader {has}.",
         f"Pass the configured value: {meaning}=cfg…{entry.name}.",
+    )
+
+
+def _is_meant(tree: Tree, loader: Loader, meaning: str, name: str) -> bool:
+    """Whether a key can only be meant for this loader: no other file trains, no loader is given the key."""
+    if any(other.role == "train" and other.module is not loader.module for other in tree.loaders):
+        return False
+    given = (other.given.get(meaning) for other in tree.loaders)
+    return not any(name in ast.unparse(node) for node in given if node is not None) and all(
+        other.complete for other in tree.loaders
     )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.audit.hit import hit
+from hotloop.audit.hit import at_entry, hit
+from hotloop.audit.rules.config.ignored_value import is_read
 from hotloop.audit.tree import Machine, Tree
 from hotloop.findings import Finding
+from hotloop.probe.config import meaning_of
 
 ID = "config/too-many-workers-for-cores"
 
 
 def check(tree: Tree) -> Iterator[Finding]:
-    """Speak of a literal num_workers above the usable cores of the machine."""
+    """Speak of a literal or configured num_workers above the usable cores of the machine."""
     machine = tree.machine
     if machine is None:
         return
@@ -25,12 +27,27 @@ def check(tree: Tree) -> Iterator[Finding]:
                 loader.module,
                 loader.call,
                 "low",
-                f"num_workers={workers} on {units.rate(machine.cores)} usable cores: the workers and the "
-                f"training "
-                "process take the cores from each other.",
-                f"Start with {suggested(machine)} (--cores N audits for another machine). "
-                f"{rules_of_thumb(machine)}",
+                f"num_workers={workers} {_words(machine)}",
+                _advice(machine),
             )
+    for config in tree.configs:
+        for entry in config.entries:
+            if meaning_of(entry.key) != "num_workers" or not isinstance(entry.value, int):
+                continue
+            if entry.value > machine.cores and is_read(tree, entry.name):
+                message = f"{entry.key} = {entry.value} {_words(machine)}"
+                yield at_entry(ID, config, entry, "low", message, _advice(machine))
+
+
+def _words(machine: Machine) -> str:
+    cores = units.rate(machine.cores)
+    return f"on {cores} usable cores: the workers and the training process take the cores from each other."
+
+
+def _advice(machine: Machine) -> str:
+    return (
+        f"Start with {suggested(machine)} (--cores N audits for another machine). {rules_of_thumb(machine)}"
+    )
 
 
 def suggested(machine: Machine) -> int:

@@ -9,6 +9,7 @@ from hotloop.audit.datasets import is_lazy
 from hotloop.audit.hit import hit
 from hotloop.audit.module import Module, argument, chain
 from hotloop.audit.regions import Region
+from hotloop.audit.rules.host.loop_over_parameters import over_parameters
 from hotloop.audit.tensors import is_tensor
 from hotloop.audit.tree import Tree, uses_cuda
 from hotloop.findings import Finding
@@ -37,7 +38,9 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 def _calls(region: Region) -> Iterator[Finding]:
     found = [(call, words) for call in region.calls if (words := _waits(region, call))]
-    found = [(call, words) for call, words in found if region.every_step(call)]
+    found = [
+        (call, words) for call, words in found if region.every_step(call) and not _by_parameter(region, call)
+    ]
     if not found:
         return
     call, words = found[0]
@@ -51,6 +54,13 @@ def _calls(region: Region) -> Iterator[Finding]:
         "queued while this one runs.",
         "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
         also=[other for other, _ in found[1:]],
+    )
+
+
+def _by_parameter(region: Region, call: ast.Call) -> bool:
+    """Whether a loop over parameters holds the call: ``host/loop-over-parameters`` speaks of it."""
+    return any(
+        isinstance(above, ast.For) and over_parameters(above) for above in region.module.ancestors(call)
     )
 
 

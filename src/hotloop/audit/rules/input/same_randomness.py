@@ -6,14 +6,16 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from hotloop.audit.datasets import DatasetClass
 from hotloop.audit.hit import hit
 from hotloop.audit.loaders import Loader, made_class
-from hotloop.audit.module import UNKNOWN, Function, Module
+from hotloop.audit.module import UNKNOWN, Function, Module, chain
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 
 ID = "input/same-randomness"
 _GENERATORS: Final = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
+_IN_WORKER: Final = "Make the generator in the worker, on the first sample, seeded with torch.initial_seed()."
 _SEEDS: Final = frozenset(["numpy.random.seed", "random.seed", "torch.manual_seed"])
 
 
@@ -68,7 +70,7 @@ def _generators(tree: Tree) -> Iterator[Finding]:
             attribute = _kept_as(module, call)
             if not attribute or init is None or module.function_of(call) is not init:
                 continue
-            if _draws(dataset.getitem, attribute):
+            if _draws(dataset.getitem, f"self.{attribute}"):
                 yield hit(
                     ID,
                     module,
@@ -76,9 +78,30 @@ def _generators(tree: Tree) -> Iterator[Finding]:
                     "high",
                     f"self.{attribute} is made once and copied into every worker: all workers draw the same "
                     "random numbers, and with workers that start anew every epoch repeats them.",
-                    "Make the generator in the worker, on the first sample, seeded with "
-                    "torch.initial_seed().",
+                    _IN_WORKER,
                 )
+        yield from _of_the_module(dataset)
+
+
+def _of_the_module(dataset: DatasetClass) -> Iterator[Finding]:
+    """A generator made when the file is imported: forked workers draw from copies of it."""
+    module = dataset.module
+    for call in module.calls_to(*_GENERATORS):
+        parent = module.parents.get(call)
+        if not isinstance(parent, ast.Assign) or parent not in module.tree.body:
+            continue
+        name = chain(parent.targets[0])
+        if name and any(chain(c.func).startswith(f"{name}.") for c in dataset.sample_calls()):
+            yield hit(
+                ID,
+                module,
+                call,
+                "high",
+                f"{name} is made when this file is imported, and each forked worker of {dataset.name} gets a "
+                "copy: all workers draw the same random numbers. PyTorch seeds numpy.random's global state "
+                "in workers, not generators like this.",
+                _IN_WORKER,
+            )
 
 
 def _has_workers(loader: Loader) -> bool:
@@ -92,8 +115,8 @@ def _kept_as(module: Module, call: ast.Call) -> str:
     return target.attr if isinstance(target, ast.Attribute) and is_self else ""
 
 
-def _draws(getitem: Function | None, attribute: str) -> bool:
+def _draws(getitem: Function | None, owner: str) -> bool:
     return getitem is not None and any(
-        isinstance(n, ast.Attribute) and isinstance(n.value, ast.Attribute) and n.value.attr == attribute
+        isinstance(n, ast.Attribute) and isinstance(n.value, ast.Attribute) and chain(n.value) == owner
         for n in ast.walk(getitem)
     )
