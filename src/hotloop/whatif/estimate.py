@@ -120,7 +120,7 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
         note for process in recording.ranks for note in process.notes.get("block", ()) if note.get("leads")
     ]
     baseline = _valid(notes, "baseline")
-    if not baseline:
+    if len(baseline) < 2:
         return None
     asked = [
         note
@@ -172,7 +172,7 @@ def _row(asked: Note, notes: Sequence[Note]) -> Row:
         words = "the run or the budget ended before two pairs of blocks were done"
         return Row(intervention=name, ratio=None, ci95=None, blocks=len(ratios), words=words)
     mean, low, high = interval(ratios)
-    edges = (exp(max(-20.0, low)), exp(min(20.0, high)))
+    edges = (exp(low), exp(high))
     return Row(intervention=name, ratio=exp(mean), ci95=edges, blocks=len(ratios))
 
 

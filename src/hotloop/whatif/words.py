@@ -58,8 +58,9 @@ def _ceiling(result: WhatIf, width: int) -> list[str]:
         cores=duration(result.cores_s or 0.0),
     )
     best = result.baseline_s / result.ceiling_s
+    shown = any(row.intervention == "free-data" and not row.in_noise for row in result.rows)
     lines = _wrapped(f"ceiling ({result.ceiling}): {words}", width)
-    if best > 1.02:
+    if best > 1.02 and shown:
         lines += _wrapped(f"with this loader and this step at best {best:.2f}x of now", width)
     contention = result.contention_s
     if contention is not None and contention > 0.03 * result.step_alone_s:

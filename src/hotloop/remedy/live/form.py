@@ -65,6 +65,11 @@ class Form:
             return "switched off after an error of its own"
         return self._why or ("in effect" if self.count else "nothing in this run that it applies to")
 
+    def exits(self) -> None:
+        """The last word, of processes that train."""
+        if self.probe.role == "main":
+            self.write()
+
     def write(self) -> None:
         """Note how it stands."""
         self.probe.note("remedy", id=self.id, value=self.value, status=self.status(), count=self.count)

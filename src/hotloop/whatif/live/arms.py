@@ -114,11 +114,6 @@ class LoaderArm(Arm):
         """The script's own again."""
         self._feeder.leave()
 
-    def close(self) -> None:
-        """End its workers."""
-        if self._sibling is not None:
-            self._sibling.close()
-
     def _begin(self, iterator: Any) -> None:
         if iterator is None:
             self.refused = "no DataLoader drives this loop"

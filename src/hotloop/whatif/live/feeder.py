@@ -55,7 +55,7 @@ class Feeder:
         self._of: Any = lambda: None  # weak: the iterator the queue belongs to
         self._yielded = 0  # batches of its epoch that were handed out
         self._source: Sibling | None = None
-        self._left: Sibling | None = None  # delivers what it was given, then it is over
+        self._left: list[Sibling] = []  # deliver what they were given, then it is over
         self.siblings: weakref.WeakSet[Any] = weakref.WeakSet()
         self.last: Any = lambda: None  # weak: the iterator fetched from last
         self.drives = 0  # id of the driving loader, 0 unknown
@@ -63,6 +63,8 @@ class Feeder:
         self.others = 0  # fetches from other iterators
         self.ended = 0  # epochs of the driving loader that ended
         self.wait_ns = 0  # in fetches of the driving iterator
+        self._mine: list[Sibling] = []
+        self.finishing = False  # siblings end as soon as they have delivered
         self.most = 0  # batches that may be held at a time, 0 unknown
         self.kept = ""
 
@@ -112,13 +114,19 @@ class Feeder:
             if self._of() is iterator and iterator._num_yielded == self._yielded:
                 return self._pop()
             self._queue.clear()  # the loop left that epoch
-        if self._left is not None:
-            if self._left.follows(iterator) and self._left.outstanding:
-                return self._left.next()
-            self._left = None
-            self.release(iterator)
+        return self._take(iterator, original)
+
+    def _take(self, iterator: Any, original: Any) -> Any:
+        """The next batch in order, past what was taken ahead."""
+        while self._left:
+            if self._left[0].follows(iterator) and self._left[0].outstanding:
+                return self._left[0].next()
+            del self._left[0]
+        if self.finishing and self._source is None:
+            self.close()
         source = self._source
         if source is None:
+            self.release(iterator)
             return original(iterator)
         if not source.follows(iterator):
             self.hold(iterator)
@@ -147,10 +155,16 @@ class Feeder:
         out of work.
         """
         original = type(iterator)._next_data.__wrapped__
+        self._of, self._yielded = weakref.ref(iterator), iterator._num_yielded
+        for sibling in self._left:
+            self._queue += [(False, sibling.next()) for _ in range(sibling.outstanding)]
+        self._left.clear()
+        self.release(iterator)
         given = len(getattr(iterator, "_task_info", ()))
         hold_last = max(0, given - ready(iterator))
         states = self._random_states()
-        times, self._of, self._yielded = [now_ns()], weakref.ref(iterator), iterator._num_yielded
+        count -= len(self._queue)
+        times = [now_ns()]
         for number in range(count):
             if number == max(0, count - hold_last):
                 self.hold(iterator)
@@ -161,12 +175,13 @@ class Feeder:
                 break
             times.append(now_ns())
         self._settle(iterator)
-        if given == 0 and states != self._random_states() and len(times) > 1:
+        # The first batch of an epoch has the sampler draw.
+        if given == 0 and self._yielded and states != self._random_states() and len(times) > 1:
             self.kept = "the dataset draws random numbers in the training process"
         first, last = given, len(times) - 1 - (hold_last if given else 0)
         alone = max(0, last - first)
         return {
-            "batches": len(times) - 1,
+            "batches": len(self._queue),
             "fill_s": (now_ns() - times[0]) / 1e9,
             "alone_batches": alone,
             "alone_s": (times[last] - times[first]) / 1e9 if alone else 0.0,
@@ -211,7 +226,7 @@ class Feeder:
     # -- other workers ---------------------------------------------------------------------------------------
 
     def use(self, sibling: Sibling, iterator: Any) -> None:
-        """From now on ``sibling`` makes the batches, after what the script's workers were given."""
+        """From now on ``sibling`` makes the batches, after what others were given."""
         self.hold(iterator)
         sibling.follow(iterator)
         self._source = sibling
@@ -220,7 +235,8 @@ class Feeder:
         """Back to the script's workers, after what the sibling was given."""
         if self._source is not None:
             self._source.hold()
-            self._left, self._source = self._source, None
+            self._left.append(self._source)
+            self._source = None
 
     def loader(self) -> Any:
         """The driving loader."""
@@ -242,7 +258,14 @@ class Feeder:
         made = (module._MultiProcessingDataLoaderIter if many else module._SingleProcessDataLoaderIter)(other)
         made._persistent_workers = many  # what ends an epoch does not end the workers
         self.siblings.add(made)
-        return Sibling(made, many=many)
+        self._mine.append(Sibling(made, many=many))
+        return self._mine[-1]
+
+    def close(self) -> None:
+        """End the workers of every sibling."""
+        for sibling in self._mine:
+            sibling.close()
+        self._mine.clear()
 
 
 class Sibling:

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
-from hotloop.whatif.live.arms import Arm, FreeData, LoaderArm, build, workers_cpu_s
+from hotloop.whatif.live.arms import Arm, FreeData, build, workers_cpu_s
 from hotloop.whatif.live.feeder import Feeder
 from hotloop.whatif.live.interval import interval
 
@@ -77,7 +77,7 @@ class Session:
         self._feeder = Feeder(probe, self._boundary)
         self._arms: list[Arm] = [Arm()]
         self._leads = False
-        self._over = False
+        self._over = self._child = False
         self._step = -1  # boundaries so far, once the driving loop is known
         self._started = 0  # when the running step began, 0: not to be timed
         self._seen = (0, 0, 0, 0)
@@ -103,7 +103,16 @@ class Session:
         probe.hooks.around(
             torch, "save", _NAME, self._saving, lambda *_: None, also=(torch.serialization,), any_thread=True
         )
-        probe.on_exit(_NAME, self._leave)
+        probe.on_exit(_NAME, self._exit)
+        probe.on_fork(_NAME, self._forked)
+
+    def _forked(self) -> None:
+        self._over = self._child = True  # siblings are the parent's to end
+
+    def _exit(self) -> None:
+        if not self._child:
+            self._leave()
+            self._feeder.close()
 
     def _saving(self, *_: Any) -> None:
         self._saves += 1
@@ -254,9 +263,11 @@ class Session:
             order = cycle_arms if cycle % 2 == 0 else cycle_arms[::-1]
         arm, self._order = order[0], order[1:]
         before = self._arms[last.arm] if last is not None else self._arms[0]
-        same = last is not None and last.arm == arm and arm == 0
-        warm = 0 if same else max(self._arms[arm].settle(iterator), before.settle(iterator))
-        return Block(number=number, at=at, arm=arm, warm=warm, length=self._length, cycle=cycle)
+        warm = max(self._arms[arm].settle(iterator), before.settle(iterator))
+        block = Block(number=number, at=at, arm=arm, warm=warm, length=self._length, cycle=cycle)
+        if self._stays(last, block):
+            block.warm = 0
+        return block
 
     _order: list[int] = []  # noqa: RUF012
     _length = LEAST_STEPS
@@ -281,9 +292,9 @@ class Session:
     def _begin_block(self, block: Block, iterator: Any) -> None:
         self._next = None
         block.skip = block.warm
-        self._block = block
+        stays, self._block = self._stays(self._block, block), block
         arm = self._arms[block.arm]
-        if not arm.refused:
+        if not arm.refused and not stays:
             block.facts = arm.on(iterator, block.warm + block.length)
         if not self._leads:
             return
@@ -296,10 +307,6 @@ class Session:
     def _finish_block(self, iterator: Any) -> None:
         block = self._block
         assert block is not None
-        arm = self._arms[block.arm]
-        same = self._leads and self._next is not None and self._next.arm == block.arm == 0
-        if not same:
-            arm.off(iterator)
         if self._cpu is not None:
             steps = self._step - self._cpu[2]
             cpu_s = time.process_time() - self._cpu[0]
@@ -307,11 +314,17 @@ class Session:
             block.cpu_s, block.cpu_steps = cpu_s + max(0.0, workers_s), steps
         self._done.append(block)
         self._note(block)
-        if self._leads or self._next is not None:
-            return
-        self._next = self._read(block.number + 1)
-        if self._next is None and self._stop_at is None:
-            self._stop_at = self._step  # the leader is gone
+        if not self._leads:
+            self._next = self._read(block.number + 1)
+            if self._next is None and self._stop_at is None:
+                self._stop_at = self._step  # the leader is gone
+        if not self._stays(block, self._next):
+            self._arms[block.arm].off(iterator)
+
+    def _stays(self, before: Block | None, after: Block | None) -> bool:
+        """Whether two blocks that follow each other are one switch: a burst is taken anew for each."""
+        same = before is not None and after is not None and before.arm == after.arm
+        return same and not isinstance(self._arms[before.arm], FreeData)  # type: ignore[union-attr]
 
     def _note(self, block: Block) -> None:
         self._probe.note(
@@ -336,6 +349,7 @@ class Session:
     def _stop(self, iterator: Any) -> None:
         self._over = True
         self._switch_off(iterator)
+        self._feeder.finishing = True
         self._leave()
         if not self._plan["go_on"]:
             self._probe.count.limit = 1  # ends the run at the next boundary, in an orderly way
@@ -351,8 +365,6 @@ class Session:
             return
         self._plan["left"] = True
         for arm in self._arms[1:]:
-            if isinstance(arm, LoaderArm):
-                arm.close()
             self._probe.note(
                 "intervention",
                 name=arm.name,
