@@ -16,7 +16,7 @@ from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot, Site
 
 #: What must not run in lower precision, or not twice.
-_OUTSIDE = frozenset(["step", "backward", "zero_grad", "unscale_"])
+_OUTSIDE = frozenset(["step", "backward", "unscale_"])
 
 
 def bf16(plan: Plan, value: Any) -> None:
@@ -68,6 +68,8 @@ def _wrapped(plan: Plan, dtype: str) -> tuple[Code, cst.SimpleStatementLine]:
     end = body.index(backward) if backward in body else -1
     if not inside or min(inside) >= end:
         raise Cannot("the forward pass and backward do not stand in one block", frame.file, frame.line)
+    while end > min(inside) + 1 and _receiver(code, body[end - 1], "zero_grad") is not None:
+        end -= 1  # it need not be inside
     wrapped = body[min(inside) : end]
     _check(code, wrapped, frame)
     torch = torch_name(plan, code)
@@ -116,7 +118,7 @@ def _receiver(code: Code, statement: cst.CSTNode, name: str) -> cst.BaseExpressi
     if not isinstance(only, cst.Expr) or not isinstance(only.value, cst.Call):
         return None
     call = only.value
-    plain = not call.args or (name == "backward" and argument(call, "gradient", 0) is None)
+    plain = not call.args or name == "zero_grad" or (name == "backward" and not argument(call, "gradient", 0))
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value != name or not plain:
         return None
     return call.func.value

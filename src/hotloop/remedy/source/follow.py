@@ -75,10 +75,11 @@ class Literal:
 
 @dataclass(frozen=True)
 class Absent:
-    """The argument is not given: it is to be added to this call."""
+    """The argument is not given: it is to be added to this call, under this name."""
 
     code: Code
     call: cst.Call
+    name: str
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Follower:
                     return found
         if given and has_spread(call):
             raise Cannot(f"{name} is passed on by * or **", str(code.path), code.line(call))
-        return Absent(code, call)
+        return Absent(code, call, name)
 
     def _spread(self, code: Code, node: cst.BaseExpression, at: int | None, name: str) -> Target | None:
         function = code.function_of(node)
@@ -329,7 +330,7 @@ class Follower:
         if param.default is None:
             raise self._cannot(code, param, f"{param.name.value} is not given")
         if not keys and self._others_call(code, function, at):
-            return Absent(outer, call)  # the default serves other loaders too
+            return Absent(outer, call, param.name.value)  # the default serves other loaders too
         return self._keys(code, param.default, keys, None)
 
     def _dict(self, code: Code, node: cst.Dict, keys: tuple[str, ...], at: int | None) -> Target | Loaded:

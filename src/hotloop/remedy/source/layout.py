@@ -32,7 +32,8 @@ def with_keywords(code: Code, call: cst.Call, keywords: Mapping[str, str]) -> li
     last = call.args[-1]
     behind = _behind(code, last)
     comma = _comma(code, last)
-    own_lines = text.rfind("\n", start, code.span(last.value)[0]) >= 0 and "\n" in text[behind:close]
+    begin = _begin(code, last)
+    own_lines = not text[code.line_start(begin) : begin].strip()
     if own_lines:
         return _on_lines(code, last, behind, comma, close, words)
     if comma >= 0:
@@ -41,7 +42,8 @@ def with_keywords(code: Code, call: cst.Call, keywords: Mapping[str, str]) -> li
     added = ", ".join(["", *words])
     limit = max(_LIMIT, max(map(len, text.splitlines()), default=0))
     first = code.span(call.args[0])[0]
-    if "\n" not in text[start:end] and len(line) + len(added) > limit and not line.lstrip().startswith("#"):
+    alone = "\n" not in text[start:end] and not text[end : code.line_end(end)].partition("#")[0].strip()
+    if alone and len(line) + len(added) > limit:
         column = first - code.line_start(first)
         added = "," + code.text.newline + " " * column + ", ".join(words)
         if "\t" in code.indent(first):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import libcst as cst
@@ -10,7 +11,7 @@ from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import reading
 from hotloop.remedy.source.code import Code, last_name
-from hotloop.remedy.source.follow import Entry, Follower, Literal
+from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Built, Cannot
 
@@ -131,31 +132,30 @@ def _give(plan: Plan, name: str, value: Any) -> None:
 
 def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, note: Note, at: int) -> None:
     """Write the expression that reads the configured value; change that where another one is wanted."""
-    call = target.node if isinstance(target, Literal) else target.call
-    expression = reading.expression(target.code, call, follower, note)
+    node = target.node if isinstance(target, Literal) else target.call
+    expression = reading.expression(target.code, node, follower, note)
     if expression is None:
-        where = f"{note.get('file') or note.get('option')}:{note.get('line')}" if note.get("file") else ""
-        raise Cannot(
-            f"the configured {note.get('key')} ({where or note.get('option')}) is not at hand where the "
-            "loader is built: pass it there",
-            str(target.code.path),
-            target.code.line(call),
-        )
+        where = Path(str(note.get("file"))).name if note.get("file") else note.get("option")
+        words = f"the configured {note.get('key')} ({where}) is not at hand where the loader is built: pass it there"
+        raise Cannot(words, str(target.code.path), target.code.line(node))
     plan.put(target, name, wanted, expression)
     if not same(note.get("value"), wanted):
         plan.put(Entry(note), name, wanted)
 
 
-def _remark(plan: Plan, target: Any, built: Built) -> None:
-    """Say who else reads the value."""
-    others = [
-        other
-        for other in plan.scene.loaders
-        if other.id != built.id and other.site.frames[-1] == built.site.frames[-1]
-    ]
-    if others and not isinstance(target, Entry):
-        plan.remark(f"the same call builds {len(others)} other loader(s) of this run")
-    if isinstance(target, Literal) and target.name:
-        lines = target.code.readers(target.node, target.name)
-        if len(lines) > 1:
-            plan.remark(f"{target.name} is read in lines {', '.join(map(str, lines))}")
+def _remark(plan: Plan, target: Literal | Absent | Entry, built: Built) -> None:
+    """Say who else gets the value."""
+    if isinstance(target, Entry):
+        return
+    node = target.node if isinstance(target, Literal) else target.call
+    lines = range(target.code.line(node), target.code.end(node)[0] + 1)
+    if isinstance(target, Literal):
+        call = target.code.above(node, cst.Call)
+        lines = range(target.code.line(call), lines[-1] + 1) if call is not None else lines
+        readers = target.code.readers(node, target.name) if target.name else []
+        if len(readers) > 1:
+            plan.remark(f"{target.name} is read in lines {', '.join(map(str, readers))}")
+    mine = {f for f in built.site.frames if f.file == str(target.code.path) and f.line in lines}
+    others = [o for o in plan.scene.loaders if o.id != built.id and mine & set(o.site.frames)]
+    if others:
+        plan.remark(f"the same call builds {len(others)} more of this run's loaders")

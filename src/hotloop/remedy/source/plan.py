@@ -111,7 +111,7 @@ class Plan:
         if isinstance(target, Entry):
             self._configure(target.note, value)
         elif isinstance(target, Absent):
-            self.keyword(target.code, target.call, name, new or repr(value))
+            self.keyword(target.code, target.call, target.name, new or repr(value))
         else:
             self._literal(target, name, value, new)
 

@@ -1,0 +1,186 @@
+"""A golden case: sources before and after, and what a run would have said about them (facts.json).
+
+A call is named by the file and the beginning of its text, ``train.py: DataLoader(train``; ``#2`` behind it
+means the second one. Frames are listed outermost first.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hotloop.findings import Place
+from hotloop.measure.steps import Setting
+from hotloop.record import rows as row
+from hotloop.record.recording import ROW_DTYPE, Process
+from hotloop.remedy import catalogue
+from hotloop.remedy.source.patch import Patch, make, with_values
+from hotloop.remedy.source.scene import Scene
+
+KINDS = {"forward": row.FORWARD, "backward": row.BACKWARD, "optimizer": row.OPTIMIZER}
+KINDS |= {"clip": row.CLIP, "transfer": row.TRANSFER}
+
+
+def patch_of(folder: Path, facts: dict[str, Any]) -> Patch:
+    """The patch for the sources in ``folder``."""
+    scene = scene_of(folder, facts)
+    return make(scene, with_values(map(catalogue.parse, facts["apply"]), ()))
+
+
+def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
+    notes = _Notes(folder)
+    for number, loader in enumerate(
+        facts.get("loaders") or [facts.get("loader")] if _has_loader(facts) else [], 1
+    ):
+        settings = {"class": "torch.utils.data.dataloader.DataLoader", "num_workers": 0, **loader["settings"]}
+        given = loader.get("given", [])
+        notes.add("loader", id=number, where=notes.site(loader["frames"]), given=given, **settings)
+    for entry in facts.get("config", ()):
+        file = str(folder / entry["file"]) if entry.get("file") else None
+        notes.add("config", **{"given": entry["source"] != "argparse", **entry, "file": file})
+    torch = dict(facts.get("torch", {}))
+    torch["set_by"] = {
+        name: [value, str(folder / place.partition(": ")[0]), notes.line(place)]
+        for name, (value, place) in torch.get("set_by", {}).items()
+    }
+    notes.add("torch", **torch)
+    for name in ("optimizer", "module"):
+        for entry in facts.get(name, ()):
+            notes.add(name, **entry)
+    rows = [
+        (KINDS[kind], facts.get("flags", 0) | _flags(kind), notes.site(frames), 1)
+        for kind, sites in facts.get("rows", {}).items()
+        for frames in sites
+    ]
+    table = np.zeros(len(rows), ROW_DTYPE)
+    for at, (kind, flags, site, obj) in enumerate(rows):
+        table[at]["kind"], table[at]["flags"], table[at]["site"], table[at]["obj"] = kind, flags, site, obj
+    argv = facts.get("argv", ["train.py"])
+    notes.add("process", cwd=str(folder), argv=argv)
+    for path in sorted(folder.rglob("*.py")):
+        data = path.read_bytes()
+        notes.add("source", file=str(path), sha256=hashlib.sha256(data).hexdigest(), text="")
+    process = Process(
+        pid=1, ppid=0, role="main", rank=0, start_ns=0, end_ns=1, rows=table, notes=notes.by_kind
+    )  # fmt: skip
+    loop = facts.get("loop")
+    return Scene(
+        process=process,
+        command=tuple(facts.get("command", ["python", *argv])),
+        settings=tuple(
+            Setting(name=name, configured=configured, in_effect=effect, differs=configured != effect)
+            for name, (configured, effect) in facts.get("settings", {}).items()
+        ),
+        lead=1,
+        loop=Place(file=str(folder / loop.partition(": ")[0]), line=notes.line(loop)) if loop else None,
+    )
+
+
+def _has_loader(facts: dict[str, Any]) -> bool:
+    return "loader" in facts or "loaders" in facts
+
+
+def _flags(kind: str) -> int:
+    return row.FORWARD_GRAD | row.FORWARD_PARAMS if kind == "forward" else 0
+
+
+class _Notes:
+    """Notes as a probe would have written them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.by_kind: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, note: str, **fields: Any) -> None:
+        self.by_kind.setdefault(note, []).append({"note": note, "t": 0, **fields})
+
+    def line(self, place: str) -> int:
+        file, _, text = place.partition(": ")
+        source = (self.folder / file).read_text().splitlines()
+        return next(number for number, line in enumerate(source, 1) if text in line)
+
+    def site(self, frames: list[str]) -> int:
+        found = [self._frame(frame) for frame in frames]
+        number = len(self.by_kind.get("site", ())) + 1
+        node = found[-1][1]
+        (file, line, func, func_line, col), _ = found[-1]
+        self.add(
+            "site", id=number, file=file, line=line, end_line=node.end_lineno, col=col, end_col=node.end_col_offset,
+            func=func, func_line=func_line, stack=[list(frame) for frame, _ in found],
+        )  # fmt: skip
+        return number
+
+    def _frame(self, named: str) -> tuple[tuple[str, int, str, int, int], ast.Call]:
+        file, _, text = named.partition(": ")
+        text, _, nth = text.partition("#")
+        path = self.folder / file
+        tree = ast.parse(path.read_bytes())
+        calls: list[tuple[ast.Call, list[str], int]] = []
+        _collect(tree, [], 0, calls)
+        calls.sort(key=lambda entry: (entry[0].lineno, entry[0].col_offset, entry[0].end_col_offset))
+        fitting = [c for c in calls if _plain(ast.unparse(c[0])).startswith(_plain(text))]
+        assert fitting, f"no call {text!r} in {file}"
+        node, names, func_line = fitting[int(nth or 1) - 1]
+        func = ".".join(names) or "<module>"
+        return (str(path), node.lineno, func, func_line or 1, node.col_offset), node
+
+
+def _collect(
+    node: ast.AST, names: list[str], line: int, calls: list[tuple[ast.Call, list[str], int]]
+) -> None:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
+            inner = [*names, *(["<locals>"] if line else []), child.name]
+            _collect(child, inner, first, calls)
+            continue
+        if isinstance(child, ast.ClassDef):
+            _collect(child, [*names, child.name], 0, calls)
+            continue
+        if isinstance(child, ast.Call):
+            calls.append((child, names, line))
+        _collect(child, names, line, calls)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s", "", text.replace('"', "'"))
+
+
+def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
+    """What a run of the patched sources would have said."""
+    again: dict[str, Any] = json.loads(json.dumps(facts))
+    new = {one.name: one.value for one in patch.expected}
+    if "loader" in again:
+        again["loader"]["settings"].update(new)
+        again["loader"]["given"] = sorted({*again["loader"].get("given", []), *new})
+    for loader in again.get("loaders", [])[:1]:
+        loader["settings"].update(new)
+    for entry in again.get("config", []):
+        entry["value"] = new.get(entry.get("meaning", ""), entry["value"])
+    if patch.files:
+        again["settings"] = {}
+    asked = {word.partition("=")[0] for word in facts["apply"]}
+    if asked & {"autocast-bf16", "autocast-fp16"}:
+        again["rows"] = {"forward": facts["rows"]["forward"]}
+        again["flags"] = row.FORWARD_AUTOCAST
+    if asked & {"compile", "channels-last"}:
+        again["flags"], again["module"] = row.FORWARD_COMPILED, [{"channels_last": True}]
+    if "cache-samples" in asked:
+        again["loader"]["settings"]["dataset"] = {"class": "CachedDataset"}
+    if "ring-loader" in asked:
+        again["loader"]["frames"] = [
+            "train.py: " + ("hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader(")
+        ]
+    for flag, entry in again.get("torch", {}).get("set_by", {}).items():
+        entry[0] = flag == "cudnn_benchmark"
+    return again
+
+
+def _text(patch: Patch) -> str:
+    return "".join(new.decode() for _, new in patch.files.values())

@@ -1,0 +1,5 @@
+import torch
+from torch.utils.data import DataLoader
+
+options = {'batch_size': 8}
+loader = DataLoader(data, **options)

@@ -1,0 +1,32 @@
+import torch
+from torch import nn
+
+scaler = torch.amp.GradScaler("cuda")
+
+
+def train(model, loader, optimizer, device):
+    for x, y in loader:
+        x = x.to(device)
+        y = y.to(device, dtype=torch.long)
+        # forward
+        with torch.autocast("cuda", dtype=torch.float16):
+            out = model(x)
+            loss = nn.functional.cross_entropy(
+                out, y,
+            )
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def main():
+    model = nn.Linear(4, 2)
+    model = model.to('cuda')
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    train(model, loader, optimizer, 'cuda')
+
+
+if __name__ == '__main__':
+    main()

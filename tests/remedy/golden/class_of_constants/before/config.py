@@ -1,0 +1,3 @@
+class CFG:
+    lr: float = 0.1
+    num_workers: int = 0

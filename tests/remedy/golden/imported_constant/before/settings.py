@@ -1,0 +1,2 @@
+BATCH = 8
+WORKERS = 0

@@ -1,0 +1,15 @@
+#!/usr/bin/env python
+# coding: utf-8
+
+# In[1]:
+
+
+import torch
+from torch.utils.data import DataLoader
+
+
+# In[2]:
+
+
+loader = DataLoader(data, batch_size=8)
+

@@ -1,0 +1,5 @@
+import torch
+from yaml import Loader
+import hotloop.feed
+
+loader = hotloop.feed.Loader(data)

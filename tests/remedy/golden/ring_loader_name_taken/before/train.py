@@ -1,0 +1,4 @@
+import torch
+from yaml import Loader
+
+loader = torch.utils.data.DataLoader(data)

@@ -1,0 +1,8 @@
+from mylib import DataLoader as Base
+
+
+def DataLoader(x):
+    return Base(x)
+
+
+loader = DataLoader(data)

@@ -1,0 +1,10 @@
+import torch
+from torch.utils.data import DataLoader
+
+def make():
+	return DataLoader(
+		data,
+		batch_size=8,
+	)
+
+loader = make()

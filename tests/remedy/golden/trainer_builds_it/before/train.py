@@ -1,0 +1,4 @@
+from transformers import Trainer
+
+trainer = Trainer(model, args)
+trainer.train()

@@ -1,0 +1,58 @@
+"""Every golden case: the patch makes ``after`` of ``before``, git applies it, and made again it is empty."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from golden import after_run, patch_of
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = sorted(path.parent for path in GOLDEN.glob("*/facts.json"))
+REWRITE = bool(os.environ.get("REWRITE_GOLDEN"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_patch_is_the_one_a_person_would_write(case: Path, tmp_path: Path) -> None:
+    facts = json.loads((case / "facts.json").read_text())
+    folder = tmp_path / "project"
+    shutil.copytree(case / "before", folder)
+    before = _files(folder)
+    patch = patch_of(folder, facts)
+    words = "".join(
+        f"{left.remedy}: {Path(left.file).name}:{left.line}: {left.why}\n    {left.write}\n"
+        for left in patch.left
+    ) + "".join(f"note: {remark}\n" for remark in patch.remarks)
+    diff = patch.diff(folder).encode("utf-8", "surrogateescape")
+    if diff:
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        subprocess.run(["git", "apply", "-"], cwd=folder, input=diff, check=True)
+        shutil.rmtree(folder / ".git")
+    if REWRITE:
+        _rewrite(case, folder, words, changed=_files(folder) != before)
+    after = case / "after"
+    assert _files(folder) == (_files(after) if after.is_dir() else before)
+    told = case / "words.txt"
+    assert words == (told.read_text() if told.exists() else "")
+    again = patch_of(folder, after_run(facts, patch))
+    assert again.diff(folder) == ""
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def _rewrite(case: Path, folder: Path, words: str, *, changed: bool) -> None:
+    shutil.rmtree(case / "after", ignore_errors=True)
+    (case / "words.txt").unlink(missing_ok=True)
+    if changed:
+        shutil.copytree(folder, case / "after")
+    if words:
+        (case / "words.txt").write_text(words)
