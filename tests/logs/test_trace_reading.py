@@ -52,7 +52,7 @@ def rewritten(machine: Machine, layout: str) -> bytes:
 def rows(trace: Trace) -> list[tuple[Any, ...]]:
     """Every event that was kept, in words."""
     found = []
-    for part in (trace.device, trace.runtime, trace.host):
+    for part in (trace.device, trace.calls):
         columns = (part.label, part.thread, part.start, part.end, part.correlation, part.num_bytes)
         for label, thread, *numbers in zip(*(column.tolist() for column in columns), strict=True):
             found.append((trace.name(label), trace.threads[thread], *numbers))

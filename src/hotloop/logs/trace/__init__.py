@@ -11,6 +11,7 @@ from hotloop.logs.trace.findings import findings
 from hotloop.logs.trace.stream import looks_like_trace
 from hotloop.logs.trace.table import Trace, read_trace
 from hotloop.logs.trace.words import phases, sections, verdict
+from hotloop.units import duration
 
 
 def is_trace(path: Path) -> bool:
@@ -49,9 +50,11 @@ def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
     if reading.truncated:
         why = f" ({reading.problem})" if reading.problem else ""
         notes.append(f"breaks off{why}: only what is whole was read")
+    if trace.cutoff is not None and analysis:
+        notes.append(f"too long to keep whole: its first {duration(analysis.window.span_s)} were analyzed")
     if reading.skipped:
         notes.append(f"{reading.skipped:,} damaged events left out")
-    if len(trace.runtime) and not len(trace.device):
+    if (trace.calls.correlation > 0).any() and not len(trace.device):
         notes.append("calls to a device, and nothing that ran on it: was ProfilerActivity.CUDA on?")
     info = reading.header.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None

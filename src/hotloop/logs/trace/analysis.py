@@ -102,12 +102,11 @@ class Analysis:
 
 def analyzed(trace: Trace) -> Analysis | None:
     """The numbers of a trace; None where it has no event of a host or device."""
-    calls = _calls(trace)
-    if not len(calls) and not len(trace.device):
+    if not len(trace.calls) and not len(trace.device):
         return None
-    host = walk(calls, own_phases(trace, calls))
+    host = walk(trace.calls, own_phases(trace))
     main = _main_thread(trace, host)
-    window = _window(trace, calls, _steps(trace, main))
+    window = _window(trace, _steps(trace, main))
     spans = Spans(start=np.array([window.start]), end=np.array([window.end]))
     return Analysis(
         trace=trace,
@@ -119,18 +118,11 @@ def analyzed(trace: Trace) -> Analysis | None:
     )
 
 
-def _calls(trace: Trace) -> Events:
-    """Host events and runtime calls together, by thread and start."""
-    both = [trace.host, trace.runtime]
-    calls = Events(**{name: np.concatenate([vars(part)[name] for part in both]) for name in vars(both[0])})
-    return calls.where(np.lexsort((-calls.end, calls.start, calls.thread)))
-
-
 def _steps(trace: Trace, main: int) -> tuple[tuple[int, int, int], ...]:
     numbers = {
         at: int(found[1]) for at, label in enumerate(trace.labels) if (found := _STEP.match(label.name))
     }
-    marked = trace.host.where(np.isin(trace.host.label, list(numbers)) & (trace.host.thread == main))
+    marked = trace.calls.where(np.isin(trace.calls.label, list(numbers)) & (trace.calls.thread == main))
     rows = zip(marked.label.tolist(), marked.start.tolist(), marked.end.tolist(), strict=True)
     return tuple((numbers[label], start, end) for label, start, end in rows)
 
@@ -138,7 +130,7 @@ def _steps(trace: Trace, main: int) -> tuple[tuple[int, int, int], ...]:
 def _main_thread(trace: Trace, host: Host) -> int:
     """The thread that marks the steps; without marks the one with the most recorded time."""
     marks = [at for at, label in enumerate(trace.labels) if _STEP.match(label.name)]
-    marked = trace.host.thread[np.isin(trace.host.label, marks)]
+    marked = trace.calls.thread[np.isin(trace.calls.label, marks)]
     if len(marked):
         return int(np.bincount(marked).argmax())
     if not len(host.calls):
@@ -146,17 +138,19 @@ def _main_thread(trace: Trace, host: Host) -> int:
     return int(np.bincount(host.calls.thread, host.self_ns.astype(np.float64)).argmax())
 
 
-def _window(trace: Trace, calls: Events, steps: tuple[tuple[int, int, int], ...]) -> Window:
-    """First to last step; in a trace that breaks off, only as far as there are events of the device."""
+def _window(trace: Trace, steps: tuple[tuple[int, int, int], ...]) -> Window:
+    """First to last step, as far as all events are there."""
     if steps:
         start, end = min(step[1] for step in steps), max(step[2] for step in steps)
     else:
-        both = [events for events in (calls, trace.device) if len(events)]
+        both = [events for events in (trace.calls, trace.device) if len(events)]
         start = min(int(events.start.min()) for events in both)
         end = max(int(events.end.max()) for events in both)
+    if trace.cutoff is not None:
+        end = min(end, trace.cutoff)
     if trace.reading.truncated and len(trace.device):
         end = min(end, int(trace.device.end.max()))
-        steps = tuple(step for step in steps if step[2] <= end)
+    steps = tuple(step for step in steps if step[2] <= end)
     return Window(start=start, end=max(end, start + 1), steps=steps)
 
 

@@ -53,12 +53,10 @@ _FUNCTIONS: Final = (
 _COPY_TO_WAIT_NS: Final = 50_000
 
 
-def own_phases(trace: Trace, calls: Events) -> Ints:
-    """The phase each host event stands for by itself: a column of ``hotloop.phases`` or a code above.
-
-    ``calls``: operators, annotations and runtime calls, sorted by thread and start.
-    """
-    own = np.array([_by_name(label) for label in trace.labels], dtype=np.int64)[calls.label]
+def own_phases(trace: Trace) -> Ints:
+    """The phase each host event stands for by itself: a column of ``hotloop.phases`` or a code above."""
+    calls = trace.calls
+    own = np.array([_by_name(label) for label in trace.labels], dtype=np.int8)[calls.label]
     waits, copies = (_labels(trace, pattern)[calls.label] for pattern in ("Synchronize", "Memcpy"))
     own[waits] = COLUMN["sync"]
     own[copies] = _directions(trace, calls.where(copies))

@@ -24,14 +24,15 @@ MAX_PENDING_BYTES: Final = 64 * 2**20
 #: One complete event ("X") as Kineto writes it. Groups: category and name, process and thread, ts, dur,
 #: correlation, bytes. Possessive, so that a near miss costs nothing.
 _EVENT: Final = re.compile(
-    rb'"ph"\s*+:\s*+"X"\s*+,\s*+'
-    rb'"cat"\s*+:\s*+("[^"\\]*+"\s*+,\s*+"name"\s*+:\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+,\s*+'
-    rb'"pid"\s*+:\s*+([^,{}]*+,\s*+"tid"\s*+:\s*+[^,{}]*+),\s*+'
-    rb'"ts"\s*+:\s*+([0-9.]++)\s*+,\s*+"dur"\s*+:\s*+([0-9.]++)\s*+(?=[,}])'
-    rb'(?:,\s*+"args"\s*+:\s*+\{\s*+'
-    rb'(?:"(?!correlation")[^"]*+"\s*+:\s*+(?:"[^"\\]*+"|[^",\[\]{}]*+)\s*+,\s*+)*+'
-    rb'"correlation"\s*+:\s*+([0-9]++)(?:\s*+,\s*+"bytes"\s*+:\s*+([0-9]++))?)?'
+    rb'"ph" *+: *+"X",\s*+'
+    rb'"cat" *+: *+("[^"\\]*+",\s*+"name" *+: *+"[^"\\]*+(?:\\.[^"\\]*+)*+"),\s*+'
+    rb'"pid" *+: *+([^,{}]*+,\s*+"tid" *+: *+[^,{}]*+),\s*+'
+    rb'"ts" *+: *+([0-9.]++),\s*+"dur" *+: *+([0-9.]++)\s*+(?=[,}])'
+    rb'(?:\s*+,\s*+"args" *+: *+\{\s*+'
+    rb'(?:"(?!correlation")[^"]*+" *+: *+(?:"[^"\\]*+"|[^",\[\]{}]*+),\s*+)*+'
+    rb'"correlation" *+: *+([0-9]++)(?:,\s*+"bytes" *+: *+([0-9]++))?)?'
 )
+_CORRELATED: Final = (b'"kernel"', b'"gpu_mem', b'"cuda_', b'"xpu_', b'"privateuse1_')
 _FIRST: Final = re.compile(rb'\{\s*"')
 _NEXT: Final = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:)')
 _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -47,7 +48,7 @@ class Reading:
     """What the stream has seen so far; complete when the iteration has ended."""
 
     header: dict[str, Any]
-    num_events: int = 0
+    num_events: int = 0  # complete ones: with a beginning and a duration
     skipped: int = 0
     truncated: bool = False
     problem: str = ""  # why the file could not be read to its end
@@ -136,14 +137,17 @@ def _fast(data: bytes, reading: Reading) -> tuple[list[Row], bytes] | None:
     brace = data.rfind(b"{", first, cut)
     if first < 0 or brace < 0 or not _FIRST.fullmatch(data, brace, cut + 1):
         return None
-    quote = data.find(b'"', first + 4)
     whole = data[:brace]
     rows: list[Row] = _EVENT.findall(whole)
-    complete = whole.count(data[first:quote] + b'"X"')
-    correlated = whole.count(b'"correlation"')
-    if len(rows) != complete or sum(1 for row in rows if row[4]) != correlated:
+    complete = data[first : data.find(b'"', first + 4)] + b'"X"'
+    if len(rows) != whole.count(complete):
         return None
-    reading.num_events += whole.count(data[first:quote])
+    # A correlation that the expression did not get to: behind a list, say.
+    if any(not row[4] and row[0].startswith(_CORRELATED) for row in rows) and (
+        sum(1 for row in rows if row[4]) != whole.count(b'"correlation"')
+    ):
+        return None
+    reading.num_events += len(rows)
     return rows, data[brace:]
 
 
@@ -165,10 +169,10 @@ def _slow(data: bytes, reading: Reading) -> tuple[list[Row], bytes]:
             reading.skipped += 1
             at = following.end() if following else len(text)
             continue
-        reading.num_events += 1
         row = _row(event)
         if row is not None:
             rows.append(row)
+    reading.num_events += len(rows)
     return rows, text[at:].encode("utf-8", "surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""A trace as columns: what is kept of each event is some thirty bytes."""
+"""A trace as columns: what is kept of each event is some forty bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hotloop.logs.reading import opened
 from hotloop.logs.trace.stream import Reading, Row, read_rows
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.signedinteger[Any]]
 
 #: What becomes of an event, by its category (names of torch 1.8 to 2.13) and name.
 DROPPED, DEVICE, RUNTIME, HOST, PYTHON = range(5)
@@ -43,6 +43,9 @@ _KINDS: Final = {
 _IDLE_CALL: Final = re.compile(
     r"Query|Attribute|IsCapturing|GetP|GetC|GetDevice|Occupancy|EventRecord|INVALID"
 )
+#: More events are not kept: the first part of a longer trace tells the same. Some 180 bytes each at most.
+MAX_EVENTS: Final = 6_000_000
+_NOTHING: Final = np.zeros(0, dtype=np.int64)
 #: Times are kept inside what 64 bits of nanoseconds can add up.
 _MAX_DIGITS: Final = 19
 _MAX_NS: Final = 2**61
@@ -90,9 +93,9 @@ class Trace:
     labels: tuple[Label, ...]
     threads: tuple[tuple[str, str], ...]
     device: Events
-    runtime: Events
-    host: Events
+    calls: Events  # of the host: operators, annotations, calls of the device's runtime
     python: Events  # functions of the script only
+    cutoff: int | None = None  # events from here on (ns) did not fit
 
     def name(self, label: int) -> str:
         """The name of a label."""
@@ -112,9 +115,9 @@ def read_trace(path: Path, progress: Callable[[int], None] | None = None) -> Tra
         labels=tuple(columns.labels),
         threads=tuple(columns.threads),
         device=columns.events(DEVICE),
-        runtime=columns.events(RUNTIME),
-        host=columns.events(HOST),
+        calls=columns.events(HOST, RUNTIME),
         python=columns.events(PYTHON),
+        cutoff=columns.cutoff,
     )
 
 
@@ -154,7 +157,9 @@ class _Columns:
         self._label_ids = _Ids(self._new_label)
         self._thread_ids = _Ids(self._new_thread)
         self._known_labels: dict[Label, int] = {}
-        self._blocks: dict[int, list[tuple[npt.NDArray[Any], ...]]] = {}
+        self._blocks: dict[int, list[Events]] = {}
+        self._num_kept = 0
+        self.cutoff: int | None = None
 
     def add(self, rows: list[Row]) -> None:
         """Take in a block of rows."""
@@ -163,28 +168,44 @@ class _Columns:
         label = np.array([label_ids[key] for key in labels], dtype=np.int32)
         thread = np.array([thread_ids[key] for key in threads], dtype=np.int32)
         start = nanoseconds(starts)
-        columns = (label, thread, start, start + np.maximum(nanoseconds(durations), 0))
         kinds = np.array(self._kinds, dtype=np.int8)[label]
-        for kind in (DEVICE, RUNTIME, HOST, PYTHON):
-            (chosen,) = np.nonzero(kinds == kind)
-            if not len(chosen):
-                continue
-            kept = [column[chosen] for column in columns]
-            if kind in (DEVICE, RUNTIME):
-                kept += [_integers(correlations, chosen), _integers(sizes, chosen)]
-            self._blocks.setdefault(kind, []).append(tuple(kept))
-
-    def events(self, kind: int) -> Events:
-        """All events of a kind; its blocks are let go."""
-        blocks = self._blocks.pop(kind, [])
-        columns = [np.concatenate(parts).astype(np.int64) for parts in zip(*blocks, strict=True)]
-        columns += [np.zeros(0, dtype=np.int64)] * (4 - len(columns))
-        absent = np.full(len(columns[0]), -1, dtype=np.int64)
-        label, thread, start, end, correlation, num_bytes = [*columns, absent, absent][:6]
-        events = Events(
+        correlation = np.full(len(rows), -1, dtype=np.int64)
+        num_bytes = np.full(len(rows), -1, dtype=np.int64)
+        (linked,) = np.nonzero((kinds == DEVICE) | (kinds == RUNTIME))
+        (moved,) = np.nonzero(kinds == DEVICE)
+        correlation[linked] = _integers(correlations, linked)
+        num_bytes[moved] = _integers(sizes, moved)
+        end = start + np.maximum(nanoseconds(durations), 0)
+        block = Events(
             label=label, thread=thread, start=start, end=end, correlation=correlation, num_bytes=num_bytes
         )
-        return events.where(np.lexsort((-end, start, thread)))
+        fits = kinds != DROPPED if self.cutoff is None else (kinds != DROPPED) & (start < self.cutoff)
+        for kind in (DEVICE, RUNTIME, HOST, PYTHON):
+            self._blocks.setdefault(kind, []).append(block.where(fits & (kinds == kind)))
+        self._num_kept += int(fits.sum())
+        if self._num_kept > MAX_EVENTS:
+            self._keep_the_first_half()
+
+    def _keep_the_first_half(self) -> None:
+        """Let go of the later half of the time seen so far, and of all that is still to come of it."""
+        starts = np.concatenate([block.start for blocks in self._blocks.values() for block in blocks])
+        self.cutoff = cutoff = int(np.median(starts))
+        for kind, blocks in self._blocks.items():
+            self._blocks[kind] = [block.where(block.start < cutoff) for block in blocks]
+        self._num_kept = int((starts < cutoff).sum())
+
+    def events(self, *kinds: int) -> Events:
+        """All events of some kinds, sorted; their blocks are let go."""
+        blocks = [block for kind in kinds for block in self._blocks.pop(kind, [])]
+        columns = {
+            field.name: np.concatenate([getattr(block, field.name) for block in blocks] or [_NOTHING])
+            for field in fields(Events)
+        }
+        del blocks
+        order = np.lexsort((-columns["end"], columns["start"], columns["thread"]))
+        for name in columns:
+            columns[name] = columns[name][order]
+        return Events(**columns)
 
     def _new_label(self, key: bytes) -> int:
         category, name = _pair(key, "cat")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +21,7 @@ LAUNCHING: Final = tuple(COLUMN[name] for name in ("forward", "backward", "optim
 LAUNCH_STRETCH_NS: Final = 200_000
 #: Times rounded to microseconds let a child seem to end after its parent by this much.
 _ROUNDING_NS: Final = 2_000
+_SLICE: Final = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,7 @@ _EMPTY: Final = Timeline(times=np.zeros(0, np.int64), values=np.zeros(0, np.int6
 
 def walk(calls: Events, own: Ints) -> Host:
     """Walk events sorted by thread and start; ``own`` as `causes.own_phases` gives them."""
-    phase = np.full(len(calls), NONE, dtype=np.int64)
+    phase = np.full(len(calls), NONE, dtype=np.int8)
     self_ns = calls.end - calls.start
     timelines = {}
     bounds = np.flatnonzero(np.diff(calls.thread, prepend=-1, append=-1))
@@ -72,7 +75,7 @@ def walk(calls: Events, own: Ints) -> Host:
         inside = outer >= 0
         shared = (np.minimum(end, end[outer]) - start)[inside]
         self_ns[part] -= np.bincount(outer[inside], shared, minlength=last - first).astype(np.int64)
-        of = np.append(phase[part], NONE)  # position -1 is no event
+        of = np.append(phase[part], np.int8(NONE))  # position -1 is no event
         timelines[int(calls.thread[first])] = _merged(innermost.times, of[innermost.values])
     return Host(calls=calls, phase=phase, self_ns=self_ns, timelines=timelines)
 
@@ -82,11 +85,9 @@ def nested(start: Ints, end: Ints) -> tuple[Timeline, Ints]:
 
     Events of one thread by start, the enclosing one first.
     """
-    times: list[int] = []
-    values: list[int] = []
-    outer: list[int] = []
+    times, values, outer = array("q"), array("i"), array("i")
     stack: list[tuple[int, int]] = [(2**63, -1)]  # end, position
-    for at, (begins, ends) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+    for at, begins, ends in _numbers(np.arange(len(start)), start, end):
         while stack[-1][0] <= begins or stack[-1][0] + _ROUNDING_NS < ends:
             closes = stack.pop()[0]
             times.append(closes if closes < begins else begins)
@@ -98,21 +99,27 @@ def nested(start: Ints, end: Ints) -> tuple[Timeline, Ints]:
     while len(stack) > 1:
         times.append(stack.pop()[0])
         values.append(stack[-1][1])
-    ordered = np.maximum.accumulate(np.array(times, dtype=np.int64))
-    return _merged(ordered, np.array(values, dtype=np.int64)), np.array(outer, dtype=np.int64)
+    ordered = np.maximum.accumulate(np.frombuffer(times, dtype=np.int64))
+    return _merged(ordered, np.frombuffer(values, np.int32)), np.frombuffer(outer, np.int32)
 
 
 def _inherited(own: Ints, outer: Ints) -> Ints:
     """Phases of one thread's events, from their own and the enclosing ones'."""
-    phases: list[int] = []
-    for code, at in zip(own.tolist(), outer.tolist(), strict=True):
+    phases = array("b")
+    for code, at in _numbers(own, outer):
         around = phases[at] if at >= 0 else NONE
         if around in STICKY or code == TRANSPARENT:
             code = around
         elif code == OPERATOR:
             code = COLUMN["forward"] if around == NONE else around
         phases.append(code)
-    return np.array(phases, dtype=np.int64)
+    return np.frombuffer(phases, dtype=np.int8)
+
+
+def _numbers(*columns: Ints) -> Iterator[tuple[int, ...]]:
+    """Rows as Python numbers, a slice at a time: all at once they are ten times the columns."""
+    for first in range(0, len(columns[0]), _SLICE):
+        yield from zip(*(column[first : first + _SLICE].tolist() for column in columns), strict=True)
 
 
 def _merged(times: Ints, values: Ints) -> Timeline:
