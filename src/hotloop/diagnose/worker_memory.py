@@ -1,10 +1,9 @@
 """What DataLoader workers copy: memory they share after the fork and lose, page by page, by reading objects.
 
-A forked worker has its parent's pages mapped from the start: they count as resident and cost nothing. Reading a
-Python object writes its reference count, which copies the page: resident memory stays, private memory grows.
-What the worker allocates itself makes both grow. So what was copied until a sample is its private memory (``uss``
-of ``/proc/PID/smaps_rollup``) less the growth of its resident memory since it was first seen. Page tables are not
-counted.
+A forked worker has its parent's pages mapped from the start: they count as resident and cost nothing. Reading
+a Python object writes its reference count, which copies the page: resident memory stays, private memory
+grows. What the worker allocates itself makes both grow. So what was copied until a sample is its private
+memory (``uss`` of ``/proc/PID/smaps_rollup``) less the growth of its resident memory since it was first seen.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hotloop.record.recording import Process, Recording
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
-    """One worker at its last proportional sample, in bytes. ``copied_first`` is at the first, ``seconds`` before.
+    """One worker at its last proportional sample, in bytes. ``copied_first`` at the first, ``seconds`` ago.
 
     Without a fork there is nothing to copy: ``copied`` is 0 and ``own`` is all that is private.
     """

@@ -30,13 +30,9 @@ def dataset_table(dataset: Mapping[str, Any], width: int) -> Section:
     if not dataset["stages"]:
         return []
     number, processes = dataset["num_samples"], dataset["num_processes"]
-    makers = (
-        f"{dataset['num_workers']} workers x {dataset['num_ranks']} ranks"
-        if dataset["num_workers"]
-        else f"{dataset['num_ranks']} ranks, no workers"
-    )
+    workers, ranks = _count(dataset["num_workers"], "worker"), _count(dataset["num_ranks"], "rank")
     samples = f"{number:,} samples" if number else "samples not counted"
-    head = [f"dataset  {samples}, {processes} processes make them ({makers})", ""]
+    head = [f"dataset  {samples}, made by {_count(processes, 'process')} ({workers} x {ranks})", ""]
     rows = [["stage", "a sample", "the dataset", f"in {processes} copies"]]
     for stage in dataset["stages"]:
         total = stage["total_bytes"]
@@ -51,11 +47,16 @@ def dataset_table(dataset: Mapping[str, Any], width: int) -> Section:
     tail = []
     if dataset["ahead_bytes"]:
         tail = words.wrap(
-            f"up to {dataset['batches_ahead']} batches of {dataset['batch_size']} wait or are in use: "
+            f"up to {_count(dataset['batches_ahead'], 'batch')} of {dataset['batch_size']} wait or are used: "
             f"{units.size(dataset['ahead_bytes'])}",
             width,
         )
     return head + table(rows, width) + tail
+
+
+def _count(number: int, noun: str) -> str:
+    plural = "es" if noun.endswith(("s", "h")) else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}" if number else f"no {noun}s"
 
 
 def fit_table(document: Mapping[str, Any], width: int) -> Section:

@@ -2,7 +2,8 @@
 traces every allocation of Python (``tracemalloc``), which slows Python code down.
 
 Tracing begins after a few steps, with the first look at objects. Every later look writes a ``growth`` note:
-the blocks allocated since then that are still there, and how many objects and items there are more.
+the blocks allocated since then that are still there, and how many objects and items there are more. After
+a few looks tracing ends: what leaks has been seen by then, and the run goes on at its own speed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tracemalloc
 from collections import Counter, deque
 from collections.abc import Mapping
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "observers.growth"
 #: Frames kept of each allocation: enough to find the user's line above a library's.
-_FRAMES: Final = 12
+_FRAMES: Final = 8
+#: Looks with tracing on.
+_TRACED: Final = 8
 #: Steps before the first look: optimizers make their state in the first, caches fill in the next.
 _WARM_UP: Final = 10
 _EVERY_NS: Final = 1_000_000_000
@@ -45,54 +48,69 @@ class Growth:
         self._due_ns = 0
         self._base_ns = 0
         self._base_steps = 0
+        self._traced = 0  # looks so far with tracing on, -1: no more, or the script traces itself
         self._types: dict[str, Sizes] = {}
         self._lengths: dict[int, int] = {}
 
     def look(self) -> None:
         """At the end of an update: a look, where one is due."""
-        begin = perf_counter_ns()
-        if begin < self._due_ns or self._probe.steps < _WARM_UP:
-            return
-        self._take(begin)
         now = perf_counter_ns()
-        self._due_ns = now + max(_EVERY_NS, _COST * (now - begin))
+        if now < self._due_ns or self._probe.steps < _WARM_UP:
+            return
+        begin = thread_time_ns()
+        self._take(now)
+        self._due_ns = perf_counter_ns() + max(_EVERY_NS, _COST * (thread_time_ns() - begin))
 
     def _take(self, now: int) -> None:
-        lines = self._allocated() if self._base_ns else {}
+        lines = self._allocated() if self._base_ns and tracemalloc.is_tracing() else {}
         objects = gc.get_objects()
-        types, containers = self._count(objects), _lengths(objects)
-        del objects
+        types = self._count(objects)
         if not self._base_ns:
             self._base_ns, self._base_steps = now, self._probe.steps
             self._types = types
-            self._lengths = {key: size for key, (size, _) in containers.items()}
+            self._lengths = {
+                id(one): len(one) for one in objects if type(one) in _CONTAINERS and len(one) > _LONG
+            }
             self._start()
             return
         steps = self._probe.steps - self._base_steps
-        grown = [
-            (size - self._lengths.get(key, _LONG), one)
-            for key, (size, one) in containers.items()
-            if size - self._lengths.get(key, _LONG) >= max(4, steps // 2)
-        ]
-        containers.clear()
-        grown.sort(key=lambda entry: -entry[0])
+        grown = self._grown(objects, max(4, steps // 2))
+        del objects
         self._probe.note(
             "growth",
             seconds=(now - self._base_ns) / 1e9,
             steps=steps,
             lines=_largest(lines, {}),
             types=_largest(types, self._types),
-            containers=[
-                [type(one).__name__, *self._owner(one), len(one), more] for more, one in grown[: _MOST // 2]
-            ],
-        )  # fmt: skip
+            containers=[[type(one).__name__, *self._owner(one), len(one), more] for more, one in grown],
+        )
+        self._stop_when_seen()
+
+    def _grown(self, objects: list[Any], least: int) -> list[tuple[int, Any]]:
+        """Containers with so many more items, the most first. Makes few objects: each would be traced."""
+        grown = []
+        for one in objects:
+            if type(one) in _CONTAINERS and len(one) >= _LONG + least and one is not self._lengths:
+                more = len(one) - self._lengths.get(id(one), _LONG)
+                if more >= least:
+                    grown.append((more, one))
+        return sorted(grown, key=lambda entry: -entry[0])[: _MOST // 2]
 
     def _start(self) -> None:
         """Trace from here on, unless the script does so already."""
-        if not tracemalloc.is_tracing():
-            tracemalloc.start(_FRAMES)
-            self._probe.on_fork(NAME, tracemalloc.stop)  # workers are seen from outside
-            self._probe.hooks.at_undo(tracemalloc.stop)
+        if tracemalloc.is_tracing():
+            self._traced = -1
+            return
+        tracemalloc.start(_FRAMES)
+        self._probe.on_fork(NAME, tracemalloc.stop)  # workers are seen from outside
+        self._probe.hooks.at_undo(tracemalloc.stop)
+
+    def _stop_when_seen(self) -> None:
+        if self._traced >= 0:
+            self._traced += 1
+            if self._traced >= _TRACED:
+                self._traced = -1
+                tracemalloc.stop()
 
     def _allocated(self) -> Lines:
         """Live blocks since the first look by the innermost line of the user, else of a library."""
@@ -152,10 +170,6 @@ class Growth:
                 if name:
                     return type(holder).__name__, name
         return "", ""
-
-
-def _lengths(objects: list[Any]) -> dict[int, tuple[int, Any]]:
-    return {id(one): (len(one), one) for one in objects if type(one) in _CONTAINERS and len(one) >= _LONG}
 
 
 def _largest(now: Mapping[Any, Sizes], before: Mapping[Any, Sizes]) -> list[Any]:
