@@ -17,15 +17,18 @@ FLOORS = {
     "record": 1, "hooks": 1, "launch": 1, "findings": 1, "written": 1,
     "probe": 2, "measure": 2, "logs": 2, "feed": 2,
     "diagnose": 3, "audit": 3, "compare": 3, "doctor": 3,
-    "remedy": 4, "whatif": 4, "footprint": 4,
-    "tune": 5,
-    "report": 6,
-    "flow": 7, "monitor": 7,
-    "cli": 8, "bootstrap": 8, "__main__": 9,
+    "remedy": 4, "footprint": 4,
+    "whatif": 5,
+    "tune": 6,
+    "report": 7,
+    "flow": 8, "monitor": 8,
+    "cli": 9, "bootstrap": 9, "__main__": 10,
 }  # fmt: skip
 
 #: What runs in the user's process, as folders or modules.
-IN_PROCESS = ("bootstrap", "probe", "hooks", "record/rows.py", "record/writer.py")
+IN_PROCESS = (
+    "bootstrap", "probe", "hooks", "record/rows.py", "record/writer.py", "remedy/live", "whatif/live",
+)  # fmt: skip
 
 #: The only modules of our own that in-process code may import.
 IN_PROCESS_ROOMS = {
@@ -37,6 +40,8 @@ IN_PROCESS_ROOMS = {
     "errors",
     "record.rows",
     "record.writer",
+    "remedy.live",
+    "whatif.live",
     "__version__",
 }
 
