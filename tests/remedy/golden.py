@@ -111,8 +111,8 @@ class _Notes:
         node = found[-1][1]
         (file, line, func, func_line, col), _ = found[-1]
         self.add(
-            "site", id=number, file=file, line=line, end_line=node.end_lineno, col=col, end_col=node.end_col_offset,
-            func=func, func_line=func_line, stack=[list(frame) for frame, _ in found],
+            "site", id=number, file=file, line=line, col=col,
+            end_line=node.end_lineno,            end_col=node.end_col_offset, func=func, func_line=func_line, stack=[list(frame) for frame, _ in found],
         )  # fmt: skip
         return number
 
@@ -174,9 +174,8 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
     if "cache-samples" in asked:
         again["loader"]["settings"]["dataset"] = {"class": "CachedDataset"}
     if "ring-loader" in asked:
-        again["loader"]["frames"] = [
-            "train.py: " + ("hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader(")
-        ]
+        name = "hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader("
+        again["loader"]["frames"] = [f"train.py: {name}"]
     for flag, entry in again.get("torch", {}).get("set_by", {}).items():
         entry[0] = flag == "cudnn_benchmark"
     return again

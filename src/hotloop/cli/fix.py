@@ -118,7 +118,8 @@ def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Appl
     lines += [f"note: {words}" for words in patch.remarks]
     for left in patch.left:
         where = f"{_near(left.file, root)}{f':{left.line}' if left.line else ''}: " if left.file else ""
-        lines += [f"{left.remedy}: not written. {where}{left.why}", f"    {left.write}"]
+        what = f"not written. {where}{left.why}" if left.why else f"by hand. {where}".rstrip(": ")
+        lines += [f"{left.remedy}: {what}", f"    {left.write}"]
     if waiting:
         lines.append("not asked for: " + ", ".join(_spelled(one) for one in waiting))
         lines.append("    --apply REMEDY writes one of them")

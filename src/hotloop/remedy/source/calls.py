@@ -63,6 +63,7 @@ def _optimizer(plan: Plan, name: str, other: str) -> None:
     if clash is not None and code.source(clash) == "True":
         raise Cannot(f"{other}=True is given", str(code.path), code.line(call))
     plan.keyword(code, call, name, "True")
+    plan.expect_noted("optimizer", name, True)
 
 
 def set_to_none(plan: Plan, value: Any) -> None:

@@ -14,15 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from hotloop.launch.command import observed_environment
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source.patch import Patch
+from hotloop.remedy.source.plan import Expected
 
 #: Files up to this size are copied; larger ones that the run did not write are linked: they are data.
 _COPIED_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 20_000
 _POLL_S: Final = 0.05
+_GUARD: Final = Path(__file__).parent / "guard"
 _SKIPPED: Final = frozenset(
     [".git", "__pycache__", ".venv", "venv", "node_modules", "hotloop-runs", ".mypy_cache"]
 )
@@ -94,6 +98,7 @@ class _Trial:
     def __init__(self, patch: Patch, root: Path, copy: Path, scratch: Path) -> None:
         self._patch, self._root, self._copy = patch, root, copy
         self._raw, self._output = scratch / "raw", scratch / "output.txt"
+        self._scratch, self._refused = scratch, scratch / "refused.txt"
 
     def run(self, timeout_s: float, tick: Callable[[], None]) -> Proof:
         self._raw.mkdir()
@@ -101,7 +106,14 @@ class _Trial:
         environment = observed_environment(
             os.environ, raw_dir=self._raw, src_dir=Path(__file__).resolve().parents[3], steps=1
         )
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        inject, *others = environment["PYTHONPATH"].split(os.pathsep)
+        environment |= {
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join([inject, str(_GUARD), *others]),
+            "HOTLOOP_MAY_WRITE": os.pathsep.join(str(folder.resolve()) for folder in self._may_write()),
+            "HOTLOOP_REFUSED": str(self._refused.resolve()),
+            "TMPDIR": str(self._scratch),
+        }
         words = [self._moved(word) for word in scene.command]
         cwd = self._copy / scene.cwd.relative_to(self._root)
         with self._output.open("wb") as output:
@@ -116,6 +128,10 @@ class _Trial:
                 return self._watched(child, time.monotonic() + timeout_s, tick, timeout_s)
             finally:
                 self._end(child)
+
+    def _may_write(self) -> list[Path]:
+        """The trial's own folder, devices, and what torch and its like keep for themselves."""
+        return [self._scratch, Path("/dev"), Path("/proc"), Path.home() / ".cache", Path.home() / ".triton"]
 
     def _moved(self, word: str) -> str:
         """A word of the command that names a file of the tree, naming it in the copy."""
@@ -140,41 +156,59 @@ class _Trial:
     def _judged(self) -> Proof | None:
         """Whether the copy has shown what it must; None while it has not come so far."""
         notes = [note for path in sorted(self._raw.glob("*.notes")) for note in _notes(path)]
-        if not self._patch.expected:
-            if any(note["note"] == "torch" for note in notes):
-                return Proof(passed=True, words="the patched copy ran to its first update")
-            return None
-        loaders = [(note, notes) for note in notes if note["note"] == "loader"]
-        sites = {(note["id"]): note for note in notes if note["note"] == "site"}
-        seen = {}
-        for note, _ in loaders:
-            site = sites.get(note.get("where"), {})
-            seen[str(site.get("file")), str(site.get("func"))] = note
+        sites = {note["id"]: note for note in notes if note["note"] == "site"}
         words = []
         for expected in self._patch.expected:
-            file = str(self._copy / Path(expected.file).relative_to(self._root))
-            built = seen.get((file, expected.func))
-            if built is None:
+            found = [n for n in notes if n["note"] == expected.note and self._is_meant(n, sites, expected)]
+            if not found:
                 return None
-            value = built.get(expected.name)
+            value = found[-1].get(expected.name)
+            said = f"{expected.name}={value}" if expected.name != "class" else str(value)
             if not (value is expected.value or same(value, expected.value)):
-                return Proof(
-                    passed=False, words=f"the patched copy builds its loader with {expected.name}={value}"
-                )
-            words.append(f"{expected.name}={value}")
-        return Proof(passed=True, words=f"the patched copy builds its loader with {', '.join(words)}")
+                return Proof(passed=False, words=f"the patched copy has {said}, not {expected.value}")
+            words.append(said)
+        trained = any(note["note"] == "torch" for note in notes)
+        if (self._patch.needs_update or not words) and not trained:
+            return None
+        ran = "runs to its first update" if trained else "runs to its loader"
+        return Proof(
+            passed=True, words=f"the patched copy {ran}{' with ' if words else ''}{', '.join(words)}"
+        )
+
+    def _is_meant(self, note: Note, sites: Mapping[Any, Note], expected: Expected) -> bool:
+        if not expected.file:
+            return True
+        site = sites.get(note.get("where"), {})
+        file = str(self._copy / Path(expected.file).relative_to(self._root))
+        return site.get("file") == file and site.get("func") == expected.func
 
     def _ended(self, code: int) -> Proof:
+        refused = self._refused.read_text().splitlines() if self._refused.exists() else []
+        if refused and code:
+            words = f"the script writes {refused[-1]} before it gets there, which a trial must not"
+            return Proof(passed=None, words=words)
         lines = self._output.read_bytes().decode("utf-8", "replace").strip().splitlines()
         last = f": {lines[-1][:200]}" if lines else ""
         if code:
             return Proof(passed=False, words=f"the patched copy ended with exit code {code}{last}")
-        return Proof(passed=None, words="the copy ended without building the loader there")
+        return Proof(passed=None, words="the patched copy ended before it got there")
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
-        """End everything the trial started; it is in a session of its own."""
+        """End everything the trial started, launchers first, so that they end their ranks themselves."""
+        family: list[psutil.Process] = []
         try:
-            os.killpg(child.pid, signal.SIGKILL)
+            family = [*psutil.Process(child.pid).children(recursive=True), psutil.Process(child.pid)]
+        except psutil.NoSuchProcess:
+            pass
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in family:
+                try:
+                    process.send_signal(number)
+                except psutil.NoSuchProcess:
+                    continue
+            _, family = psutil.wait_procs(family, timeout=3)
+        try:
+            os.killpg(child.pid, signal.SIGKILL)  # in a session of its own
         except ProcessLookupError:
             pass
         child.wait()

@@ -18,6 +18,7 @@ def cudnn_benchmark(plan: Plan, value: Any) -> None:
     """``torch.backends.cudnn.benchmark = True``."""
     if not _changed(plan, "cudnn_benchmark", True, "cudnn_benchmark"):
         _started(plan, "{torch}.backends.cudnn.benchmark = True")
+    plan.expect_noted("torch", "cudnn_benchmark", True)
 
 
 def tf32(plan: Plan, value: Any) -> None:
@@ -31,6 +32,7 @@ def tf32(plan: Plan, value: Any) -> None:
         _started(plan, "{torch}.backends.cudnn.allow_tf32 = True")
     if not changed:
         _started(plan, '{torch}.set_float32_matmul_precision("high")')
+    plan.expect_noted("torch", "float32_matmul_precision", "high")
 
 
 def not_deterministic(plan: Plan, value: Any) -> None:
@@ -42,6 +44,7 @@ def not_deterministic(plan: Plan, value: Any) -> None:
     ]
     if not any(found):
         raise Cannot("no line of yours asks for deterministic algorithms")
+    plan.expect_noted("torch", "deterministic_algorithms", False)
 
 
 def threads(plan: Plan, value: Any) -> None:
@@ -50,6 +53,7 @@ def threads(plan: Plan, value: Any) -> None:
         raise Cannot("how many threads is not known: give a value")
     if not _changed(plan, "threads", value, "threads"):
         _started(plan, f"{{torch}}.set_num_threads({value})")
+    plan.expect_noted("torch", "threads", value)
 
 
 def gc_freeze(plan: Plan, value: Any) -> None:

@@ -136,7 +136,7 @@ def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, n
     expression = reading.expression(target.code, node, follower, note)
     if expression is None:
         where = Path(str(note.get("file"))).name if note.get("file") else note.get("option")
-        words = f"the configured {note.get('key')} ({where}) is not at hand where the loader is built: pass it there"
+        words = f"the configured {note.get('key')} ({where}) is not at hand where the loader is built"
         raise Cannot(words, str(target.code.path), target.code.line(node))
     plan.put(target, name, wanted, expression)
     if not same(note.get("value"), wanted):

@@ -41,6 +41,12 @@ class Patch:
     remarks: tuple[str, ...]
     expected: tuple[Expected, ...]
 
+    @property
+    def needs_update(self) -> bool:
+        """Whether it shows only once the model is trained."""
+        files = {one.remedy.source.partition(":")[0] for one in self.applied}
+        return bool(files - {"", "hotloop.remedy.source.loaders", "hotloop.remedy.source.feeds"})
+
     def diff(self, root: Path) -> str:
         """A unified diff that ``git apply`` takes in ``root``."""
         parts = []
@@ -58,7 +64,7 @@ def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -
         value, words = one.value, words_of(one.remedy, one.value)
         if not one.remedy.source:
             plan.remedy = one.remedy.id
-            plan.leave(Cannot("there is no rewrite for this", *_place(scene, one.remedy)), words)
+            plan.leave(Cannot("", *_place(scene, one.remedy)), words)
             continue
         rewrite = _rewrite(one.remedy)
 

@@ -44,12 +44,16 @@ class Left:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What the patched copy must show when it runs: a setting of the loader built in a function."""
+    """What the patched copy must show when it runs: an entry of a note.
 
-    file: str
-    func: str
+    Of a loader it is the one built in a function; of anything else the last that was noted.
+    """
+
+    note: str
     name: str
     value: Any
+    file: str = ""
+    func: str = ""
 
 
 @dataclass(kw_only=True)
@@ -180,7 +184,13 @@ class Plan:
         """The driving loader must come out with this setting."""
         self.settings[name] = value
         frame = self.scene.loaders[0].site.frames[-1]
-        self._pending.expected.append(Expected(file=frame.file, func=frame.func, name=name, value=value))
+        self._pending.expected.append(
+            Expected(note="loader", name=name, value=value, file=frame.file, func=frame.func)
+        )
+
+    def expect_noted(self, note: str, name: str, value: Any) -> None:
+        """A note of this kind must come out with this entry."""
+        self._pending.expected.append(Expected(note=note, name=name, value=value))
 
     def _say(self, code: Code, offset: int, text: str) -> None:
         line = code.text.line(offset)

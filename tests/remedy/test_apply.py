@@ -1,0 +1,142 @@
+"""``run --apply``: a remedy is in force in an unmodified script, and an exact one changes nothing."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from tests.remedy.remedy_training import SCRIPT
+from tests.running import Observed, run_observed
+
+from hotloop.remedy import catalogue
+
+
+@cache
+def unmodified(*args: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        return result(run_observed(SCRIPT, *args, folder=Path(folder), observed=False))
+
+
+def result(done: Observed) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def applied(folder: Path, *remedies: str, args: tuple[str, ...] = ()) -> tuple[dict[str, Any], Observed]:
+    env = catalogue.environment(map(catalogue.parse, remedies))
+    done = run_observed(SCRIPT, *args, folder=folder, env=env)
+    return result(done), done
+
+
+def statuses(done: Observed) -> dict[str, str]:
+    assert not done.notes.get("disabled")
+    return {note["id"]: note["status"] for note in done.notes["remedy"]}
+
+
+def workers_of(done: Observed) -> list[list[int]]:
+    """The worker processes of each iteration over the training loader."""
+    return [note["workers"] for note in done.notes["iterator"] if note["loader"] == 1]
+
+
+@pytest.mark.parametrize(
+    ("remedies", "args", "num_workers"),
+    [
+        (("num-workers=2", "prefetch-factor=3"), (), 2),
+        (("no-workers",), ("--workers", "2"), 0),
+        (("cache-samples", "num-workers=1"), (), 1),
+        (("ring-loader",), ("--workers", "2"), 2),
+    ],
+)
+def test_exact_remedies_of_the_loader_keep_order_and_losses(
+    tmp_path: Path, remedies: tuple[str, ...], args: tuple[str, ...], num_workers: int
+) -> None:
+    found, done = applied(tmp_path, *remedies, args=args)
+    assert set(statuses(done).values()) == {"in effect"}
+    assert found == unmodified(*args)
+    iterators = [note for note in done.notes["iterator"] if note["workers"]]
+    assert {len(note["workers"]) for note in iterators} == ({num_workers} if num_workers else set())
+    # The loader that evaluates is left as it is.
+    assert len(iterators) == (3 if num_workers else 0)
+
+
+def test_kept_workers_draw_as_fresh_ones_do(tmp_path: Path) -> None:
+    args = ("--workers", "2", "--random")
+    found, done = applied(tmp_path, "persistent-workers", args=args)
+    assert statuses(done) == {"persistent-workers": "in effect"}
+    assert found == unmodified(*args)
+    workers = workers_of(done)
+    assert len(workers) == 3
+    assert workers[0] == workers[1] == workers[2]
+    assert len(workers[0]) == 2
+
+
+def test_workers_are_started_anew_where_the_script_changed_the_dataset(tmp_path: Path) -> None:
+    args = ("--workers", "1", "--bump")
+    found, done = applied(tmp_path, "persistent-workers", args=args)
+    assert found == unmodified(*args)
+    assert len({tuple(pids) for pids in workers_of(done)}) == 3
+
+
+def test_a_cache_refuses_samples_that_are_random(tmp_path: Path) -> None:
+    args = ("--workers", "2", "--random")
+    found, done = applied(tmp_path, "cache-samples", args=args)
+    assert statuses(done)["cache-samples"].startswith("not cached: ")
+    assert found["order"] == unmodified(*args)["order"]
+
+
+def test_exact_remedies_of_the_update_keep_losses(tmp_path: Path) -> None:
+    found, done = applied(tmp_path, "set-to-none", "foreach", "gc-freeze", args=("--zero",))
+    assert set(statuses(done).values()) == {"in effect"}
+    assert found == unmodified("--zero")
+
+
+@pytest.mark.parametrize(
+    ("remedies", "relative", "threads"),
+    [
+        (("autocast-bf16",), 5e-2, 1),
+        (("channels-last", "fused-optimizer", "threads=2"), 1e-4, 2),
+    ],
+)
+def test_numeric_remedies_stay_near(
+    tmp_path: Path, remedies: tuple[str, ...], relative: float, threads: int
+) -> None:
+    found, done = applied(tmp_path, *remedies)
+    assert set(statuses(done).values()) == {"in effect"}
+    before = unmodified()
+    assert found["order"] == before["order"]
+    assert found["losses"] != before["losses"]
+    assert found["losses"] == pytest.approx(before["losses"], rel=relative)
+    assert found["threads"] == threads
+
+
+def test_a_remedy_with_nothing_to_do_or_that_breaks_says_so_and_training_goes_on(tmp_path: Path) -> None:
+    entries = [
+        ["tf32", None, "hotloop.remedy.live.flags:Tf32"],
+        ["pin-memory", None, "hotloop.remedy.live.loader:PinMemory"],
+        ["prefetch-factor", "many", "hotloop.remedy.live.loader:PrefetchFactor"],
+        ["threads", "many", "hotloop.remedy.live.flags:Threads"],
+        ["missing", None, "hotloop.remedy.live.missing:Missing"],
+    ]
+    args = ("--workers", "1")
+    done = run_observed(SCRIPT, *args, folder=tmp_path, env={"HOTLOOP_APPLY": json.dumps(entries)})
+    assert result(done) == unmodified(*args)
+    found = {note["id"]: note["status"] for note in done.notes["remedy"]}
+    if found["tf32"] != "in effect":
+        assert "no CUDA device" in found["tf32"]
+    assert found["prefetch-factor"].startswith("failed, left as it was: ")
+    assert found["threads"] == "switched off after an error of its own"
+    assert found["missing"] == "could not be made"
+
+
+def test_a_model_that_cannot_be_compiled_runs_as_the_script_has_it(tmp_path: Path) -> None:
+    env = catalogue.environment([catalogue.parse("compile")])
+    broken = {"CXX": "/bin/false", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    cache_folder = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    done = run_observed(SCRIPT, folder=tmp_path, env={**env, **broken, **cache_folder})
+    assert result(done) == unmodified()
+    assert done.notes["remedy"][-1]["status"] == "nothing could be compiled: it runs as the script has it"

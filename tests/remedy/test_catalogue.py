@@ -1,0 +1,85 @@
+"""The catalogue: every remedy is whole, findings name only remedies that exist, mistakes are explained."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from hotloop.errors import UsageError
+from hotloop.probe.config import MEANINGS
+from hotloop.remedy import catalogue
+from hotloop.remedy.remedy import EFFECTS, Remedy
+
+RULES = Path(__file__).resolve().parents[2] / "src" / "hotloop" / "diagnose" / "rules"
+FINDINGS = {f"{p.parent.name}/{p.stem.replace('_', '-')}" for p in RULES.glob("*/*.py") if p.stem[0] != "_"}
+
+
+def named_in_rules() -> dict[str, set[str]]:
+    """Finding -> the remedies its rule names."""
+    named: dict[str, set[str]] = {}
+    for path in RULES.glob("*/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "remedies":
+                words = {
+                    one.value
+                    for one in ast.walk(node.value)
+                    if isinstance(one, ast.Constant) and isinstance(one.value, str) and "_" not in one.value
+                }
+                named.setdefault(f"{path.parent.name}/{path.stem.replace('_', '-')}", set()).update(words)
+    return named
+
+
+@pytest.mark.parametrize("remedy", catalogue.remedies(), ids=lambda remedy: remedy.id)
+def test_every_remedy_is_whole(remedy: Remedy) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", remedy.id)
+    assert remedy.summary.endswith(".")
+    assert remedy.effect in EFFECTS
+    assert remedy.effect == "exact" or remedy.alters
+    assert set(remedy.answers) <= FINDINGS
+    assert set(remedy.config_keys) <= set(MEANINGS)
+    assert remedy.words.format(value=3)
+    for form in filter(None, (remedy.live, remedy.source)):
+        module, _, name = form.partition(":")
+        assert hasattr(importlib.import_module(module), name)
+    if remedy.parameter is not None and remedy.parameter.default is not None:
+        assert catalogue.parse(f"{remedy.id}={remedy.parameter.default}").value == remedy.parameter.default
+
+
+@pytest.mark.parametrize(("finding", "remedies"), sorted(named_in_rules().items()))
+def test_findings_name_remedies_that_answer_them(finding: str, remedies: set[str]) -> None:
+    for remedy in remedies:
+        assert finding in catalogue.get(remedy).answers
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("num-worker", "no remedy 'num-worker'", "num-workers"),
+        ("num-workers=two", "num_workers is a whole number, at least 0", "num-workers=4"),
+        ("prefetch-factor=0", "at least 1", "prefetch-factor=4"),
+        ("tf32=1", "takes no value", "write tf32"),
+        ("compile=fast", "one of default, reduce-overhead", "compile=default"),
+        ("", "no remedy ''", "there are"),
+    ],
+)
+def test_a_mistake_is_explained(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        catalogue.parse(text)
+    assert message in error.value.message
+    assert hint in str(error.value.hint)
+
+
+def test_what_cannot_be_applied_live_is_told_by_hand() -> None:
+    with pytest.raises(UsageError) as error:
+        catalogue.environment([catalogue.parse("bake")])
+    assert "cannot be applied to a running script" in error.value.message
+    assert "hotloop bake" in str(error.value.hint)
+
+
+def test_a_remedy_is_applied_once() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        catalogue.environment([catalogue.parse("num-workers=1"), catalogue.parse("num-workers=2")])
