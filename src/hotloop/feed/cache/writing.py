@@ -83,7 +83,7 @@ class Writer:
             if number == INLINE:
                 parts.append(shared.layouts.trailer(of))
                 num_bytes += parts[-1].size
-            # The least ever measured: all a busy machine does is add to it.
+            # The least ever measured: what a busy machine adds must not displace others again and again.
             table.cost_s[index] = min(float(table.cost_s[index]) or seconds, seconds)
             table.num_bytes[index] = num_bytes
             if not self._place(index, num_bytes):
@@ -120,21 +120,20 @@ class Writer:
         shared.header[Header.FULL] = 1
         if not shared.evicts:
             return False
-        num_items = shared.table.num_items
+        threshold, num_items = shared.policy.threshold(index), shared.table.num_items
         start, self._window = self._window, self._window + WINDOW
         if self._window >= num_items:
             self._window = 0
-        if self._displace(index, num_bytes, start, start + WINDOW):
+        if self._displace(index, num_bytes, threshold, start, start + WINDOW):
             return True
-        return num_items > WINDOW and self._displace(index, num_bytes, 0, num_items)
+        return num_items > WINDOW and self._displace(index, num_bytes, threshold, 0, num_items)
 
-    def _displace(self, index: int, num_bytes: int, start: int, stop: int) -> bool:
+    def _displace(self, index: int, num_bytes: int, threshold: float, start: int, stop: int) -> bool:
         """Evict the most urgent of a stretch of the table, if that makes enough room for the new sample."""
         shared = self._shared
         items = start + np.flatnonzero(shared.table.state[start:stop] == READY)
         urgency = shared.policy.urgency(items)
-        gives_way = urgency > shared.policy.threshold(index, items)
-        items, urgency = items[gives_way], urgency[gives_way]
+        items, urgency = items[urgency > threshold], urgency[urgency > threshold]
         needed = int(shared.space.held_bytes(np.array([index]))[0]) - shared.space.available_bytes()
         for most in (_FEW, len(items)):
             victims = items[_largest(urgency, most)]

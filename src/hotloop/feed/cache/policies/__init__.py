@@ -27,8 +27,8 @@ class Policy(Protocol):
         """How much each of these samples deserves to go; the largest goes first."""
         ...
 
-    def threshold(self, item: int, items: NDArray[np.int64]) -> float | NDArray[np.float64]:
-        """The new sample displaces those of ``items`` whose urgency is above this."""
+    def threshold(self, item: int) -> float:
+        """The new sample displaces those whose urgency is above this."""
         ...
 
 

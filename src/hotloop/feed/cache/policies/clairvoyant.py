@@ -105,7 +105,7 @@ class Clairvoyant:
         nearest: NDArray[np.float64] = np.minimum.reduce(distances)
         return nearest
 
-    def threshold(self, item: int, items: NDArray[np.int64]) -> float:
+    def threshold(self, item: int) -> float:
         """Displace what is needed later than this."""
         return float(self.urgency(np.array([item]))[0])
 

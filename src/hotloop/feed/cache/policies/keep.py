@@ -24,6 +24,6 @@ class Keep:
         """Nothing has to go."""
         return np.zeros(len(items))
 
-    def threshold(self, item: int, items: NDArray[np.int64]) -> float:
+    def threshold(self, item: int) -> float:
         """Nothing is displaced."""
         return float("inf")

@@ -28,6 +28,6 @@ class Lru:
         """The oldest goes first."""
         return -self._stamp[items].astype(np.float64)
 
-    def threshold(self, item: int, items: NDArray[np.int64]) -> float:
+    def threshold(self, item: int) -> float:
         """The new sample always comes in."""
         return float("-inf")
