@@ -150,8 +150,10 @@ def _window(trace: Trace, steps: tuple[tuple[int, int, int], ...]) -> Window:
         end = min(end, trace.cutoff)
     if trace.reading.truncated and len(trace.device):
         end = min(end, int(trace.device.end.max()))
-    steps = tuple(step for step in steps if step[2] <= end)
-    return Window(start=start, end=max(end, start + 1), steps=steps)
+    whole = tuple(step for step in steps if step[2] <= end)
+    if whole:
+        end = whole[-1][2]
+    return Window(start=start, end=max(end, start + 1), steps=whole)
 
 
 def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | None:

@@ -81,6 +81,7 @@ def _input(analysis: Analysis) -> Iterator[Finding]:
             f"{who} while the training process makes each batch itself (num_workers=0).",
             "Set num_workers and persistent_workers=True on the DataLoader.",
             evidence,
+            where=place_in(analysis, "data_wait"),
             remedies=("num-workers",),
         )
     else:
@@ -91,6 +92,7 @@ def _input(analysis: Analysis) -> Iterator[Finding]:
             f"{who} while the next batch is waited for.",
             "Run the command under `hotloop run`: it names the line, the workers or the storage behind it.",
             evidence,
+            where=place_in(analysis, "data_wait"),
         )
 
 
