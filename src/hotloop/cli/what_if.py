@@ -51,7 +51,10 @@ def main(options: argparse.Namespace) -> int:
     """0 where something was measured, 1 where the run ended first."""
     asked, command = _split(options)
     from hotloop import flow  # not at the top: --help and --version stay fast
+    from hotloop.record.publish import write_text_atomic
     from hotloop.report import json as report_json
+    from hotloop.report.ranks import lead
+    from hotloop.report.values import plain
     from hotloop.whatif import words
     from hotloop.whatif.estimate import ACCOUNTED, estimate
 
@@ -73,16 +76,15 @@ def main(options: argparse.Namespace) -> int:
         leftover.unlink(missing_ok=True)
     examination = flow.examine(flow.read(folder))
     flow.publish(examination, folder)
-    lead = next(iter(examination.ranks), None)
-    result = estimate(examination.recording, lead)
+    result = estimate(examination.recording, lead(list(examination.ranks)))
     if result is None:
         raise CheckFailed(
-            "nothing was measured: the command ended before a block was done "
-            f"(exit code {outcome.exit_code})",
-            hint=f"let it run longer; the recording is in {folder}",
+            "nothing was measured: the command or the budget ended before two blocks of the baseline were "
+            f"done (exit code {outcome.exit_code})",
+            hint=f"let it run longer, or give a larger --budget; the recording is in {folder}",
         )
-    rendered = report_json.render(result.to_json())
-    (folder / "what_if.json").write_text(rendered)
+    rendered = report_json.render(plain(result.to_json()))
+    write_text_atomic(folder / "what_if.json", rendered)
     if options.json:
         sys.stdout.write(rendered)
     else:

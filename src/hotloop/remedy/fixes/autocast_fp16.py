@@ -13,7 +13,6 @@ REMEDY = Remedy(
         "device/amp-off",
         "device/amp-not-in-effect",
     ),
-    live="hotloop.remedy.live.autocast:AutocastFp16",
     source="hotloop.remedy.source.autocast:fp16",
     config_keys=("amp",),
     words=(

@@ -12,6 +12,5 @@ REMEDY = Remedy(
         "input/slow-collate",
         "input/per-sample-conversion",
     ),
-    live="hotloop.remedy.live.loader:BatchedGet",
     words=("give the dataset __getitems__(self, indices) that indexes its arrays once for the whole batch"),
 )

@@ -12,6 +12,5 @@ REMEDY = Remedy(
         "transfer/blocking",
         "transfer/pageable",
     ),
-    live="hotloop.remedy.live.transfer:DevicePrefetch",
     words="wrap the loader: hotloop.feed.DevicePrefetcher(loader, device)",
 )

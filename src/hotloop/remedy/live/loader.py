@@ -69,7 +69,7 @@ class Changes:
         wanted: dict[str, Any] = {}
         taking = []
         for form in forms:
-            changes = form.changes(loader, {**loader.__dict__, **wanted})
+            changes = form.guard(form.changes)(loader, {**loader.__dict__, **wanted})
             if changes is not None:
                 taking.append(form)
                 wanted.update(changes)

@@ -82,8 +82,10 @@ class FormArm(Arm):
         return {}
 
     def off(self, iterator: Any) -> None:
-        """Off."""
+        """Off; a form that found nothing to do is not tried again."""
         self._form.guard(self._form.off)()
+        if not self._form.count:
+            self.refused = self._form.status()
 
     def status(self) -> str:
         """What the form says."""
