@@ -36,6 +36,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
     get_worker_info,
 )
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotloop.feed import Loader, cached, engine, inline
 
@@ -410,3 +411,21 @@ def test_batches_can_be_sent_on() -> None:
     again = pickle.loads(pickle.dumps(batch))
     assert_same(again, batch)
     assert np.asarray(batch["image"]).flags.writeable
+
+
+def test_whoever_watches_torchs_iterators_sees_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Loader(Everything(), batch_size=4, num_workers=1)
+    with torch.profiler.profile() as profile:
+        list(loader)
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["enumerate(DataLoader)#Engine.__next__"] == 7
+    seen: list[Any] = []
+    own = _BaseDataLoaderIter.__next__
+
+    def watched(iterator: Any) -> Any:
+        seen.append(own(iterator))
+        return seen[-1]
+
+    monkeypatch.setattr(_BaseDataLoaderIter, "__next__", watched)
+    assert_same(list(loader), seen)
+    assert len(seen) == 6

@@ -59,16 +59,19 @@ class Board:
         """In the worker: it ended."""
         self._cheap = wall_ns < _WORTH_NOTING_NS
 
-    def find(self, epoch: int, task: int) -> tuple[int, Any] | None:
-        """The newest note of this epoch that is not after ``task``: its task, and the states before it."""
-        newest: tuple[int, Any] | None = None
+    def find(self, epoch: int, task: int) -> tuple[int, bytes] | None:
+        """The newest note of this epoch that is not after ``task``: its task, and the states before it.
+
+        They are for :func:`unpacked`: a loader's state is taken far more often than it is used.
+        """
+        newest: tuple[int, bytes] | None = None
         for place in range(self._num_places):
             start = place * _PLACE_BYTES
             noted, number, size, whole = _HEAD.unpack_from(self._bytes, start)
             if whole and noted == epoch and number <= task and (newest is None or number > newest[0]):
                 start += _HEAD.size
                 newest = number, self._bytes[start : start + size].tobytes()
-        return None if newest is None else (newest[0], _unpacked(newest[1]))
+        return newest
 
     def _write(self, epoch: int, task: int, data: bytes) -> None:
         if len(data) > _PLACE_BYTES - _HEAD.size:
@@ -86,7 +89,8 @@ def _packed(states: randomness.RandomStates) -> bytes:
     return pickle.dumps(plain, pickle.HIGHEST_PROTOCOL)
 
 
-def _unpacked(data: bytes) -> randomness.RandomStates:
+def unpacked(data: bytes) -> randomness.RandomStates:
+    """Random states as they were noted."""
     states: randomness.RandomStates = pickle.loads(data)
     return states._replace(
         torch=torch.from_numpy(states.torch), cuda=tuple(map(torch.from_numpy, states.cuda))

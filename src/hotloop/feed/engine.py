@@ -17,7 +17,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotloop.feed import death, pinning
 from hotloop.feed.ahead import order_ahead
-from hotloop.feed.board import board_bytes
+from hotloop.feed.board import Board, board_bytes
 from hotloop.feed.channel import Life
 from hotloop.feed.errors import FeedError, WorkerError
 from hotloop.feed.member import Arrivals, Member, Task, start_process
@@ -43,7 +43,7 @@ def _bytes_of(meta: bytes | tuple[int, int]) -> bytes:
     return meta
 
 
-def _states_of(resumed: dict[str, Any] | None) -> dict[int, tuple[int, Any]]:
+def _states_of(resumed: dict[str, Any] | None) -> dict[int, tuple[int, bytes]]:
     return from_tensor(resumed["states"]) if resumed else {}
 
 
@@ -92,6 +92,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         self._data_queue = Arrivals(self._poll)
         self._epoch = resumed["epoch"] if resumed else 0
         self._states = _states_of(resumed)
+        self._boards: dict[int, Board] = {}
         self._setup = self._make_setup(loader)
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._oom_kills = death.count_oom_kills()
@@ -158,6 +159,8 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             self._drain()
             self._epoch += 1
             self._states.clear()
+            for member in self._workers:
+                member.send((EPOCH,))  # they note their states meanwhile
         self._position = Position(loader)
         super()._reset(loader, first_iter)
         self._send_idx = 0
@@ -174,8 +177,6 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             plan(order)
         for member in self._workers:
             member.active, member.num_tasks = True, 0
-            if not first_iter:
-                member.send((EPOCH,))
         if resumed:
             self._skip(resumed)
         while self._tasks_outstanding < self._prefetch_factor * self._num_workers and self._dispatch():
@@ -389,7 +390,13 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         """Where this iterator is, so that another one can go on from there; also after a worker's death."""
         if self._last_state is not None:
             return self._last_state
-        states = {member.number: self._noted(member) for member in self._workers}
+        oldest: dict[int, int] = {}
+        for number, task in self._task_info.items():  # the first is the oldest
+            oldest.setdefault(task.worker.number, number)
+        states = {
+            member.number: self._noted(member, oldest.get(member.number, self._send_idx))
+            for member in self._workers
+        }
         return {
             "position": self._position.state(),
             "base_seed": self._base_seed,
@@ -399,12 +406,15 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             "states": as_tensor({worker: found for worker, found in states.items() if found is not None}),
         }
 
-    def _noted(self, member: Member) -> tuple[int, Any] | None:
-        """Random states of a worker, and the task before which it had them; None: those it began with."""
-        pending = [number for number, task in self._task_info.items() if task.worker is member]
-        board = self._setup.board(member.number)
+    def _noted(self, member: Member, task: int) -> tuple[int, bytes] | None:
+        """Random states of a worker before a task, and the task before which it noted them.
+
+        None: those it began with.
+        """
+        board = self._boards.get(member.number) or self._setup.board(member.number)
+        self._boards[member.number] = board
         while True:
-            found = board.find(self._epoch, min(pending, default=self._send_idx))
+            found = board.find(self._epoch, task)
             if found is not None or not self._epoch or self._shutdown or not member.is_alive:
                 return found or self._states.get(member.number)
             time.sleep(0.001)  # it notes its states when it reads that an epoch began

@@ -11,6 +11,7 @@ import pickle
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from hotloop.feed import randomness
 from hotloop.feed.errors import FeedError
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class Position:
@@ -69,7 +70,7 @@ class Position:
             "by_worker": dict(self.by_worker),
             "next_worker": self.next_worker,
             "checksum": self._checksums[self.num_done],
-            "start": self._start.state(),
+            "start": self._start.state,
         }
 
     def check(self, state: dict[str, Any]) -> None:
@@ -108,7 +109,9 @@ class _Start:
         self._generators = [one.get_state() for one in generators_of(loader)]
         self._samplers = [_sampler_state(one) for one in _samplers_of(loader)]
 
+    @cached_property
     def state(self) -> dict[str, Any]:
+        """What the states of all positions of the epoch share."""
         return {
             "random": as_tensor((self._random, self._samplers)),
             "generators": self._generators,

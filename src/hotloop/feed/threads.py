@@ -306,6 +306,5 @@ class ThreadEngine(Engine):
         self._dispatch()
         return self._pinned(task.reply.meta)
 
-    def _noted(self, member: Member) -> tuple[int, Any] | None:
+    def _noted(self, member: Member, task: int) -> None:
         """Threads have no generators of their own."""
-        return None

@@ -16,7 +16,7 @@ from torch.utils.data import _utils as torch_utils
 
 from hotloop.feed import randomness
 from hotloop.feed.arena import Arena
-from hotloop.feed.board import Board, board_bytes
+from hotloop.feed.board import Board, board_bytes, unpacked
 from hotloop.feed.channel import Ends
 from hotloop.feed.collating import stacking
 from hotloop.feed.memory import SharedFile
@@ -71,7 +71,7 @@ class Setup:
     seed_by: str
     depth: int
     epoch: int
-    states: dict[int, Any]
+    states: dict[int, bytes]
     timed: bool = False
 
     def board(self, worker: int) -> Board:
@@ -153,7 +153,7 @@ class Worker:
             self._init_error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
         states = self._setup.states.get(self._worker)
         if states is not None:
-            randomness.restore(states)
+            randomness.restore(unpacked(states))
         self._say(-1, WAITING)
 
     def _next_epoch(self) -> None:
