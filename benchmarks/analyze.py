@@ -1,6 +1,6 @@
 """How fast ``hotloop analyze`` reads: MB/s per format, on logs made here, one core.
 
-    python benchmarks/analyze.py [--mb 64] [FORMAT]...
+python benchmarks/analyze.py [--mb 64] [FORMAT]...
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def _rows(seed: int = 0) -> Iterator[tuple[int, int, float, float, float]]:
     rng = np.random.default_rng(seed)
     noise = rng.normal(1.0, 0.05, 10_000)
     for i in range(10**9):
-        yield i // _EPOCH, i % _EPOCH, 0.3 * noise[i % 10_000], 0.05 * noise[(i * 7) % 10_000], 5.0 / (1 + i * 1e-5)
+        step_s, data_s = 0.3 * noise[i % 10_000], 0.05 * noise[(i * 7) % 10_000]
+        yield i // _EPOCH, i % _EPOCH, step_s, data_s, 5.0 / (1 + i * 1e-5)
 
 
 def _clock(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
@@ -34,8 +35,9 @@ def _clock(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def mmengine(e: int, i: int, t: float, d: float, loss: float) -> str:
+    now = _clock((e * _EPOCH + i) * 15, "%Y/%m/%d %H:%M:%S")
     return (
-        f"{_clock((e * _EPOCH + i) * 15, '%Y/%m/%d %H:%M:%S')} - mmengine - INFO - Epoch(train)  [{e + 1}][{i:5d}/{_EPOCH}]  "
+        f"{now} - mmengine - INFO - Epoch(train)  [{e + 1}][{i:5d}/{_EPOCH}]  "
         f"lr: 1.0000e-03  eta: 12:12:33  time: {t:.4f}  data_time: {d:.4f}  memory: 3840  grad_norm: 1.2345  "
         f"loss: {loss:.4f}  loss_cls: {loss / 2:.4f}  loss_bbox: {loss / 3:.4f}\n"
     )
@@ -63,8 +65,10 @@ def metriclogger(e: int, i: int, t: float, d: float, loss: float) -> str:
 
 def timm(e: int, i: int, t: float, d: float, loss: float) -> str:
     return (
-        f"Train: {e} [{i:4d}/{_EPOCH} ({i * 100 // _EPOCH:3d}%)]  Loss: {loss:.3g} ({loss:.3g})  Time: {t:.3f}s, "
-        f"{256 / t:>7.2f}/s  ({t:.3f}s, {256 / t:>7.2f}/s)  LR: 1.000e-03  Data: {d:.3f} ({d:.3f})\n"
+        f"Train: {e} [{i:4d}/{_EPOCH} ({i * 100 // _EPOCH:3d}%)]  "
+        f"Loss: {loss:.3g} ({loss:.3g})  "
+        f"Time: {t:.3f}s, {256 / t:>7.2f}/s  ({t:.3f}s, {256 / t:>7.2f}/s)  "
+        f"LR: 1.000e-03  Data: {d:.3f} ({d:.3f})\n"
     )
 
 
@@ -79,7 +83,7 @@ def prose(e: int, i: int, t: float, d: float, loss: float) -> str:
 
 
 def jsonl(e: int, i: int, t: float, d: float, loss: float) -> str:
-    row = {"mode": "train", "epoch": e, "iter": i, "lr": 1e-3, "memory": 3840, "data_time": d, "loss": loss, "time": t}
+    row = {"mode": "train", "epoch": e, "iter": i, "lr": 1e-3, "data_time": d, "loss": loss, "time": t}
     return json.dumps(row) + "\n"
 
 
@@ -126,7 +130,8 @@ def main() -> None:
             wall, used = time.perf_counter() - start, time.process_time() - cpu
             rows = int(done.parts[0].source.recognized[0].split(" ")[0].replace(",", ""))
             peak = _peak_mib()
-            print(f"{name:<14}{size / 1e6:>7.0f}{wall:>8.2f}{size / 1e6 / used:>8.0f}{rows / wall:>12,.0f}{peak:>10.0f}")
+            speed = f"{size / 1e6 / used:>8.0f}{rows / wall:>12,.0f}"
+            print(f"{name:<14}{size / 1e6:>7.0f}{wall:>8.2f}{speed}{peak:>10.0f}")
             path.unlink()
 
 

@@ -17,6 +17,7 @@ _WORDS = {
     "system_bytes": "system memory", "gpu_util": "GPU utilization", "hit_rate": "cache hit rate",
 }  # fmt: skip
 _LEAST = 0.2
+_NEAR = 5
 
 
 def changed_along(log: Log, series: Series, at: int) -> tuple[str, ...]:
@@ -30,8 +31,9 @@ def changed_along(log: Log, series: Series, at: int) -> tuple[str, ...]:
         if found is None:
             continue
         lines = found[0].columns["line"]
-        before = level(found[1][(lines >= begin) & (lines < turn)])
-        after = level(found[1][(lines >= turn) & (lines <= end)])
+        near = role in ("loss", "lr")  # these move by themselves: only what jumps right there counts
+        before = level(found[1][(lines >= begin) & (lines < turn)][-_NEAR if near else 0 :])
+        after = level(found[1][(lines >= turn) & (lines <= end)][: _NEAR if near else None])
         if _differs(role, before, after, found[1][(lines >= begin) & (lines < turn)]):
             said.append(f"{words} goes from {_value(role, before)} to {_value(role, after)} there")
     return (*said, *_epoch(series, at))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,14 +62,17 @@ class Analysis:
             ],
             "changes": [
                 {
-                    "file": p.source.file, "line": c.line, "step": c.step, "before": c.before, "after": c.after,
-                    "unit": c.unit, "time_s": c.time_s, "along": list(c.along),
+                    "file": p.source.file, "line": c.line, "step": c.step, "before": c.before,
+                    "after": c.after, "unit": c.unit, "time_s": c.time_s, "along": list(c.along),
                 }
                 for p in self.parts
                 for c in p.changes
             ],
             "phases": [
-                {"file": p.source.file, "name": h.name, "s_per_step": h.s_per_step, "share": h.share, "of": h.of}
+                {
+                    "file": p.source.file, "name": h.name, "s_per_step": h.s_per_step,
+                    "share": h.share, "of": h.of,
+                }
                 for p in self.parts
                 for h in p.phases
             ],
@@ -89,20 +93,22 @@ def analyze(
     files, unreadable = _files(paths)
     parts: list[Part] = list(unreadable)
     logs: list[Log] = []
-    for path in files:
-        told = _told(path, progress)
-        try:
-            if trace.is_trace(path):
-                parts.append(trace.analyze(path, told))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # other people's numbers hold NaN, infinity and zero
+        for path in files:
+            told = _told(path, progress)
+            try:
+                if trace.is_trace(path):
+                    parts.append(trace.analyze(path, told))
+                    continue
+                log, source = _read(path, expression, told)
+            except (OSError, *BAD) as error:
+                parts.append(_unreadable(path, getattr(error, "strerror", None) or str(error)))
                 continue
-            log, source = _read(path, expression, told)
-        except (OSError, *BAD) as error:
-            parts.append(_unreadable(path, getattr(error, "strerror", None) or str(error)))
-            continue
-        logs.append(log)
-        parts.append(part_of(log, source))
+            logs.append(log)
+            parts.append(part_of(log, source))
     findings = [finding for part in parts for finding in part.findings]
-    findings += [finding for finding in ranks.check(logs)]
+    findings += ranks.check(logs)
     findings = _sorted(findings)
     return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=_overall(parts, findings))
 

@@ -49,7 +49,7 @@ def reconstructed(rate: Floats, count: Floats, verdict: Verdict) -> Floats:
         if verdict == "cumulative":
             now[run[1:]] = np.diff(n) / np.diff(n / r)
         else:
-            # The last line of a run has seen the whole epoch: there, and only there, the printed rate is true.
+            # The last line of a run has seen the whole epoch: only there is the printed rate true.
             now[run[1:]] = np.diff(n / n[-1]) / np.diff(1.0 / r)
     return now
 

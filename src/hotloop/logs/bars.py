@@ -13,13 +13,14 @@ from hotloop.logs.clocks import duration_s
 from hotloop.logs.meanings import evaluating
 from hotloop.logs.templates import Floats, Rows, number, numbers, thinned
 
-#: Description, counts, elapsed, and the rate with its unit: ``Epoch 3:  45%|####5     | 450/1000 [00:45<00:55, 10.0it/s``.
+#: Description, counts, elapsed, rate with its unit: ``Epoch 3:  45%|##  | 450/1000 [00:45<00:55, 10.0it/s``.
 _TOTAL: Final = re.compile(
-    rb"\n([^|\n]*)\|[^|\n]*\| *([\d.]+[kMGT]?)/([\d.]+[kMGT]?) +\[([\d:]+)<[^,\n\]]*,? *(?:([\d.?]+)([^,\]\s]*))?"
+    rb"\n([^|\n]*)\|[^|\n]*\| *([\d.]+[kMGT]?)/([\d.]+[kMGT]?) +\[([\d:]+)<[^,\n\]]*,? *"
+    rb"(?:([\d.?]+)([^,\]\s]*))?"
     rb"(?:, ([^\]\n]*))?"
 )
 _OPEN: Final = re.compile(
-    rb"\n([^|\n\[]*?)([\d.]+[kMGT]?)(?:it|ba|[a-z]{2,8}) \[([\d:]+), *([\d.?]+)([^,\]\s]*)(?:, ([^\]\n]*))?"
+    rb"\n([^|\n\[]*?)(?<![\d.])([\d.]++[kMGT]?)(?:it|ba|[a-z]{2,8}) \[([\d:]+), *([\d.?]+)([^,\]\s]*)(?:, ([^\]\n]*))?"
 )
 _LOSS: Final = re.compile(rb"(?<![a-z])(?:train[_/])?loss(?:_step)?=([^,\s]+)")
 _PERCENT: Final = re.compile(rb"[\s:]*\d*%?$")

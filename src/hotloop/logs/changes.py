@@ -5,6 +5,7 @@ Killick, Fearnhead, Eckley: Optimal detection of changepoints with a linear comp
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -105,7 +106,7 @@ def _merged(logs: Floats, starts: list[int]) -> list[int]:
     while len(starts) > 1:
         ends = [*starts[1:], len(logs)]
         levels = [float(np.median(logs[a:b])) for a, b in zip(starts, ends, strict=True)]
-        steps = [abs(np.expm1(abs(b - a))) for a, b in zip(levels, levels[1:], strict=False)]
+        steps = [abs(np.expm1(abs(b - a))) for a, b in pairwise(levels)]
         smallest = int(np.argmin(steps))
         if steps[smallest] >= LEAST_RATIO:
             break

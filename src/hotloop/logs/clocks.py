@@ -15,7 +15,7 @@ CLOCK: Final = (
     rb"(\d{4}[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d|\d\d[-/]\d\d \d\d:\d\d|[IWE]\d{4} \d\d:\d\d|\d\d:\d\d)"
     rb":(\d\d(?:[.,]\d+)?)"
 )
-_DURATION: Final = re.compile(rb"(?:(\d+) ?(?:days?|d),? ?)?(?:(\d+):)?(\d+):(\d\d(?:\.\d+)?)$")
+_DURATION: Final = re.compile(rb"(?:(\d{1,5}) ?(?:days?|d),? ?)?(?:(\d{1,6}):)?(\d{1,9}):(\d\d(?:\.\d+)?)$")
 _DIGITS: Final = re.compile(rb"\d+")
 
 

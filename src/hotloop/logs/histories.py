@@ -25,8 +25,9 @@ _DECODER: Final = json.JSONDecoder()
 _CLOCK: Final = re.compile(CLOCK)
 _SMI: Final = {
     "utilization.gpu": ("gpu_util", 0.01), "memory.used": ("device_bytes", 2.0**20),
-    "memory.total": ("device_limit", 2.0**20), "power.draw": ("power", 1.0), "power.limit": ("power_limit", 1.0),
-    "timestamp": ("clock", 1.0), "temperature.gpu": ("temperature", 1.0), "index": ("gpu", 1.0),
+    "memory.total": ("device_limit", 2.0**20), "power.draw": ("power", 1.0),
+    "power.limit": ("power_limit", 1.0), "timestamp": ("clock", 1.0), "index": ("gpu", 1.0),
+    "temperature.gpu": ("temperature", 1.0),
     "enforced.power.limit": ("power_limit", 1.0), "power.draw.average": ("power", 1.0),
 }  # fmt: skip
 _DMON: Final = {
@@ -203,13 +204,13 @@ def _key_role(key: str) -> Role | None:
 
 
 def read_csv(path: Path, read: Read, progress: Progress = None) -> Read:
-    """A table with a header: Lightning's metrics.csv, Ultralytics' results.csv, trackers' exports, nvidia-smi."""
+    """A table with a header: Lightning's metrics.csv, Ultralytics' results.csv, exports, nvidia-smi."""
     header: list[str] = []
     roles: list[Role | None] = []
     delimiter, smi, clock = ",", False, Clock()
     rows = _Rows(read)
     for numbers, lines in _batches(path, read, rows, progress):
-        texts = [line.decode("utf-8", "replace").rstrip("\r") for line in lines]
+        texts = [line.decode("utf-8", "replace").replace("\r", "") for line in lines]
         if not header and texts:
             delimiter = max(",;\t", key=texts[0].count)
             header = [name.strip() for name in next(csv.reader(texts[:1], delimiter=delimiter), [])]

@@ -17,6 +17,8 @@ from hotloop.logs.streams import Stream
 from hotloop.logs.templates import Floats
 from hotloop.logs.text import Read
 
+#: What is left of a stated whole beside its stages.
+REST: Final = "not in a stage"
 #: Shares of the step from which a cause is worth a word, and its severity (as in ``diagnose.limits``).
 WORTH: Final = 0.05
 _SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.30, "high"), (0.10, "medium"), (WORTH, "low"))
@@ -99,9 +101,15 @@ class Log:
         parts = {
             name: total / count for name, (count, total) in found.items() if 2 * count >= most and total > 0
         }
-        whole = sum(parts.values())
+        stated = max(parts.pop("total", 0.0), self.mean("forward") or 0.0)
+        numbered = {name: s for name, s in parts.items() if name.startswith("stage ")}
+        parts = numbered if len(numbered) >= 3 else parts
+        named = sum(parts.values())
         if len(parts) < 3:
             return []
+        whole = stated if named <= 1.02 * stated <= 2 * named else named
+        if whole > 1.02 * named:
+            parts[REST] = whole - named
         return [
             Phase(name=name, s_per_step=s, share=s / whole, of="stages")
             for name, s in sorted(parts.items(), key=lambda item: -item[1])

@@ -10,47 +10,74 @@ import re
 from typing import Final
 
 _NAMES: Final = {
-    "step": "step|iter|iteration|it|global step|num updates|batch|steps|iters|update|trainer/global step|minibatch|"
-    "current iteration|current step|步|迭代",
+    "step": (
+        "step|iter|iteration|it|global step|num updates|batch|steps|iters|update|trainer/global step|"
+        "minibatch|current iteration|current step|步|迭代"
+    ),
     "epoch": "epoch|epochs|ep|轮",
-    "time": "time|step time|iter time|iteration time|batch time|batch cost|dt|time per step|time per iteration|"
-    "elapsed time per iteration|time per iter|time per batch|s/it|s/step|time/step|step time avg|t|step duration|"
-    "time/iter|per step|train step timing|iter duration|sec/step|time step|time iter|time batch|每步耗时",
-    "data_time": "data|data time|reader cost|data wait|data load|data loading|data loading time|dataload|dataloader|"
-    "load time|data t|t data|avg data time|fetch|fetch time|batch load time|dataload time|loader|data fetch|load|"
-    "data wait time|dataloader time|dataloading|time/data|data/time|time data|loading|数据加载|数据加载时间|加载",
-    "elapsed": "elapsed|runtime|wall|train time|total time|elapsed time|time elapsed|wall time total|relative time|"
-    "training time|已用时间",
+    "time": (
+        "time|step time|iter time|iteration time|batch time|batch cost|dt|time per step|"
+        "time per iteration|elapsed time per iteration|time per iter|time per batch|s/it|s/step|"
+        "time/step|step time avg|t|step duration|time/iter|per step|train step timing|iter duration|"
+        "sec/step|time step|time iter|time batch|每步耗时"
+    ),
+    "data_time": (
+        "data|data time|reader cost|data wait|data load|data loading|data loading time|dataload|"
+        "dataloader|load time|data t|t data|avg data time|fetch|fetch time|batch load time|"
+        "dataload time|loader|data fetch|load|data wait time|dataloader time|dataloading|time/data|"
+        "data/time|time data|loading|数据加载|数据加载时间|加载"
+    ),
+    "elapsed": (
+        "elapsed|runtime|wall|train time|total time|elapsed time|time elapsed|wall time total|"
+        "relative time|training time|已用时间"
+    ),
     "clock": "timestamp|wall time|walltime",
-    "rate": "it/s|iter/s|iters/s|iterations/s|steps/s|steps per second|train steps per second|ups|iterations per second|"
-    "batches per second|batch/s|batches/s|steps per sec|iter per sec|batches/sec|steps/sec|it/sec|global step/sec",
-    "sample_rate": "samples/s|samples/sec|samples per second|samples per sec|throughput|images/s|img/s|imgs/s|ips|"
-    "train samples per second|fps|examples per sec|examples/s|examples/sec|images/sec|img/sec|sample/s|"
-    "imgs per sec|throughput/samples|samples per s|吞吐量|吞吐",
-    "token_rate": "tok/s|tokens/s|tok/sec|tokens/sec|tokens per second|tokens per sec|tps|wps|tgs|"
-    "tokens per second per gpu|tokens/gpu/s",
+    "rate": (
+        "it/s|iter/s|iters/s|iterations/s|steps/s|steps per second|train steps per second|ups|"
+        "iterations per second|batches per second|batch/s|batches/s|steps per sec|iter per sec|"
+        "batches/sec|steps/sec|it/sec|global step/sec"
+    ),
+    "sample_rate": (
+        "samples/s|samples/sec|samples per second|samples per sec|throughput|images/s|img/s|imgs/s|"
+        "ips|train samples per second|fps|examples per sec|examples/s|examples/sec|images/sec|"
+        "img/sec|sample/s|imgs per sec|throughput/samples|samples per s|吞吐量|吞吐"
+    ),
+    "token_rate": (
+        "tok/s|tokens/s|tok/sec|tokens/sec|tokens per second|tokens per sec|tps|wps|tgs|"
+        "tokens per second per gpu|tokens/gpu/s"
+    ),
     "loss": "loss|loss step|loss epoch|total loss|lm loss|training loss|loss total|losses|损失",
     "lr": "lr|learning rate|base lr|学习率",
-    "device_bytes": "memory|mem|max mem|gpu mem|max memory|memory allocated|gpu memory|peak memory|max mem gb|"
-    "vram|cuda mem|gpu memory usage|显存",
-    "host_bytes": "process|rss|host memory|cpu mem|ram|process memory|memory process|process rss|cpu memory|"
-    "memory rss|内存",
+    "device_bytes": (
+        "memory|mem|max mem|gpu mem|max memory|memory allocated|gpu memory|peak memory|max mem gb|"
+        "vram|cuda mem|gpu memory usage|显存"
+    ),
+    "host_bytes": (
+        "process|rss|host memory|cpu mem|ram|process memory|memory process|process rss|cpu memory|"
+        "memory rss|内存"
+    ),
     "system_bytes": "system|system memory|memory system|系统内存",
     "hit_rate": "hit rate|cache hit rate|cache hit|hits rate|缓存命中率|命中率",
     "batch_size": "batch size|bsz|global batch size|bs",
     "workers": "num workers|workers|workers per gpu|dataloader workers|num worker",
     "samples": "consumed samples|samples seen|num samples|total samples",
     "gpu_util": "gpu util|utilization gpu|gpu utilization|gpu usage|gpu利用率",
-    "forward": "forward|fwd|forward time|fwd time|t forward|forward pass|fw|time/forward|前向传播|前向",
-    "backward": "backward|bwd|backward time|bwd time|t backward|backward pass|bw|time/backward|反向传播|反向",
-    "optimizer": "optimizer|optim|opt|optimizer step|opt time|optimizer time|optim step|optimizer update|t opt|"
-    "优化器更新|优化器",
-    "transfer": "transfer|h2d|to device|copy|to gpu|transfer time|device transfer|cpu->gpu|host to device|"
-    "cpu to gpu|传输|cpu->gpu传输",
+    "forward": ("forward|fwd|forward time|fwd time|t forward|forward pass|fw|time/forward|前向传播|前向"),
+    "backward": (
+        "backward|bwd|backward time|bwd time|t backward|backward pass|bw|time/backward|反向传播|反向"
+    ),
+    "optimizer": (
+        "optimizer|optim|opt|optimizer step|opt time|optimizer time|optim step|optimizer update|"
+        "t opt|优化器更新|优化器"
+    ),
+    "transfer": (
+        "transfer|h2d|to device|copy|to gpu|transfer time|device transfer|cpu->gpu|host to device|"
+        "cpu to gpu|传输|cpu->gpu传输"
+    ),
     "collective": "allreduce|all reduce|comm|communication|grad sync",
     "evaluation": "eval runtime|eval time|val time|validation time|evaluation time|test time",
     "checkpoint": "checkpoint time|save time|ckpt time|checkpoint save time",
-}  # fmt: skip
+}
 
 _ROLE: Final = {name: role for role, names in _NAMES.items() for name in names.split("|")}
 
@@ -89,8 +116,10 @@ _RATE_UNIT: Final = re.compile(r"^(?:(k|m)?(it|iter|iters|step|steps|batch|batch
 _TIME_UNIT: Final = re.compile(r"^(ms|s|sec)/(it|iter|step|batch|ba)$")
 _KEY_UNIT: Final = re.compile(r"[ _(\[]+(ms|s|sec|secs|seconds|us|mb|gb|mib|gib|%)[)\]]?$")
 _MODE: Final = re.compile(
-    r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|inference|predict)\b|验证|评估"
+    r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|inference|predict)\b"
+    r"|\bclass +images\b|验证|评估"
 )
+_WHOLE: Final = re.compile(r"\b(?:total|sum|overall)\b")
 _NO_STAGE: Final = re.compile(r"\b(?:eta|remaining|left|timeout|in|after|for|took)\b")
 #: Leading words that a key may carry: ``train/loss``, ``Avg data time``.
 _LEADING: Final = re.compile(
@@ -164,6 +193,8 @@ def _scaled(role: str, name: str, unit: str) -> tuple[str, float] | None:
         return (role, scale) if scale else None
     if role == "hit_rate":
         return role, 0.01 if unit == "%" else 1.0
+    if role == "gpu_util":
+        return role, 0.01
     if unit in _SECONDS and role in ("step", "epoch", "batch_size"):
         return "stage:" + name, _SECONDS[unit]
     if role == "loss" and unit in _SECONDS:
@@ -177,7 +208,8 @@ def _bare_duration(role: str, name: str) -> bool:
 
 
 def _stage(name: str, unit: str) -> tuple[str, float] | None:
+    """A duration under a name of the file's own; ``stage:total`` for what says it is the whole."""
     known = unit in _SECONDS and unit not in ("min", "mins", "h")
     if not known or not 0 < len(name) <= 40 or _NO_STAGE.search(name):
         return None
-    return "stage:" + name, _SECONDS[unit]
+    return "stage:" + ("total" if _WHOLE.search(name) else name), _SECONDS[unit]

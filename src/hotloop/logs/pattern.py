@@ -16,8 +16,8 @@ _CLOCK: Final = re.compile(CLOCK)
 #: Group names that need no table: the roles themselves, with units in their name where they have some.
 _DIRECT: Final = {
     "step", "total", "epoch", "time", "data_time", "elapsed", "clock", "rate", "sample_rate", "token_rate",
-    "loss", "lr", "device_bytes", "host_bytes", "batch_size", "evaluation", "checkpoint", "forward", "backward",
-    "optimizer", "transfer", "collective", "rank",
+    "loss", "lr", "device_bytes", "host_bytes", "batch_size", "evaluation", "checkpoint", "forward",
+    "backward", "optimizer", "transfer", "collective",
 }  # fmt: skip
 _UNITS: Final = ("_ms", "_us", "_s", "_mb", "_gb")
 

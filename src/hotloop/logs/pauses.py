@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,10 @@ _LEAST_S: Final = 2.0
 _BETWEEN_BYTES: Final = 64 * 1024
 _STAMP: Final = re.compile(rb"(?m)^.{0,40}?(?<![\d:])" + CLOCK)
 _KINDS: Final = (
-    ("evaluation", re.compile(rb"(?i)eval|valid|\bval\b|\btest(?:ing)?\b|\xe9\xaa\x8c\xe8\xaf\x81|\xe8\xaf\x84\xe4\xbc\xb0")),
+    (
+        "evaluation",
+        re.compile(rb"(?i)eval|valid|\bval\b|\btest(?:ing)?\b|\xe9\xaa\x8c\xe8\xaf\x81|\xe8\xaf\x84\xe4\xbc\xb0"),
+    ),
     ("checkpoint", re.compile(rb"(?i)checkpoint|ckpt|saving|saved|\bsave\b")),
     ("epoch", re.compile(rb"(?i)epoch")),
 )  # fmt: skip
@@ -53,7 +57,7 @@ class Pauses:
     _clock: Clock = field(default_factory=Clock)
 
     def watch(self, pieces: Sequence[Piece], body: bytes) -> None:
-        """Look at the intervals between lines of training; runs interleaved by several ranks are not judged."""
+        """Look at the intervals between lines of training; lines of several ranks are not judged."""
         own = [piece for piece in pieces if piece.mode == "train" and "clock" in piece.columns]
         if not own or any("rank" in piece.columns for piece in own):
             return
@@ -109,7 +113,7 @@ class Pauses:
         default = "epoch" if turned else "unexplained"
         marks = [(t, words) for t, words in marks if begin <= t <= end] + [(end, b"")]
         spans: dict[str, float] = {}
-        for (start, words), (stop, following) in zip(marks, marks[1:], strict=False):
+        for (start, words), (stop, following) in pairwise(marks):
             kind = _kind(words) or _kind(following) or default
             spans[kind] = spans.get(kind, 0.0) + stop - start
         total = sum(spans.values())

@@ -10,7 +10,7 @@ import numpy as np
 
 from hotloop.logs.averages import Verdict, judged, reconstructed
 from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats
+from hotloop.logs.templates import Floats, Ints
 
 _SAMPLES: Final = {"img", "image", "imgs", "images", "sample", "samples", "examples", "ex", "clip", "frames"}
 #: Blocks of a counter against a clock hold at least this many of the clock's ticks.
@@ -51,6 +51,9 @@ def _worth(series: Series) -> tuple[bool, bool, float, float]:
 
 
 def _of_stream(stream: Stream) -> list[Series]:
+    numbered = any(stream.get(role) is not None for role in ("step", "epoch", "samples", "clock", "elapsed"))
+    if len(stream) < (2 if numbered else 8):  # a few numbers in prose are no series
+        return []
     if stream.bar:
         return [series for series in (_of_bar(stream),) if series is not None]
     found = []
@@ -117,19 +120,28 @@ def steps(stream: Stream) -> Floats:
         step = counter if counter is not None else epoch
     if step is None:
         return np.arange(1.0, len(stream.columns["line"]) + 1) * stream.stride
-    return unwrapped(step, stream.get("total"))
+    return unwrapped(step, restarts(stream, step), stream.get("total"))
 
 
-def unwrapped(step: Floats, total: Floats | None) -> Floats:
-    """A counter that starts again each epoch as one that goes on."""
-    filled = _filled(step)
-    fell = np.flatnonzero(np.diff(filled) < 0) + 1
-    out = filled.copy()
-    for at in fell:
-        last = filled[at - 1]
-        whole = total[at - 1] if total is not None and np.isfinite(total[at - 1]) else last
-        out[at:] += max(last, whole)
-    return out
+def restarts(stream: Stream, counter: Floats) -> Ints:
+    """Rows at which a counter starts again: it falls, or is full again on another line."""
+    filled = _filled(counter)
+    again = np.diff(filled) < 0
+    total = stream.get("total")
+    if stream.bar and total is not None:
+        again |= (np.diff(filled) == 0) & (filled[1:] == total[1:]) & (np.diff(stream.columns["line"]) > 0)
+    return np.flatnonzero(again).astype(np.int64) + 1
+
+
+def unwrapped(counter: Floats, again: Ints, total: Floats | None = None) -> Floats:
+    """A counter that starts again at some rows as one that goes on."""
+    filled = _filled(counter)
+    lasts = filled[again - 1]
+    if total is not None:
+        lasts = np.fmax(lasts, total[again - 1])
+    added = np.zeros(len(filled))
+    added[again] = lasts
+    return np.asarray(filled + np.cumsum(added), float)
 
 
 def _filled(values: Floats) -> Floats:
@@ -146,7 +158,7 @@ def seconds(stream: Stream) -> Floats | None:
         elapsed = stream.get("elapsed")
         if elapsed is None:
             return None
-        return unwrapped(elapsed, None)
+        return unwrapped(elapsed, restarts(stream, elapsed))
     filled = _filled(clock)
     jumps = np.diff(filled, prepend=filled[:1])
     midnight = (jumps < -43200) & (filled < 4e8 * 3)
@@ -199,7 +211,8 @@ def _of_bar(stream: Stream) -> Series | None:
     if count is None or elapsed is None or len(count) < 2:
         return None
     unit = "samples/s" if stream.unit in _SAMPLES else "steps/s"
-    position, clock = steps(stream), unwrapped(elapsed, None)
+    again = restarts(stream, count)
+    position, clock = unwrapped(count, again, stream.get("total")), unwrapped(elapsed, again)
     keep = blocks(clock, 1.0)
     if len(keep) >= 4:
         done, took = np.diff(position[keep]), np.diff(clock[keep])

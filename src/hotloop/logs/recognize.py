@@ -37,7 +37,7 @@ _FRAMEWORKS: Final = tuple(
 
 
 def kind_of(path: Path) -> str:
-    """``empty``, ``events``, ``jsonl``, ``json``, ``csv``, ``nvidia-smi csv``, ``nvidia-smi dmon`` or ``text``."""
+    """``empty``, ``events``, ``jsonl``, ``json``, ``csv``, ``nvidia-smi csv`` or ``dmon``, or ``text``."""
     if path.stat().st_size == 0:
         return "empty"
     if is_events(path):

@@ -43,6 +43,8 @@ def _memory(log: Log) -> Section | None:
         if found is None or found[0].get("gpu_util") is not None:
             continue
         good = found[1][np.isfinite(found[1])]
+        if len(good) < 2:
+            continue
         first, most, last = float(good[0]), float(good.max()), float(good[-1])
         lines.append(
             f"{name:<8} {units.size(first)} first, {units.size(last)} last, {units.size(most)} at most"
@@ -77,8 +79,7 @@ def _means(stream: Stream) -> dict[str, float]:
 
 def _gpu_line(name: str, values: dict[str, float]) -> str:
     parts = [
-        f"busy {units.share(values['gpu_util'])}",
-        f"below 10 % {units.share(values['idle_share'])} of the time",
+        f"busy {units.share(values['gpu_util'])} (idle in {units.share(values['idle_share'])} of samples)"
     ]
     if "power" in values:
         limit = f" of {values['power_limit']:.0f}" if "power_limit" in values else ""

@@ -12,6 +12,8 @@ from hotloop.logs.templates import Floats
 
 #: Rows kept of one stream; beyond twice as many, neighbours are merged.
 MAX_ROWS: Final = 1 << 15
+#: Larger numbers are damage: no step, second or byte counts that far.
+_LARGEST: Final = 1e15
 
 
 @dataclass(kw_only=True)
@@ -34,6 +36,8 @@ class Stream:
     def add(self, columns: dict[str, Floats], stride: int = 1) -> None:
         """Append rows, of which each already stands for ``stride``; columns may differ from call to call."""
         self.num_rows += len(columns["line"]) * (stride + 1 if stride > 1 else 1)
+        for role, column in columns.items():
+            columns[role] = np.where(np.abs(column) < _LARGEST, column, np.nan)
         while stride < self.stride:
             columns, stride = _halved(columns), stride * 2
         self._parts.append(columns)

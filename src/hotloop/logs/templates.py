@@ -21,9 +21,9 @@ from hotloop.logs.tokens import ReadLine, Token, rank_prefix
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_NUMBER: Final = rb"[-+\d.eEnaifNAIFty]+"
-_NUMBER_COMMAS: Final = rb"[-+\d.,eEnaifNAIFty]+"
-_DURATION: Final = rb"(?:\d+ days?,? *)?[\d:.]+"
+# Possessive throughout: a line that does not fit must fail at once, whatever it holds.
+_LETTERS: Final = b"eEnaifNAIFty"
+_DURATION: Final = rb"(?:\d++ days?,? *+)?+[\d:.]++"
 _BLANK: Final = re.compile(rb"[ \t]+")
 #: Exact patterns for one signature; beyond it one looser pattern takes their place.
 _MAX_VARIANTS: Final = 4
@@ -218,7 +218,9 @@ def _exact(read: ReadLine, needed: tuple[Token, ...]) -> tuple[bytes, bytes, boo
         wanted = bool(token.roles)
         if wanted and not skip and token.kind != "clock":
             skip = re.sub(rb"(?<!\\)\((?!\?)", rb"(?:", b"".join(parts)) + rb"[-+\d.]"
-        parts.append(_captured(token, wanted, line))
+        parts.append(
+            re.escape(line[token.start : token.end]) if token.name else _captured(token, wanted, line)
+        )
         at = token.end
         if token is last:
             break
@@ -233,7 +235,7 @@ def _loose(read: ReadLine, needed: tuple[Token, ...]) -> tuple[bytes, bool]:
         near = line[max(at, token.start - 16) : token.start]
         word = re.search(rb"[^\s\d]*\s*[^\s\d]*\s*$", near)
         literal = word[0] if word else b""
-        parts += [rb"[^\n]*?", _literal(literal), _captured(token, True, line)]
+        parts += [rb"(?>[^\n]*?", _literal(literal), rb"(?=[-+\d.naifNAI]))", _captured(token, True, line)]
         at = token.end
     parts.append(_literal(line[at : max(at + 1, needed[-1].unit_end)]))
     return b"".join(parts), ranked
@@ -245,7 +247,7 @@ def _prefix(line: bytes) -> tuple[int, list[bytes], bool]:
         return 0, [rb"\n"], False
     group = next(index for index in (1, 2, 3) if match[index] is not None)
     before, after = line[: match.start(group)], line[match.end(group) : match.end()]
-    return match.end(), [rb"\n", _literal(before), rb"(\d+)", _literal(after)], True
+    return match.end(), [rb"\n", _literal(before), rb"(\d{1,4})", _literal(after)], True
 
 
 def _literal(text: bytes) -> bytes:
@@ -255,10 +257,10 @@ def _literal(text: bytes) -> bytes:
     for i, piece in enumerate(pieces):
         if i:
             edge = (i == len(pieces) - 1 and not piece) or (i == 1 and not pieces[0])
-            out.append(rb"[ \t]*" if edge else rb"[ \t]+")
+            out.append(rb"[ \t]*+" if edge else rb"[ \t]++")
         out.append(re.escape(piece))
     joined = b"".join(out)
-    return joined if joined.endswith(rb"[ \t]*") or not text or text[-1:].isalnum() else joined + rb" *"
+    return joined if joined.endswith(rb"[ \t]*+") or not text or text[-1:].isalnum() else joined + rb" *+"
 
 
 def _captured(token: Token, wanted: bool, line: bytes) -> bytes:
@@ -267,5 +269,7 @@ def _captured(token: Token, wanted: bool, line: bytes) -> bytes:
         return CLOCK if wanted else re.sub(rb"\((?!\?)", rb"(?:", CLOCK)
     if token.kind == "duration":
         return group(_DURATION)
-    number = _NUMBER_COMMAS if token.commas else _NUMBER
-    return group(number) + rb" */ *" + group(number) if token.kind == "pair" else group(number)
+    # A unit may begin with a letter that "nan" and "1e5" have too: then only digits belong to the number.
+    letters = b"" if line[token.end : token.end + 1] in _LETTERS and token.end < len(line) else _LETTERS
+    number = rb"[-+\d." + (b"," if token.commas else b"") + letters + rb"]++"
+    return group(number) + rb" *+/ *+" + group(number) if token.kind == "pair" else group(number)

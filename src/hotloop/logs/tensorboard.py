@@ -1,4 +1,4 @@
-"""TensorBoard's event files: TFRecord frames around ``Event`` messages, read with nothing but the standard library.
+"""TensorBoard's event files: TFRecord frames around ``Event`` messages, without TensorBoard.
 
 A frame is a length (u64), a masked CRC-32C of it, the message, a masked CRC-32C of that. Of an Event fields
 1 (wall_time), 2 (step) and 5 (summary) are read, of a summary's values field 1 (tag), 2 (simple_value) and

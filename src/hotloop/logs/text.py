@@ -15,14 +15,18 @@ from hotloop.logs.pauses import Pauses, Piece
 from hotloop.logs.reading import Chunk, Damage, chunks
 from hotloop.logs.streams import Stream
 from hotloop.logs.templates import Floats, Ints, Rows, Template, Templates
-from hotloop.logs.tokens import read_line
+from hotloop.logs.tokens import NUMBERED_NAMES, read_line
 
 #: Lines looked at with care per chunk; the shapes of a log show within its first thousand lines.
 _FIRST_LINES: Final = 2000
 _MORE_LINES: Final = 150
 _LONGEST_LINE: Final = 4000
 _MAX_STREAMS: Final = 256
-_DIGITS: Final = re.compile(rb"[-+\d.eE]*\d[-+\d.eE]*")
+_DIGITS: Final = re.compile(
+    rb"".join(rb"(?<!" + name + mark + rb")" for name in NUMBERED_NAMES for mark in (b" ", b"_", b"-", b"#"))
+    + rb"(?<!\d)[-+]?\d[\d.,:]*(?:[eE][-+]?\d+)?",
+    re.IGNORECASE,
+)
 _LOSS_LINES: Final = 5
 _INFINITE: Final = re.compile(rb"inf(?:inity)?\b")
 _HEAD_BYTES: Final = 1 << 18

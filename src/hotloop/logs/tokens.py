@@ -18,7 +18,7 @@ _NUM: Final = (
 _TOKEN: Final = re.compile(
     rb"(?<![\w.@])(?:(?P<clock>" + CLOCK + rb")"
     rb"|(?P<duration>(?:\d+ days?,? *)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d+)?)(?![\d:])"
-    rb"|(?P<pair>(?P<left>" + _NUM + rb")(?P<slash> */ *)(?P<right>" + _NUM + rb"))"
+    rb"|(?P<pair>(?P<left>" + _NUM + rb") */ *(?P<right>" + _NUM + rb"))"
     rb"|(?P<number>" + _NUM + rb"))"
 )  # fmt: skip
 _UNIT: Final = re.compile(
@@ -29,6 +29,19 @@ _SEPARATORS: Final = re.compile(r"[|,;\t{}()\[\]<>]|  +| [-–—] |: (?=\S*[:=]
 _STRONG: Final = re.compile(r"[|,;\t\[\]{}]|  +|(?:INFO|DEBUG|WARNING)\W+| [-–—] ")
 _UNIT_IN_KEY: Final = re.compile(r"(?i)[ (\[]\(?(ms|s|sec|us|MB|GB|MiB|GiB)[)\]](?=[\s:=]*$)")
 _STAGE: Final = re.compile(r"(?i)\bstage[ _-]?\d+")
+#: Names that a number belongs to: ``Stage 8`` is another thing than ``Stage 7``.
+NUMBERED_NAMES: Final = (
+    b"stage",
+    b"layer",
+    b"block",
+    b"level",
+    b"module",
+    b"group",
+    b"head",
+    b"part",
+    b"scale",
+)
+_NUMBERED: Final = re.compile(r"(?i)(?:" + b"|".join(NUMBERED_NAMES).decode() + r")[ _#-]*$")
 _COUNTER: Final = re.compile(r"(?i)(epoch|\bep\b|iter(?:ation)?|step|batch|update)s?\W*(?:\([a-z]+\))?\W*$")
 _HEADER: Final = re.compile(r"(?i)\b(?:train|test|val|training)\b[\s:]*\[?\s*$")
 _RANK: Final = re.compile(
@@ -46,7 +59,7 @@ class Token:
     roles: tuple[tuple[str, float], ...] = ()
     unit_end: int = 0
     commas: bool = False
-    slash: int = 0  # length of what stands between the two of a pair
+    name: bool = False  # part of a name ("Stage 8"): the next line's other number is another name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +125,7 @@ def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[b
         roles=roles,
         unit_end=unit_match.end() if unit_match else end,
         commas=b"," in match[0],
-        slash=len(match["slash"] or b""),
+        name=not roles and _NUMBERED.search(before) is not None,
     )
 
 
@@ -136,7 +149,7 @@ def _pair_roles(
         epoch = counter[1].lower().startswith("ep")
         return (("epoch", 1.0), ("epochs", 1.0)) if epoch else (("step", 1.0), ("total", 1.0))
     found = role_of(_key(before), unit)
-    if found is not None and found[0].endswith("_bytes"):
+    if found is not None and found[0].endswith("_bytes") and normal(_key(before)) != "memory":
         return (found, (found[0].replace("_bytes", "_limit"), found[1]))
     if unit or normal(_key(before)):
         if not _HEADER.search(before):
@@ -156,6 +169,8 @@ def _number_roles(
 ) -> tuple[tuple[str, float], ...]:
     if unit == "/s" and not normal(_key(before)):
         return (("sample_rate", 1.0),)
+    if before.rstrip().endswith(("<", ">", "≤", "≥", "~", "≈")):  # a bound or a goal, nothing measured
+        return ()
     key = _key(before)
     counter = _COUNTER.search(before)
     if counter and not unit:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from hotloop import units
 from hotloop.findings import Finding
-from hotloop.logs.log import Log
+from hotloop.logs.log import REST, Log
 
 _ROLES = {
     "time": "step time", "data_time": "data time", "rate": "steps/s", "sample_rate": "samples/s",
@@ -14,7 +16,8 @@ _ROLES = {
     "host_bytes": "process memory", "system_bytes": "system memory", "hit_rate": "cache hit rate",
     "gpu_util": "GPU utilization", "power": "power", "forward": "forward", "backward": "backward",
     "optimizer": "optimizer", "transfer": "transfer", "collective": "collective", "step": "step",
-    "epoch": "epoch", "bar_rate": "progress bar", "evaluation": "evaluation time", "checkpoint": "checkpoint time",
+    "epoch": "epoch", "bar_rate": "progress bar", "evaluation": "evaluation time",
+    "checkpoint": "checkpoint time",
 }  # fmt: skip
 
 
@@ -26,7 +29,7 @@ def recognized(log: Log) -> tuple[str, ...]:
     roles = [
         words for role, words in _ROLES.items() if any(s.get(role) is not None for s in log.read.streams)
     ]
-    stages = len(log.stages)
+    stages = sum(stage.name != REST for stage in log.stages)
     if stages:
         roles.append(f"{stages} stages")
     out = [f"{rows:,} rows: " + ", ".join(roles)]
@@ -50,17 +53,22 @@ def verdict(log: Log, findings: Sequence[Finding]) -> str:
         return misread.message
     wait = next((phase for phase in log.phases if phase.name == "data_wait"), None)
     series = log.series
-    busy = log.column("gpu_util")
-    if series is not None and len(series.rate) >= 6:
+    busy = [column for stream in log.trained() if (column := stream.get("gpu_util")) is not None]
+    if series is not None and len(series.rate) >= 3:
         pace = f"{units.rate(log.levels[-1])} {series.unit}"
         if len(log.levels) == 1:
             fed = f", {units.share(wait.share)} of each step waiting for data" if wait is not None else ""
             return f"Steady at {pace} from first to last{fed}."
         low, high = min(log.levels), max(log.levels)
-        return f"Throughput moves between {units.rate(low)} and {units.rate(high)} {series.unit}, {pace} at the end."
-    if busy is not None:
-        mean = float(busy[1][busy[1] == busy[1]].mean())
-        return f"The GPU computes {units.share(mean)} of the time; power and memory are below."
+        moves = f"Throughput moves between {units.rate(low)} and {units.rate(high)} {series.unit}"
+        return f"{moves}, {pace} at the end."
+    if busy:
+        means = [float(np.nanmean(column)) for column in busy]
+        spread = (
+            f"{units.share(min(means))} to " if units.share(min(means)) != units.share(max(means)) else ""
+        )
+        which = "The GPU computes" if len(means) == 1 else f"The {len(means)} GPUs compute"
+        return f"{which} {spread}{units.share(max(means))} of the time."
     if findings:
         return findings[0].message
     if wait is not None:

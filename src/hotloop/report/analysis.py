@@ -43,7 +43,9 @@ def _part(part: Part, width: int, color: bool) -> list[str]:
     source = part.source
     skipped = f", {source.skipped:,} damaged" if source.skipped else ""
     tail = (
-        f"  {source.kind}, {source.lines:,} lines{skipped}" if source.kind != "unreadable" else "  unreadable"
+        f"  {source.kind}, {source.lines:,} {_counted(source.kind)}{skipped}"
+        if source.kind != "unreadable"
+        else "  unreadable"
     )
     name = words.path(source.file, limit=max(12, width - words.cells(tail)))
     lines = [_paint(name, "1", color) + _paint(tail, "2", color)]
@@ -58,6 +60,10 @@ def _part(part: Part, width: int, color: bool) -> list[str]:
         lines += ["", f"  {section.title}"]
         lines += [f"    {words.cut(words.clean(line), width - 4)}" for line in section.lines]
     return lines
+
+
+def _counted(kind: str) -> str:
+    return "events" if "events" in kind or "trace" in kind else "lines"
 
 
 def _throughput(part: Part, width: int) -> list[str]:
@@ -91,7 +97,7 @@ def _change(change: Change) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Values as one row of blocks, from zero to the largest; neighbours share a column where they are many."""
+    """Values as one row of blocks, from zero to the largest; neighbours share a column if need be."""
     count = min(len(values), width)
     columns = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
     means = [sum(column) / len(column) for column in columns]

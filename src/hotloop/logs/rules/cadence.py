@@ -10,6 +10,9 @@ from hotloop import units
 from hotloop.findings import Finding
 from hotloop.logs.log import Log
 from hotloop.logs.pauses import Pause
+from hotloop.logs.rates import restarts
+from hotloop.logs.streams import Stream
+from hotloop.logs.templates import Floats
 
 #: Shares of the run that a sensible cadence takes anyway (as in ``diagnose.limits``).
 _FREE = {"evaluation": 0.05, "checkpoint": 0.02}
@@ -24,14 +27,14 @@ def check(log: Log) -> Iterator[Finding]:
             pause, whole = stated(log, kind)
         if pause is None or whole < 10:
             continue
-        share = pause.seconds / whole
+        share = min(0.99, pause.seconds / whole)
         if share <= 2 * free:
             continue
         verb = "Evaluation takes" if kind == "evaluation" else "Writing checkpoints takes"
         yield log.costed(
             Finding(
                 id=f"cadence/{kind}",
-                message=f"{verb} {units.share(share)} of the time: {pause.count:,} times, "
+                message=f"{verb} {units.share(share)} of the time: {_times(pause.count)}, "
                 f"{units.duration(pause.seconds / pause.count)} each.",
                 advice=(
                     f"Run it less often: every {share * (1 - free) / free / (1 - share):.0f} times as many "
@@ -51,6 +54,10 @@ def check(log: Log) -> Iterator[Finding]:
         )
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def between(log: Log, kind: str) -> Pause | None:
     """Pauses of a kind between lines of training."""
     return log.read.pauses.kinds.get(kind)
@@ -66,7 +73,7 @@ def stated(log: Log, kind: str) -> tuple[Pause | None, float]:
         values, line = column[good], stream.columns["line"][good[0]]
     else:
         own = [s for s in log.read.streams if s.bar and s.mode == "evaluation" and kind == "evaluation"]
-        values = np.concatenate([_lengths(s.columns["elapsed"]) for s in own]) if own else np.zeros(0)
+        values = np.concatenate([_lengths(s) for s in own]) if own else np.zeros(0)
         line = own[0].columns["line"][0] if own else 0.0
     if not len(values) or values.sum() <= 0 or series is None or series.time_s is None:
         return None, 0.0
@@ -79,10 +86,9 @@ def stated(log: Log, kind: str) -> tuple[Pause | None, float]:
     return pause, max(whole, pause.seconds)
 
 
-def _lengths(
-    elapsed: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _lengths(stream: Stream) -> Floats:
     """How long each run of a bar took: its last elapsed time before it starts again."""
-    good = elapsed[np.isfinite(elapsed)]
-    ends = np.flatnonzero(np.diff(good) < 0)
-    return good[np.append(ends, len(good) - 1)] if len(good) else good
+    elapsed = stream.columns["elapsed"]
+    ends = np.append(restarts(stream, stream.columns["step"]) - 1, len(elapsed) - 1)
+    lengths: Floats = elapsed[ends]
+    return lengths[np.isfinite(lengths)]

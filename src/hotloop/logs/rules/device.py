@@ -9,7 +9,7 @@ import numpy as np
 
 from hotloop import units
 from hotloop.findings import Finding
-from hotloop.logs.log import Log
+from hotloop.logs.log import REST, Log
 
 _HOT = 0.30
 _BUSY = 0.70
@@ -19,7 +19,7 @@ _MODULE = re.compile(r"stage|layer|block|module|fus|head|backbone|encoder|decode
 
 def check(log: Log) -> Iterator[Finding]:
     """The stage that takes most; a device that is busy and draws little power."""
-    stages = log.stages
+    stages = [stage for stage in log.stages if stage.name != REST]
     if len(stages) >= 4 and stages[0].share >= _HOT and _MODULE.search(stages[0].name):
         top = stages[0]
         found = log.column("stage:" + top.name)

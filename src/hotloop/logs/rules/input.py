@@ -32,17 +32,17 @@ def _data_wait(log: Log) -> Iterator[Finding]:
         Finding(
             id="input/single-process" if single else "input/data-wait",
             message=(
-                f"Each step waits {units.duration(wait.s_per_step)} for its data, {units.share(wait.share)} of it"
-                + ("; the loader has no workers." if single else ".")
+                f"Each step waits {units.duration(wait.s_per_step)} for its data, "
+                f"{units.share(wait.share)} of it" + ("; the loader has no workers." if single else ".")
             ),
             advice=(
                 "Give the loader workers (num_workers), persistent ones."
                 if single
-                else "Run the command under `hotloop run`: it names the line, the workers or the storage behind it."
+                else "Run the command under `hotloop run`: it names the line, workers or storage behind it."
             ),
             evidence=(
-                f"data time {units.duration(wait.s_per_step)} of {units.duration(wait.s_per_step / wait.share)} "
-                f"per step, over {found[0].num_rows:,} lines",
+                f"data time {units.duration(wait.s_per_step)} of "
+                f"{units.duration(wait.s_per_step / wait.share)} per step, over {found[0].num_rows:,} lines",
                 known,
                 *_uneven(found[1]),
             ),
@@ -78,8 +78,8 @@ def _cache(log: Log) -> Iterator[Finding]:
     yield Finding(
         id="input/cache-thrash",
         message=f"The dataset's cache answers {units.share(last)} of the reads.",
-        advice="Make the cache large enough for an epoch, or keep a fixed part of the data in it: in shuffled "
-        "epochs throwing out the least recently used sample throws out what comes next.",
+        advice="Make the cache large enough for an epoch, or keep a fixed part of the data in it: in "
+        "shuffled epochs throwing out the least recently used sample throws out what comes next.",
         evidence=(f"hit rate {units.share(float(good[0]))} first, {units.share(last)} at the end",),
         severity="medium",
         where=log.at(stream.columns["line"][np.flatnonzero(np.isfinite(rates))[-1]]),

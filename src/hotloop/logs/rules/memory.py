@@ -45,10 +45,13 @@ def _growth(log: Log, stream: Stream, column: Floats, name: str, words: str) -> 
     rows = len(values) * (_BLOCKS // 2) / _BLOCKS * stream.stride
     yield Finding(
         id=name,
-        message=f"{words} grows from {units.size(medians[0])} to {units.size(medians[-1])} and goes on growing.",
-        advice="Keep numbers, not tensors: .item() or .detach() what is stored from every step; bound caches.",
+        message=(
+            f"{words} grows from {units.size(medians[0])} to {units.size(medians[-1])} and goes on growing."
+        ),
+        advice="Keep numbers, not tensors: .item() or .detach() what every step stores; bound caches.",
         evidence=(
-            f"{units.size(grown)} over the second half of the log, {units.size(grown / rows)} from line to line",
+            f"{units.size(grown)} over the second half of the log, "
+            f"{units.size(grown / rows)} from line to line",
         ),
         severity="medium",
         where=log.at(stream.columns["line"][np.flatnonzero(np.isfinite(column))[len(values) // 2]]),
@@ -69,9 +72,11 @@ def _near_limit(log: Log) -> Iterator[Finding]:
         return
     yield Finding(
         id="memory/near-limit",
-        message=f"{units.share(float(full[worst]))} of the machine's {units.size(limit[1][worst])} was taken.",
-        advice="Lower num_workers or prefetch_factor, keep less of the dataset in memory; beyond the limit the "
-        "kernel kills a worker or the training process.",
+        message=(
+            f"{units.share(float(full[worst]))} of the machine's {units.size(limit[1][worst])} was taken."
+        ),
+        advice="Lower num_workers or prefetch_factor, keep less of the dataset in memory; beyond the limit "
+        "the kernel kills a worker or the training process.",
         evidence=(f"{units.size(used[1][worst])} at line {used[0].columns['line'][worst]:,.0f}",),
         severity="high" if full[worst] >= _AT else "medium",
         where=log.at(used[0].columns["line"][worst]),

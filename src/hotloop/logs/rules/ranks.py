@@ -29,6 +29,7 @@ class _Rank:
 def check(logs: Sequence[Log]) -> Iterator[Finding]:
     """A rank that is slower than the others in its own step or data time; rates that batches make unlike."""
     ranks = _ranks(logs)
+    ranks = [rank for rank in ranks if np.isfinite(rank.time_s)]
     if len(ranks) >= 2 and len({rank.rank for rank in ranks}) == len(ranks):
         yield from _uneven(ranks)
     yield from _batches(logs)
@@ -59,11 +60,11 @@ def _median(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None) ->
 def _uneven(ranks: list[_Rank]) -> Iterator[Finding]:
     times = np.array([rank.time_s for rank in ranks])
     data = np.array([rank.data_s for rank in ranks])
-    step = float(np.nanmedian(times)) if np.isfinite(times).any() else float("nan")
-    if np.isfinite(times).all() and times.max() > (1 + _UNEVEN) * step:
+    step = float(np.median(times))
+    if times.max() > (1 + _UNEVEN) * step:
         worst = ranks[int(np.argmax(times))]
         yield _finding("distributed/straggler", worst, ranks, "step", times.max() - step, times.max())
-    if np.isfinite(data).all() and np.isfinite(step):
+    if np.isfinite(data).all():
         usual = float(np.median(data))
         if data.max() - usual > _UNEVEN * step:
             worst = ranks[int(np.argmax(data))]
@@ -78,7 +79,7 @@ def _finding(name: str, worst: _Rank, ranks: list[_Rank], what: str, more: float
     return Finding(
         id=name,
         message=f"Rank {worst.rank} {words} than the others, by {units.duration(more)}.",
-        advice="Look at that rank's machine, device and share of the data: the others wait for it in each step.",
+        advice="Look at that rank's machine, device and share of the data: the others wait for it.",
         evidence=tuple(
             f"rank {rank.rank}: step {units.duration(rank.time_s)}"
             + (f", data {units.duration(rank.data_s)}" if np.isfinite(rank.data_s) else "")
@@ -116,7 +117,8 @@ def _batches(logs: Sequence[Log]) -> Iterator[Finding]:
         ),
         advice="Compare samples per second, never steps per second, across batch sizes.",
         evidence=tuple(
-            f"{PurePath(log.file).name}: {units.rate(rate)} steps/s x {batch} = {units.rate(rate * batch)} samples/s"
+            f"{PurePath(log.file).name}: {units.rate(rate)} steps/s x {batch} = "
+            f"{units.rate(rate * batch)} samples/s"
             for log, rate, batch in known[:8]
         ),
         where=Place(file=slow[0].file, line=1),

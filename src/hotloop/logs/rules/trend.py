@@ -81,7 +81,7 @@ def _advice(along: tuple[str, ...], gradual: bool) -> str:
 
 
 def _average(log: Log, series: Series) -> Iterator[Finding]:
-    """A printed rate that is an average since some start, where it says something else than the rate of now."""
+    """A printed rate that is an average since some start, where the rate of now is another one."""
     if series.printed is None:
         return
     printed = series.printed
@@ -139,11 +139,11 @@ def _timer(log: Log) -> Iterator[Finding]:
                 f"The printed step time ({units.duration(stated)}) misses most of what a step takes by the "
                 f"log's own clock ({units.duration(real)})."
             ),
-            advice="Time from the end of one step to the end of the next, the wait for the batch included, and "
-            "synchronize the device before reading the clock.",
+            advice="Time from the end of one step to the end of the next, the wait for the batch included, "
+            "and synchronize the device before reading the clock.",
             evidence=(
-                f"{int(resolved.sum())} intervals between lines: median {units.duration(real)} per step by the "
-                f"clock, {units.duration(stated)} printed",
+                f"{int(resolved.sum())} intervals between lines: median {units.duration(real)} per step "
+                f"by the clock, {units.duration(stated)} printed",
             ),
             where=log.at(stream.columns["line"][1]),
             data={"kind": "timer-misses-time", "stated_s": stated, "clock_s": real},
