@@ -206,7 +206,7 @@ def test_a_trace_of_another_program_says_nothing(tmp_path: Path) -> None:
         '{"traceEvents": [{"ph": "X", "cat": "v8", "name": "f", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}'
     )
     part = analyze(path)
-    assert part.source.kind == "chrome trace"
+    assert part.source.kind == "Chrome trace"
     assert part.verdict == "No event of torch.profiler is in this trace."
 
 

@@ -37,10 +37,7 @@ def analyze(path: Path, progress: Callable[[int], None] | None = None) -> Part:
 
 def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
     reading = trace.reading
-    recognized = [
-        "Chrome trace of torch.profiler" if analysis else "Chrome trace",
-        f"{reading.num_events:,} events",
-    ]
+    recognized = []
     if analysis and analysis.window.steps:
         recognized.append(f"ProfilerStep#{analysis.window.steps[0][0]} to {analysis.window.steps[-1][0]}")
     if analysis:
@@ -60,7 +57,7 @@ def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
     rank = info.get("rank") if isinstance(info, dict) else None
     return Source(
         file=str(path),
-        kind="torch.profiler trace" if analysis else "chrome trace",
+        kind="torch.profiler trace" if analysis else "Chrome trace",
         lines=reading.num_events,
         skipped=reading.skipped,
         recognized=tuple(recognized),

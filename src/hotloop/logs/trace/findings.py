@@ -68,32 +68,23 @@ def _input(analysis: Analysis) -> Iterator[Finding]:
     seconds = analysis.lost_s("data_wait")
     if seconds < WORTH * analysis.window.span_s:
         return
-    who = "The device is idle" if analysis.device else "The step waits"
-    evidence = [
-        f"{'device idle' if analysis.device else 'main thread'} in the DataLoader: {_loss(analysis, seconds)}"
-    ]
-    names = {row.name for row in analysis.operators if row.name.startswith("enumerate(DataLoader)#")}
-    if any("_SingleProcessDataLoaderIter" in name for name in names):
-        yield _finding(
-            analysis,
-            "input/single-process",
-            seconds,
-            f"{who} while the training process makes each batch itself (num_workers=0).",
-            "Set num_workers and persistent_workers=True on the DataLoader.",
-            evidence,
-            where=place_in(analysis, "data_wait"),
-            remedies=("num-workers",),
-        )
-    else:
-        yield _finding(
-            analysis,
-            "input/data-wait",
-            seconds,
-            f"{who} while the next batch is waited for.",
-            "Run the command under `hotloop run`: it names the line, the workers or the storage behind it.",
-            evidence,
-            where=place_in(analysis, "data_wait"),
-        )
+    each = duration(seconds / analysis.window.num_steps)
+    single = any("_SingleProcessDataLoaderIter" in row.name for row in analysis.operators)
+    what = "the training process makes each batch itself" if single else "the next batch is waited for"
+    yield _finding(
+        analysis,
+        "input/single-process" if single else "input/data-wait",
+        seconds,
+        f"The device is idle for {each} per step while {what}."
+        if analysis.device
+        else f"In {each} of each step {what}.",
+        "Set num_workers and persistent_workers=True on the DataLoader."
+        if single
+        else "Run the command under `hotloop run`: it names the line, the workers or the storage behind it.",
+        [f"{_loss(analysis, seconds)}, in the DataLoader" + (" with num_workers=0" if single else "")],
+        where=place_in(analysis, "data_wait"),
+        remedies=("num-workers",) if single else (),
+    )
 
 
 def _transfer(analysis: Analysis) -> Iterator[Finding]:

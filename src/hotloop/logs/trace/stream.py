@@ -7,6 +7,7 @@ with ``json`` instead, which is slower and forgives more.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -125,7 +126,7 @@ def _properties(head: bytes) -> dict[str, Any]:
     """What stands before the events."""
     try:
         known = json.loads(head + b"]}", strict=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
 
@@ -183,8 +184,8 @@ def _row(event: object) -> Row | None:
     args = event.get("args")
     args = args if isinstance(args, dict) else {}
     return (
-        b'%b, "name": %b' % (_json(event.get("cat", "")), _json(event.get("name", ""))),
-        b'%b, "tid": %b' % (_json(event.get("pid", 0)), _json(event.get("tid", 0))),
+        _pair("name", event.get("cat", ""), event.get("name", "")),
+        _pair("tid", event.get("pid", 0), event.get("tid", 0)),
         _number(event.get("ts")),
         _number(event.get("dur")),
         _integer(args.get("correlation")),
@@ -192,8 +193,17 @@ def _row(event: object) -> Row | None:
     )
 
 
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode()
+def _pair(second: str, *values: object) -> bytes:
+    """Two values as they stand in a Kineto file: ``"kernel", "name": "gemm"``."""
+    try:
+        return _known_pair(second, *values)
+    except TypeError:  # a list or an object where a name should be
+        return _known_pair(second, *map(str, values))
+
+
+@functools.lru_cache(maxsize=65536)
+def _known_pair(second: str, *values: object) -> bytes:
+    return f'%s, "{second}": %s'.encode() % tuple(json.dumps(value).encode() for value in values)
 
 
 def _number(value: object) -> bytes:
