@@ -110,10 +110,9 @@ class _Notes:
         number = len(self.by_kind.get("site", ())) + 1
         node = found[-1][1]
         (file, line, func, func_line, col), _ = found[-1]
-        self.add(
-            "site", id=number, file=file, line=line, col=col,
-            end_line=node.end_lineno,            end_col=node.end_col_offset, func=func, func_line=func_line, stack=[list(frame) for frame, _ in found],
-        )  # fmt: skip
+        end = {"end_line": node.end_lineno, "end_col": node.end_col_offset}
+        place = {"file": file, "line": line, "col": col, "func": func, "func_line": func_line}
+        self.add("site", id=number, **place, **end, stack=[list(frame) for frame, _ in found])
         return number
 
     def _frame(self, named: str) -> tuple[tuple[str, int, str, int, int], ast.Call]:

@@ -239,14 +239,18 @@ class Follower:
         if isinstance(root, cst.Name) and root.value in ("self", "cls") and code.above(node, cst.ClassDef):
             return self._attribute(code, node, keys)
         subscript = isinstance(node, cst.Subscript) or _got(node) is not None
+        got = _got(node)
+        known = any(str(n.get("key", "")).split(".")[-1] == keys[-1] for n in self._scene.config)
+        default = got[1] if got is not None and not known else None
         try:
-            return self._keys(code, root, keys, at, subscript)
+            found = self._keys(code, root, keys, at, subscript)
         except Cannot:
-            default = _got(node)
-            known = any(str(n.get("key", "")).split(".")[-1] == keys[-1] for n in self._scene.config)
-            if default is not None and default[1] is not None and not known:
-                return self._keys(code, default[1], (), at)
-            raise
+            if default is None:
+                raise
+        else:
+            if default is None or not isinstance(found, Loaded):
+                return found
+        return self._keys(code, default, (), at)
 
     def _attribute(self, code: Code, node: cst.BaseExpression, keys: tuple[str, ...]) -> Target | Loaded:
         owner = code.above(node, cst.ClassDef)
@@ -366,10 +370,7 @@ class Follower:
         """What a function of the user's returns, or a field of an object of theirs."""
         where, found = self._definition(code, node.func)
         if isinstance(found, cst.ClassDef):
-            given = argument(node, keys[0])
-            if given is not None:
-                return self._keys(code, given, keys[1:], at)
-            return self._class_entry(where, found, keys, node)
+            return self._field(code, node, at, where, found, keys)
         if isinstance(found, cst.FunctionDef):
             returns = [r for r in where.nodes(cst.Return, found) if where.function_of(r) is found]
             if len(returns) == 1 and returns[0].value is not None:
@@ -377,6 +378,34 @@ class Follower:
                 inner = frames[0] if len(frames) == 1 else None
                 return self._keys(where, returns[0].value, keys, inner)
         raise self._cannot(code, node, "the value is computed")
+
+    def _field(
+        self,
+        code: Code,
+        call: cst.Call,
+        at: int | None,
+        where: Code,
+        owner: cst.ClassDef,
+        keys: tuple[str, ...],
+    ) -> Target | Loaded:
+        """A field of an object that a call makes: what it was given, what its class sets."""
+        given = argument(call, keys[0])
+        values = list(_bound_to_self(where, owner, keys[0]))
+        if len(values) == 1 and isinstance(values[0], cst.Name):
+            bound = [one.node for one in where.assignments(values[0], values[0].value)]
+            param = bound[0] if len(bound) == 1 else None
+            function = where.function_of(param) if isinstance(param, cst.Param) else None
+            if function is not None and isinstance(param, cst.Param) and function.name.value == "__init__":
+                given = argument(call, param.name.value, _index(where, function, param, call)) or given
+        if given is not None:
+            return self._keys(code, given, keys[1:], at)
+        if len(values) == 1:
+            return self._keys(where, values[0], keys[1:], self._frame_of(where, values[0]))
+        return self._class_entry(where, owner, keys, call)
+
+    def definition(self, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode | None]:
+        """The function or class of the user's that a name means, and its file."""
+        return self._definition(code, node)
 
     def _definition(self, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode | None]:
         whole = code.qualified(node)

@@ -29,6 +29,9 @@ def with_keywords(code: Code, call: cst.Call, keywords: Mapping[str, str]) -> li
     if not call.args:
         inside = text[code.span(call.func)[1] :].index("(") + code.span(call.func)[1] + 1
         return [Edit(start=inside, end=inside, new=", ".join(words))]
+    spread = next((arg for arg in call.args if arg.star == "**"), None)
+    if spread is not None:  # what is spread stays last
+        return [_in_front(code, spread, words)]
     last = call.args[-1]
     behind = _behind(code, last)
     comma = _comma(code, last)
@@ -51,6 +54,13 @@ def with_keywords(code: Code, call: cst.Call, keywords: Mapping[str, str]) -> li
     return [Edit(start=behind, end=behind, new=added)]
 
 
+def _in_front(code: Code, arg: cst.Arg, words: Sequence[str]) -> Edit:
+    begin = _begin(code, arg)
+    own_line = not code.text.text[code.line_start(begin) : begin].strip()
+    between = code.text.newline + code.indent(begin) if own_line else " "
+    return Edit(start=begin, end=begin, new="".join(f"{word},{between}" for word in words))
+
+
 def _on_lines(
     code: Code, last: cst.Arg, behind: int, comma: int, close: int, words: Sequence[str]
 ) -> list[Edit]:
@@ -61,7 +71,7 @@ def _on_lines(
     tail = "," if comma >= 0 else ""
     lines = ",".join(f"{newline}{indent}{word}" for word in words) + tail
     if line_end > close:  # the bracket closes on the same line
-        return [Edit(start=behind, end=behind, new="," + lines)]
+        return [Edit(start=behind, end=behind, new="," + lines.removesuffix(tail))]
     assert text[line_end : line_end + 1] in ("\n", "\r")
     return [*edits, Edit(start=line_end, end=line_end, new=lines)]
 

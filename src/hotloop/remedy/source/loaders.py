@@ -69,7 +69,7 @@ def driving(plan: Plan) -> Built:
     return plan.scene.loaders[0]
 
 
-def call_of(plan: Plan, built: Built) -> tuple[Code, cst.Call, int]:
+def call_of(plan: Plan, built: Built) -> tuple[Code, cst.Call, int | None]:
     """The call that built a loader, and its frame. Raises Cannot."""
     at = len(built.site.frames) - 1
     frame = built.site.frames[at]
@@ -80,6 +80,14 @@ def call_of(plan: Plan, built: Built) -> tuple[Code, cst.Call, int]:
     if not _makes(code, call, built):
         words = f"the loader is built by {code.source(call.func)}(), not by a call of DataLoader"
         raise Cannot(words, frame.file, frame.line)
+    where, owner = Follower(plan.scene, built.site.frames).definition(code, call.func)
+    if isinstance(owner, cst.ClassDef):
+        inner = [c for c in where.nodes(cst.Call, owner) if last_name(c.func) == "__init__"]
+        if len(inner) > 1:
+            words = f"{owner.name.value} hands its arguments on in several places"
+            raise Cannot(words, str(where.path), where.line(owner))
+        if inner:
+            return where, inner[0], None
     return code, call, at
 
 
@@ -123,14 +131,24 @@ def _give(plan: Plan, name: str, value: Any) -> None:
     follower = Follower(plan.scene, built.site.frames, current)
     target = follower.argument(code, call, at, name, name in built.given)
     if written_down is not None and not isinstance(target, Entry):
-        _read(plan, follower, target, name, wanted, written_down, at)
+        _read(plan, follower, target, name, wanted, written_down)
     else:
+        _compare(target, current)
         plan.put(target, name, wanted)
         _remark(plan, target, built)
     plan.expect(name, wanted)
 
 
-def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, note: Note, at: int) -> None:
+def _compare(target: Any, current: Any) -> None:
+    """A literal that is not what was in effect is not where the value came from."""
+    if isinstance(target, Literal):
+        old = target.code.source(target.node)
+        if old != "None" and not same(old.strip("'\""), current):
+            line = target.code.line(target.node)
+            raise Cannot(f"{old} stands here, {current} was in effect", str(target.code.path), line)
+
+
+def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, note: Note) -> None:
     """Write the expression that reads the configured value; change that where another one is wanted."""
     node = target.node if isinstance(target, Literal) else target.call
     expression = reading.expression(target.code, node, follower, note)

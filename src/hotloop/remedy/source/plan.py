@@ -277,7 +277,7 @@ class Plan:
         if default is None:
             self.keyword(code, call, "default", repr(value))
         else:
-            self.put(Follower(self.scene, ()).expression(code, default, None), "default", value)
+            self.put(Follower(self.scene, ()).expression(code, default, None), f"default of {option}", value)
 
     # -- the result --------------------------------------------------------------------------------------
 

@@ -1,0 +1,18 @@
+import argparse
+
+import torch
+from torch.utils.data import DataLoader
+
+
+def get_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--num-workers', type=int, default=4, help='how many')
+    parser.add_argument('--lr', type=float, default=0.1)
+    return parser.parse_args()
+
+
+def main(args):
+    return DataLoader(data, num_workers=vars(args)['num_workers'])
+
+
+main(get_args())

@@ -1,0 +1,4 @@
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(sample for sample in data)
