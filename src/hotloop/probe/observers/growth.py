@@ -30,7 +30,7 @@ _TRACED: Final = 8
 _WARM_UP: Final = 10
 _EVERY_NS: Final = 1_000_000_000
 #: ... and never more often than this many times what a look takes.
-_COST: Final = 10
+_COST: Final = 6
 _MOST: Final = 12
 #: Containers shorter than this are not followed, and no more than this many of them.
 _LONG: Final = 32
@@ -133,8 +133,8 @@ class Growth:
         tensors = {kind for kind in counts if issubclass(kind, tensor)}
         storages: dict[type, dict[int, int]] = {kind: {} for kind in tensors}
         with self._probe.torch._C.DisableTorchFunction():
-            for one in objects:
-                if type(one) in tensors and one.layout is self._probe.torch.strided:
+            for one in [one for one in objects if type(one) in tensors]:
+                if one.layout is self._probe.torch.strided:
                     storage = one.untyped_storage()
                     storages[type(one)][storage.data_ptr()] = storage.nbytes()
         return {

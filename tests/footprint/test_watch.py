@@ -1,0 +1,97 @@
+"""Lines, warnings and forecasts from samples whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hotloop.footprint.watch import Forecast, MemoryWatch
+
+GB = 1e9
+MACHINE = {"ram_bytes": int(256 * GB)}
+
+
+class Watched:
+    """A watch fed half a second at a time."""
+
+    def __init__(self, machine: dict[str, Any], every: int | None = None) -> None:
+        self.said: list[str] = []
+        self.machine = machine
+        self.watch = MemoryWatch(machine, say=self.said.append, every=every)
+        self.t = 0.0
+
+    def sample(self, used_gb: float, *, step: int = 0, rss_gb: float = 10.0) -> None:
+        self.t += 0.5
+        sample = {"t_ns": self.t * 1e9}
+        if "memory_limit_bytes" in self.machine:
+            sample |= {"cgroup_working_set_bytes": used_gb * GB, "memory_available_bytes": 250 * GB}
+        else:
+            sample |= {"memory_available_bytes": self.machine["ram_bytes"] - used_gb * GB}
+        processes = [{"pid": 7.0, "rss_bytes": rss_gb * GB, "shared_bytes": 0.0}]
+        self.watch.look([sample], processes, pid=7, step=step)
+
+
+def test_the_line_has_the_guides_form() -> None:
+    watched = Watched(MACHINE, every=100)
+    watched.sample(125.4, step=99, rss_gb=15.6789)
+    assert watched.said == []
+    watched.sample(125.4, step=103, rss_gb=15.6789)
+    watched.sample(125.4, step=140, rss_gb=15.6789)
+    assert watched.said == ["[step 100] process 15,678.9 MB (6.1 %), system 125.4/256.0 GB (49.0 %)"]
+
+
+def test_a_cgroup_that_is_tighter_is_what_counts() -> None:
+    watched = Watched({"ram_bytes": int(256 * GB), "memory_limit_bytes": int(20 * GB)}, every=1)
+    watched.sample(5, step=1)
+    assert watched.said == ["[step 1] process 10,000.0 MB (50.0 %), cgroup 5.0/20.0 GB (25.0 %)"]
+    watched.sample(19, step=1)
+    assert "warning: memory of the cgroup is at 95.0 %" in watched.said[1]
+
+
+def test_it_warns_once_at_90_percent_and_again_after_a_calm() -> None:
+    watched = Watched(MACHINE)
+    for used in (229, 231, 235, 228, 231):
+        watched.sample(used)
+    assert len(watched.said) == 1
+    assert "at 90.2 % (231.0 of 256.0 GB; this run holds 10.0 GB)" in watched.said[0]
+    watched.sample(200)
+    watched.sample(240)
+    assert len(watched.said) == 2
+
+
+def test_steady_growth_is_said_minutes_ahead_and_not_at_every_sample() -> None:
+    watched = Watched(MACHINE)
+    rng = np.random.default_rng(0)
+    for i in range(400):  # 0.2 GB/s: from 50 GB full in 17 minutes
+        watched.sample(50 + 0.1 * i + rng.normal(0, 0.2), step=i + 1)
+    assert len(watched.said) == 1
+    minutes = int(watched.said[0].split(" min.")[0].split()[-1])
+    assert 13 <= minutes <= 17
+    assert "GiB a minute" in watched.said[0]
+
+
+def test_what_fills_up_and_stops_swings_or_comes_before_the_first_step_is_no_alarm() -> None:
+    rng = np.random.default_rng(0)
+    shapes = {
+        "level": lambda i: 50 + rng.normal(0, 0.2),
+        "fills": lambda i: 50 + min(20, 0.4 * i) + rng.normal(0, 0.2),
+        "swings": lambda i: 50 + 10 * np.sin(i / 20),
+        "slow": lambda i: 50 + 0.001 * i,  # 28 hours
+    }
+    for name, shape in shapes.items():
+        watched = Watched(MACHINE)
+        for i in range(600):
+            watched.sample(shape(i), step=i + 1)
+        assert watched.said == [], name
+    starting = Watched(MACHINE)
+    for i in range(300):
+        starting.sample(50 + 0.1 * i, step=0)
+    assert starting.said == []
+
+
+def test_a_forecast_needs_a_window() -> None:
+    forecast = Forecast(100.0)
+    for i in range(20):
+        forecast.add(i * 0.5, 10.0 + i)
+        assert forecast.seconds_left() is None
