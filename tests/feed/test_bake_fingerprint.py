@@ -7,6 +7,7 @@ import importlib
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -310,3 +311,67 @@ def test_every_file_counts_for_the_cache(tmp_path: Path) -> None:
     os.utime(paths[300], ns=(0, 123))
     assert cache_fingerprint(paths) != then[0]
     assert cache_fingerprint(tmp_path) != then[1]
+
+
+def shifted(by: int) -> Callable[[Callable[[int], int]], Callable[[int], int]]:
+    def wrap(function: Callable[[int], int]) -> Callable[[int], int]:
+        @functools.wraps(function)
+        def wrapper(index: int) -> int:
+            return function(index) + by
+
+        return wrapper
+
+    return wrap
+
+
+def plain(index: int) -> int:
+    return index
+
+
+class Tuned:
+    """A class whose attribute a script sets."""
+
+    side = 4
+
+
+def tuned(side: int) -> type:
+    Tuned.side = side
+    return Tuned
+
+
+SAME, OTHER = [1], [1]
+
+PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "what a decorator took along": (lambda: shifted(1)(plain), lambda: shifted(2)(plain)),
+    "a default value": (lambda: [lambda k=k: k for k in (1,)], lambda: [lambda k=k: k for k in (2,)]),
+    "one object twice or two equal ones": (lambda: [SAME, SAME], lambda: [SAME, OTHER]),
+    "an attribute of a class": (lambda: tuned(4)(), lambda: tuned(5)()),
+    "objects in an array": (
+        lambda: np.array([Given([1]), None], object),
+        lambda: np.array([Given([2]), None], object),
+    ),
+    "the object of a bound method": (lambda: {"a": 1}.get, lambda: {"a": 2}.get),
+    "an element of a large set": (lambda: set(range(100)), lambda: set(range(1, 101))),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_bake_and_cache_tell_apart(name: str) -> None:
+    first, second = PAIRS[name]
+    then, key = fingerprint.take(Given([first()])), cache_fingerprint(Given([first()]))
+    assert fingerprint.changes(then, fingerprint.take(Given([first()]))) == []
+    assert cache_fingerprint(Given([first()])) == key
+    assert fingerprint.changes(then, fingerprint.take(Given([second()])))
+    assert cache_fingerprint(Given([second()])) != key
+
+
+def test_who_draws_is_no_part_of_what_is_read() -> None:
+    """The guard refuses what draws; a lock, a logger or a seed besides that says nothing about samples."""
+    first, second = (Given([np.random.default_rng(seed), threading.Lock()]) for seed in (1, 2))
+    assert fingerprint.changes(fingerprint.take(first), fingerprint.take(second)) == []
+    assert cache_fingerprint(first) == cache_fingerprint(second)
+
+
+def test_a_set_of_objects_has_no_order() -> None:
+    first, second = ({Given([number]) for number in order} for order in (range(5), range(4, -1, -1)))
+    assert cache_fingerprint(first) == cache_fingerprint(second)

@@ -250,7 +250,7 @@ def _new(folder: Path, out: Path, dataset: Any, fingerprint: Fingerprint) -> Man
         versions={
             "torch": torch.__version__,
             "numpy": np.__version__,
-            **fingerprints.libraries(fingerprint.code),
+            **fingerprint.versions,
         },
     )
     record_bytes = _mean([len(split(schema, sample).record) for sample in samples.values()])

@@ -49,12 +49,18 @@ def qualified(value: Any) -> str:
     return f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', type(value).__name__)}"
 
 
+def module_name(value: Any) -> str:
+    """The module whose code a class, function or module is; not what a decorator copied from another."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if isinstance(value, types.FunctionType):
+        return str(value.__globals__.get("__name__", "__main__"))
+    return getattr(value, "__module__", None) or ""
+
+
 def is_installed(value: Any) -> bool:
     """From the standard library, an installed package, or hotloop: not the user's own code."""
-    if isinstance(value, types.ModuleType):
-        module: types.ModuleType | None = value
-    else:
-        module = sys.modules.get(getattr(value, "__module__", None) or "")
+    module = sys.modules.get(module_name(value))
     if module is None or module.__name__ == "__main__":
         return False
     if module.__name__.partition(".")[0] in ("torch", "numpy", "hotloop", "builtins"):
@@ -68,14 +74,13 @@ def is_installed(value: Any) -> bool:
 def source_digest(value: Any) -> str:
     """A digest of the source without comments, docstrings and layout; of the bytecode where there is none."""
     try:
-        text = textwrap.dedent(inspect.getsource(value))
+        text = textwrap.dedent(inspect.getsource(getattr(value, "__code__", value)))
     except (OSError, TypeError):
-        return digest(_bytecode(value))
+        return bytecode_digest(value)
     try:
         tree = ast.parse(text)
     except SyntaxError:  # a lambda in the middle of an expression
-        code = getattr(value, "__code__", None)
-        return digest(_bytecode(value) if code else text.encode())
+        return bytecode_digest(value) if hasattr(value, "__code__") else digest(text.encode())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and _is_docstring(body):
@@ -92,24 +97,33 @@ def _is_docstring(body: Any) -> bool:
     )
 
 
+def bytecode_digest(value: Any) -> str:
+    """A digest of what runs, whatever the file says by now; another one under another version of Python."""
+    return digest(_bytecode(value))
+
+
+def function_of(member: Any) -> Any:
+    """The function behind a method of any kind, or a property; else the member itself."""
+    return getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+
+
 def _bytecode(value: Any) -> bytes:
     if isinstance(value, type):
-        parts = [
-            _bytecode(member) for _, member in sorted(vars(value).items()) if hasattr(member, "__code__")
-        ]
-        return b"".join(parts)
+        members = (function_of(member) for _, member in sorted(vars(value).items()))
+        return b"".join(_bytecode(member) for member in members if hasattr(member, "__code__"))
     code = getattr(value, "__code__", None)
-    if code is None:
-        return qualified(value).encode()
-    return _code_bytes(code)
+    return qualified(value).encode() if code is None else code_bytes(code)
 
 
-def _code_bytes(code: types.CodeType) -> bytes:
+def code_bytes(code: types.CodeType) -> bytes:
+    """Instructions, constants and names, inner functions included."""
     inner = [
-        _code_bytes(constant) if isinstance(constant, types.CodeType) else repr(constant).encode()
+        code_bytes(constant)
+        if isinstance(constant, types.CodeType)
+        else repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant).encode()
         for constant in code.co_consts
     ]
-    return code.co_code + b"".join(inner) + repr(code.co_names).encode()
+    return code.co_code + b"".join(inner) + repr((code.co_names, code.co_varnames)).encode()
 
 
 def digest(data: Any) -> str:

@@ -1,0 +1,1 @@
+"""What a dataset is made of: its code, its parameters, the files it names."""

@@ -1,0 +1,353 @@
+"""What an object is made of: a walk over its parameters and the code that works on them.
+
+What pickle would send to a worker counts as parameters; the classes with their attributes, the functions and,
+of the user's own modules, all functions and constants they refer to count as code.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import mmap
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from hotloop.feed.identity.sourcecode import (
+    code_bytes,
+    digest,
+    function_of,
+    global_names,
+    is_installed,
+    is_irrelevant,
+    module_name,
+    qualified,
+    source_digest,
+    texts,
+)
+from hotloop.feed.layout import tensor_bytes
+
+#: Containers up to this size are described element by element, larger ones by one digest.
+_SHOWN_ELEMENTS = 32
+_SHOWN_LETTERS = 80
+_ATOMS = (type(None), bool, int, float, complex, str, bytes)
+
+_NOT_OF_THE_CLASS = {
+    "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__parameters__", "__orig_bases__",
+    "__abstractmethods__", "_abc_impl", "__match_args__", "__dataclass_fields__", "__dataclass_params__",
+    "__static_attributes__", "__firstlineno__", "__annotate__", "__annotate_func__",
+}  # fmt: skip
+
+
+class Ingredients:
+    """Collects names and short words for whatever is visited, once per object.
+
+    ``code`` and ``parameters`` go from a name to a digest or a value; ``paths`` are the parameters that are
+    the path of something that exists; ``unreadable`` says where something could not be looked into: only its
+    type is known then. ``code_digest`` tells one class or function of the user's from another.
+    """
+
+    def __init__(self, code_digest: Callable[[Any], str] = source_digest) -> None:
+        self.code: dict[str, str] = {}
+        self.parameters: dict[str, str] = {}
+        self.paths: set[str] = set()
+        self.unreadable: list[str] = []
+        self._code_digest = code_digest
+        self._packages: set[str] = set()
+        self._texts: set[str] = set()
+        # By id, with the name it had first; the objects are kept: an id must not be given away meanwhile.
+        self._seen: dict[int, tuple[Any, str]] = {}
+
+    def versions(self) -> dict[str, str]:
+        """The installed packages that were met, with their versions."""
+        found = {name: getattr(sys.modules.get(name), "__version__", None) for name in self._packages}
+        return {name: version for name, version in found.items() if isinstance(version, str)}
+
+    def visit(self, name: str, value: Any) -> None:
+        """Describe ``value`` under ``name``."""
+        if isinstance(value, (*_ATOMS, os.PathLike)):
+            self.parameters[name] = self._atom(value)
+            return
+        if id(value) in self._seen:
+            self.parameters[name] = f"as {self._seen[id(value)][1]}"
+            return
+        if type(value) not in (
+            tuple,
+            frozenset,
+        ):  # whether equal ones are the same is the interpreter's choice
+            self._seen[id(value)] = value, name
+        if (place := place_in_file(value)) is not None:
+            self.parameters[name] = f"array {value.dtype} {value.shape} at {place}"
+            self._note_path(value.filename)
+        elif isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
+            self._array(name, value)
+        elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, type)):
+            self._callable(name, value)
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.visit(name, value.__wrapped__)
+        elif isinstance(value, types.BuiltinFunctionType):
+            self.parameters[name] = qualified(value)
+            if not isinstance(value.__self__, (types.ModuleType, type(None))):
+                self.visit(f"{name}.self", value.__self__)
+        elif isinstance(value, types.ModuleType):
+            self.parameters[name] = value.__name__
+            self._note_package(value)
+        elif isinstance(value, types.CodeType):
+            self.parameters[name] = digest(code_bytes(value))
+        elif type(value) in (list, tuple, dict, set, frozenset):
+            self._container(name, value)
+        elif is_irrelevant(value):
+            self.parameters[name] = qualified(type(value))
+        else:
+            # What it holds before what it is: a reason then names the attribute.
+            self._object(name, value)
+            self._class(type(value))
+
+    def _atom(self, value: Any) -> str:
+        if isinstance(value, (str, os.PathLike)):
+            self._note_path(value)
+        text = repr(value)
+        return text if len(text) <= _SHOWN_LETTERS else f"{type(value).__name__} {digest(text.encode())}"
+
+    def _note_path(self, value: str | os.PathLike[str]) -> None:
+        text = os.fspath(value)
+        if not isinstance(text, str) or text in self._texts:
+            return
+        self._texts.add(text)
+        if is_path(text):
+            self.paths.add(os.path.abspath(text))  # noqa: PTH100
+
+    def _note_package(self, value: Any) -> None:
+        self._packages.add(module_name(value).partition(".")[0])
+
+    def _container(self, name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            items: list[tuple[Any, Any]] = list(value.items())
+        elif isinstance(value, (set, frozenset)):
+            items = list(enumerate(sorted(value, key=self._alone)))
+        else:
+            items = list(enumerate(value))
+        if len(items) <= _SHOWN_ELEMENTS:
+            self.parameters[name] = f"{type(value).__name__} of {len(items)}"
+            for position, (key, element) in enumerate(items):
+                if not _is_plain(key):
+                    self.visit(f"{name} key {position}", key)
+                self.visit(f"{name}[{repr(key) if _is_plain(key) else position}]", element)
+            return
+        inner = self._inner()
+        whole = hashlib.blake2b(digest_size=8)
+        for pair in items:
+            for one in pair:
+                inner.parameters.clear()
+                if _is_plain(one):
+                    whole.update(f"{inner._full(one)};".encode("utf-8", "surrogatepass"))
+                else:
+                    inner.visit("", one)
+                    whole.update(f"{inner.parameters};".encode("utf-8", "surrogatepass"))
+        self.parameters[name] = f"{type(value).__name__} of {len(items)}, {whole.hexdigest()}"
+
+    def _inner(self) -> Ingredients:
+        """One that collects into this one, with parameters of its own."""
+        inner = Ingredients(self._code_digest)
+        inner.code, inner.paths, inner.unreadable = self.code, self.paths, self.unreadable
+        inner._seen, inner._texts, inner._packages = self._seen, self._texts, self._packages
+        return inner
+
+    def _alone(self, value: Any) -> str:
+        """A description by which to sort what has no order."""
+        if _is_plain(value):
+            return repr(value)
+        inner = self._inner()
+        inner._seen = {}
+        inner.visit("", value)
+        return repr(inner.parameters)
+
+    def _full(self, value: Any) -> str:
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, str):
+                self._note_path(one)
+        return repr(value)
+
+    def _array(self, name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            kind = f"tensor {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+            try:
+                data = tensor_bytes(value.detach().cpu().resolve_conj().resolve_neg())
+            except (RuntimeError, NotImplementedError, TypeError):
+                self.unreadable.append(f"{name} is a {value.layout} tensor")
+                self.parameters[name] = f"{kind}, {value.layout}"
+                return
+            self.parameters[name] = f"{kind} {digest(data)}"
+            return
+        array = np.asarray(value)
+        self.parameters[name] = f"array {array.dtype} {array.shape}"
+        if array.dtype.hasobject:
+            self.visit(f"{name}[:]", array.tolist())
+            return
+        flat = np.ascontiguousarray(array).reshape(-1)
+        self.parameters[name] += f" {digest(flat.view(np.uint8) if flat.size else b'')}"
+
+    def _object(self, name: str, value: Any) -> None:
+        self.parameters[name] = qualified(type(value))
+        try:
+            reduced = value.__reduce_ex__(4)
+        except Exception as error:  # open handles, whatever refuses to be pickled
+            self.unreadable.append(f"{name} is a {type(value).__qualname__}: {error}")
+            return
+        if isinstance(reduced, str):
+            self.parameters[name] += f" {reduced}"
+            return
+        make, arguments, *state = reduced
+        if not is_installed(make):
+            self.visit(f"{name}.make", make)
+        for position, argument in enumerate(arguments):
+            if argument is not type(value) and argument is not object:
+                self.visit(f"{name}({position})", argument)
+        if state and state[0] is not None:
+            self._state(name, state[0])
+        for extra in state[1:3]:
+            if extra is not None:
+                self.visit(f"{name}[:]", list(extra))
+
+    def _state(self, name: str, state: Any) -> None:
+        if (
+            isinstance(state, tuple)
+            and len(state) == 2
+            and all(isinstance(s, (dict, type(None))) for s in state)
+        ):
+            state = {**(state[0] or {}), **(state[1] or {})}
+        if not isinstance(state, dict):
+            self.visit(f"{name}.state", state)
+            return
+        for key, element in state.items():
+            self.visit(f"{name}.{key}", element)
+
+    def _callable(self, name: str, value: Any) -> None:
+        if isinstance(value, functools.partial):
+            self.parameters[name] = "partial"
+            self.visit(f"{name}.func", value.func)
+            self.visit(f"{name}.args", value.args)
+            self.visit(f"{name}.keywords", value.keywords)
+        elif isinstance(value, types.MethodType):
+            self.visit(f"{name}.self", value.__self__)
+            self.visit(f"{name}.function", value.__func__)
+            self.parameters[name] = qualified(value.__func__)
+        elif isinstance(value, type):
+            self._class(value)
+            self.parameters[name] = qualified(value)
+        else:
+            self.parameters[name] = qualified(value)
+            self._function(name, value)
+
+    def _class(self, kind: type) -> None:
+        for one in kind.__mro__:
+            own = qualified(one)
+            if own in self.code or one is object:
+                continue
+            if is_installed(one):
+                self.code[own] = "installed"
+                self._note_package(one)
+                continue
+            self.code[own] = self._code_digest(one)
+            for name, member in sorted(vars(one).items()):
+                inner = function_of(member)
+                if isinstance(inner, types.FunctionType):
+                    self._method(one, f"{own}.{name}", inner)
+                elif name not in _NOT_OF_THE_CLASS and not inspect.isdatadescriptor(member):
+                    self.visit(f"{own}.{name}", member)
+
+    def _method(self, kind: type, name: str, function: types.FunctionType) -> None:
+        """A class's text has its methods' text; what decorated or was put there comes from elsewhere."""
+        code = function.__code__
+        if code.co_qualname.startswith(f"{kind.__qualname__}.") or code.co_filename.startswith("<"):
+            self._bound(name, function)
+            self._references(function)
+        else:
+            self.visit(name, function)
+
+    def _function(self, name: str, function: types.FunctionType) -> None:
+        self._bound(name, function)
+        if is_installed(function):
+            self.code[qualified(function)] = "installed"
+            self._note_package(function)
+            return
+        # By the code's own name: a decorator copies that of what it wraps.
+        own = f"{module_name(function)}.{function.__code__.co_qualname}"
+        known, source = self.code.get(own), self._code_digest(function)
+        # Lambdas and inner functions share one name: what distinguishes them is added up.
+        self.code[own] = source if known in (None, source) else digest(f"{known}{source}".encode())
+        self._references(function)
+
+    def _bound(self, name: str, function: types.FunctionType) -> None:
+        """The values that a function took along when it was made: its closure, its defaults."""
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if variable != "__class__":
+                self.visit(f"{name}.{variable}", _cell(cell))
+        for defaults in (function.__defaults__, function.__kwdefaults__):
+            if defaults:
+                self.visit(f"{name}.defaults", defaults)
+
+    def _references(self, function: types.FunctionType) -> None:
+        """Follow the global names a function uses, as far as they are the user's own."""
+        for text in texts(function.__code__):
+            self._note_path(text)
+        for name, value in own_globals(function):
+            self.visit(name, value)
+
+
+def _is_plain(value: Any) -> bool:
+    """A number or text, or a tuple of such: what ``repr`` says all about."""
+    return isinstance(value, _ATOMS) or (
+        type(value) is tuple and all(isinstance(one, _ATOMS) for one in value)
+    )
+
+
+def own_globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function mentions of its module, and of the user's modules it mentions, by full name.
+
+    What says nothing about samples (locks, loggers) is left out.
+    """
+    names = sorted(global_names(function.__code__))
+    spaces = [(module_name(function), function.__globals__)]
+    for place, space in spaces:
+        for name in names:
+            value = space.get(name)
+            if value is None or is_irrelevant(value):
+                continue
+            is_own = isinstance(value, types.ModuleType) and not is_installed(value)
+            if is_own and all(vars(value) is not known for _, known in spaces):
+                spaces.append((value.__name__, vars(value)))
+            yield f"{place}.{name}", value
+
+
+def is_path(text: str) -> bool:
+    """Whether something of this name exists, seen from the working directory."""
+    return (
+        len(text) <= 4096 and "\0" not in text and "\n" not in text and os.path.exists(text)  # noqa: PTH110
+    )
+
+
+def place_in_file(value: Any) -> str | None:
+    """Which bytes of which file an array maps; None for arrays that are no view of a file as it is.
+
+    A copy-on-write mapping may differ from its file and is an array like any other.
+    """
+    if not isinstance(value, np.memmap) or value.filename is None or value.mode == "c":
+        return None
+    mapped = np.frombuffer(value._mmap, np.uint8)  # type: ignore[attr-defined]
+    start = value.offset - value.offset % mmap.ALLOCATIONGRANULARITY
+    start += value.__array_interface__["data"][0] - mapped.__array_interface__["data"][0]
+    return f"byte {start} of {value.filename}, strides {value.strides}"
+
+
+def _cell(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
