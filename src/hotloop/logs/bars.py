@@ -20,7 +20,8 @@ _TOTAL: Final = re.compile(
     rb"(?:, ([^\]\n]*))?"
 )
 _OPEN: Final = re.compile(
-    rb"\n([^|\n\[]*?)(?<![\d.])([\d.]++[kMGT]?)(?:it|ba|[a-z]{2,8}) \[([\d:]+), *([\d.?]+)([^,\]\s]*)(?:, ([^\]\n]*))?"
+    rb"\n([^|\n\[]*?)(?<![\d.])([\d.]++[kMGT]?)(?:it|ba|[a-z]{2,8}) "
+    rb"\[([\d:]+), *([\d.?]+)([^,\]\s]*)(?:, ([^\]\n]*))?"
 )
 _LOSS: Final = re.compile(rb"(?<![a-z])(?:train[_/])?loss(?:_step)?=([^,\s]+)")
 _PERCENT: Final = re.compile(rb"[\s:]*\d*%?$")

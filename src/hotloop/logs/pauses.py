@@ -116,10 +116,12 @@ class Pauses:
         for (start, words), (stop, following) in pairwise(marks):
             kind = _kind(words) or _kind(following) or default
             spans[kind] = spans.get(kind, 0.0) + stop - start
+        # The last interval ends with a line of training: the usual part of it is training.
+        spans[kind] = max(0.0, spans[kind] - self.usual_s)
         total = sum(spans.values())
         if total <= 0:
             return [(_kind(between) or default, excess)]
-        return [(kind, seconds / total * excess) for kind, seconds in spans.items() if seconds > 0.02 * total]
+        return [(kind, seconds) for kind, seconds in spans.items() if seconds > 0.02 * total]
 
     def _count(self, kind: str, seconds: float, line: int) -> None:
         known = self.kinds.setdefault(kind, Pause(line=line))
