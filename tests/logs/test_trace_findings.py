@@ -153,3 +153,26 @@ def test_only_the_first_part_of_what_does_not_fit_is_analyzed(
     assert 1 <= len(first.throughput) < len(whole.throughput)
     assert [one.id for one in first.findings] == [one.id for one in whole.findings]
     assert first.findings[0].share == pytest.approx(whole.findings[0].share, rel=0.05)
+
+
+def test_what_may_have_holes_gives_no_causes(tmp_path: Path) -> None:
+    machine = Machine()
+    for number in range(8):
+        with machine.step(number):
+            small_kernels(machine)
+    whole = analyze(machine.save(tmp_path / "trace.json"))
+    assert [one.id for one in whole.findings] == ["host/launch-bound"]
+    size = (tmp_path / "trace.json").stat().st_size
+    cut = analyze(machine.save(tmp_path / "trace.json", truncate=int(0.9 * size)))
+    assert (cut.phases, cut.findings) == ((), ())
+    assert cut.verdict.startswith("The trace breaks off")
+    for event in [event for event in machine.events if event["cat"] == "cuda_runtime"]:
+        machine.events.remove(event)
+    without_calls = analyze(machine.save(tmp_path / "trace.json"))
+    assert without_calls.findings == ()
+    assert "by a call that is not recorded" in str(without_calls.sections)
+    other = [event | {"pid": event["pid"] + 1, "tid": event["tid"] + 1} for event in machine.events]
+    machine.events += other
+    assert analyze(machine.save(tmp_path / "trace.json")).verdict.startswith(
+        "These are the traces of several"
+    )

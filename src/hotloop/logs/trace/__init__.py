@@ -29,8 +29,8 @@ def analyze(path: Path, progress: Callable[[int], None] | None = None) -> Part:
         source=_source(path, trace, analysis),
         verdict=verdict(analysis),
         throughput=_throughput(analysis),
-        phases=phases(analysis),
-        findings=findings(analysis),
+        phases=phases(analysis) if not analysis.doubt else (),
+        findings=findings(analysis) if not analysis.doubt else (),
         sections=sections(analysis),
     )
 

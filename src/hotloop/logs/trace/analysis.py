@@ -93,6 +93,7 @@ class Analysis:
     device: Device | None
     host: Pieces
     operators: tuple[Row, ...]
+    doubt: str = ""  # why causes cannot be told
 
     def lost_s(self, phase: str) -> float:
         """Seconds lost to a phase: the device idle because of it, or the main thread in it on a CPU."""
@@ -115,22 +116,35 @@ def analyzed(trace: Trace) -> Analysis | None:
         device=_device(trace, host, main, window) if len(trace.device) else None,
         host=cut(host.view(main, main), spans),
         operators=_operators(trace, host, window),
+        doubt=_doubt(trace),
     )
 
 
+def _doubt(trace: Trace) -> str:
+    """Calls and kernels are not in the order of time in a file: one that breaks off has holes anywhere."""
+    if trace.reading.truncated and len(trace.device):
+        return "The trace breaks off"
+    marks = np.isin(trace.calls.label, list(_step_numbers(trace)))
+    processes = {trace.threads[thread][0] for thread in np.unique(trace.calls.thread[marks]).tolist()}
+    return "These are the traces of several processes in one file" if len(processes) > 1 else ""
+
+
 def _steps(trace: Trace, main: int) -> tuple[tuple[int, int, int], ...]:
-    numbers = {
-        at: int(found[1]) for at, label in enumerate(trace.labels) if (found := _STEP.match(label.name))
-    }
+    numbers = _step_numbers(trace)
     marked = trace.calls.where(np.isin(trace.calls.label, list(numbers)) & (trace.calls.thread == main))
     rows = zip(marked.label.tolist(), marked.start.tolist(), marked.end.tolist(), strict=True)
     return tuple((numbers[label], start, end) for label, start, end in rows)
 
 
+def _step_numbers(trace: Trace) -> dict[int, int]:
+    """The profiler's steps: numbers by label."""
+    found = {at: _STEP.match(label.name) for at, label in enumerate(trace.labels)}
+    return {at: int(match[1]) for at, match in found.items() if match}
+
+
 def _main_thread(trace: Trace, host: Host) -> int:
     """The thread that marks the steps; without marks the one with the most recorded time."""
-    marks = [at for at, label in enumerate(trace.labels) if _STEP.match(label.name)]
-    marked = trace.calls.thread[np.isin(trace.calls.label, marks)]
+    marked = trace.calls.thread[np.isin(trace.calls.label, list(_step_numbers(trace)))]
     if len(marked):
         return int(np.bincount(marked).argmax())
     if not len(host.calls):
@@ -148,8 +162,8 @@ def _window(trace: Trace, steps: tuple[tuple[int, int, int], ...]) -> Window:
         end = max(int(events.end.max()) for events in both)
     if trace.cutoff is not None:
         end = min(end, trace.cutoff)
-    if trace.reading.truncated and len(trace.device):
-        end = min(end, int(trace.device.end.max()))
+    if trace.reading.truncated and len(trace.calls):
+        end = min(end, int(trace.calls.start.max()))
     whole = tuple(step for step in steps if step[2] <= end)
     if whole:
         end = whole[-1][2]

@@ -34,8 +34,8 @@ MIN_WAIT_NS: Final = 5_000
 
 
 #: Kinds of pieces: the host did other things; the work was queued and did not start; the host was launching
-#: the next small operation.
-HELD, QUEUED, LAUNCHED = range(3)
+#: the next small operation; the call that launched the work is not in the trace.
+HELD, QUEUED, LAUNCHED, UNKNOWN = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Pieces:
     at: Ints
     ns: npt.NDArray[np.float64]
     phase: Ints  # column of hotloop.phases
-    kind: Ints  # HELD, QUEUED or LAUNCHED
+    kind: Ints  # HELD, QUEUED, LAUNCHED or UNKNOWN
 
     def by_phase(self, *kinds: int) -> npt.NDArray[np.float64]:
         """Seconds per phase, of all kinds or of some."""
@@ -55,7 +55,7 @@ class Pieces:
 
 def idle_pieces(host: Host, main: int, events: Events, gaps: Spans) -> Pieces:
     """Charge the gaps of one device. ``events``: all of its events, those after the last gap included."""
-    call = _launching_call(host, events, gaps)
+    call, followed = _launching_calls(host, events, gaps)
     known = call >= 0
     launched = np.where(known, host.calls.start[call], gaps.end) if len(host.calls) else gaps.end
     thread = np.where(known, host.calls.thread[call], main) if len(host.calls) else np.full(len(call), main)
@@ -77,7 +77,9 @@ def idle_pieces(host: Host, main: int, events: Events, gaps: Spans) -> Pieces:
     gap = np.searchsorted(gaps.start, pieces.at, side="right") - 1
     short = (gaps.end - gaps.start)[gap] <= LAUNCH_GAP_NS
     launching = short & (pieces.kind == HELD) & np.isin(pieces.phase, LAUNCHING)
-    pieces = replace(pieces, kind=np.where(launching, LAUNCHED, pieces.kind))
+    kind = np.where((followed & ~known)[gap], UNKNOWN, np.where(launching, LAUNCHED, pieces.kind))
+    phase = np.where(kind == UNKNOWN, COLUMN["other"], pieces.phase)
+    pieces = replace(pieces, kind=kind, phase=phase)
     waits = _waits(host, np.append(np.unique(thread), main), union(events))
     return _charged_to_waits(pieces, *waits)
 
@@ -96,14 +98,14 @@ def cut(line: Timeline, spans: Spans) -> Pieces:
     )
 
 
-def _launching_call(host: Host, events: Events, gaps: Spans) -> Ints:
-    """Position of the call that launched the event at the end of each gap, -1 where it is not known."""
+def _launching_calls(host: Host, events: Events, gaps: Spans) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Position of the call that launched the event after each gap, -1 if not known; whether there is one."""
     order = np.argsort(events.start, kind="stable")
     following = np.searchsorted(events.start[order], gaps.end, side="left")
-    none = following >= len(order)
+    followed = following < len(order)
     event = order[np.minimum(following, len(order) - 1)]
     call = matching(events.correlation[event], host.calls.correlation)
-    return np.where(none, -1, call)
+    return np.where(followed, call, -1), followed
 
 
 def _named(phase: Ints) -> Ints:

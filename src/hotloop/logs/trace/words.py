@@ -9,7 +9,7 @@ import numpy as np
 
 from hotloop.logs.part import Phase, Section
 from hotloop.logs.trace.analysis import Analysis, Device, Row
-from hotloop.logs.trace.idle import HELD, LAUNCHED, QUEUED
+from hotloop.logs.trace.idle import HELD, LAUNCHED, QUEUED, UNKNOWN
 from hotloop.logs.trace.kernels import cut, short_name
 from hotloop.phases import COLUMN, PHASES
 from hotloop.units import duration, share, size
@@ -34,6 +34,7 @@ _WHY: Final = {
     "logging": "logging",
     "other": "Python outside of operators",
     "queued": "work was queued, yet did not start",
+    "unknown": "launched by a call that is not recorded",
 }
 
 
@@ -55,6 +56,8 @@ def phases(analysis: Analysis) -> tuple[Phase, ...]:
 
 def verdict(analysis: Analysis) -> str:
     """One sentence: how much the device computed, and what kept it from computing most."""
+    if analysis.doubt:
+        return f"{analysis.doubt}: what the device and the host waited for is not said."
     device, span_s = analysis.device, analysis.window.span_s
     if device is None:
         most = sorted(phases(analysis), key=lambda phase: -phase.share)[:3]
@@ -70,7 +73,9 @@ def verdict(analysis: Analysis) -> str:
 def idle_reasons(device: Device) -> list[tuple[str, float]]:
     """Why the device was idle, in seconds, the most first."""
     held, launched = device.idle.by_phase(HELD).tolist(), device.idle.by_phase(LAUNCHED).tolist()
-    seconds = dict(zip(PHASES, held, strict=True)) | {"queued": float(device.idle.by_phase(QUEUED).sum())}
+    seconds = dict(zip(PHASES, held, strict=True))
+    seconds["queued"] = float(device.idle.by_phase(QUEUED).sum())
+    seconds["unknown"] = float(device.idle.by_phase(UNKNOWN).sum())
     seconds |= {f"launching {name}": each for name, each in zip(PHASES, launched, strict=True)}
     return sorted(((name, each) for name, each in seconds.items() if each > 0), key=lambda row: -row[1])
 
@@ -79,7 +84,7 @@ def sections(analysis: Analysis) -> tuple[Section, ...]:
     """Everything beyond phases and findings."""
     device = analysis.device
     found = [_steps(analysis)]
-    if device:
+    if device and not analysis.doubt:
         found += [_device(analysis, device), _families(analysis, device)]
         found.append(_table("Longest kernels", analysis, device.kernels, short_name))
         found += [_copies(analysis, device)] if device.copies else []
@@ -161,7 +166,7 @@ def _copies(analysis: Analysis, device: Device) -> Section:
 
 def _share_line(name: str, seconds: float, analysis: Analysis) -> str:
     each = duration(seconds / analysis.window.num_steps)
-    return f"{name:<45}{share(seconds / analysis.window.span_s):>6}  {each:>8} per step"
+    return f"{name:<46}{share(seconds / analysis.window.span_s):>6}  {each:>8} per step"
 
 
 def _each(row: Row, analysis: Analysis) -> str:
