@@ -42,6 +42,11 @@ def peer(name: str, module: str, call: str, environment: str, *, context: bool =
     return Way(name=name, module=module, call=call, environment=environment, context=context)
 
 
+def ceiling(call: str) -> Way:
+    """What the machine allows whoever has processes: what every ratio is to be read against."""
+    return Way(name="work and copies, no loader", module="ceiling", call=call)
+
+
 def ours(name: str, call: str, *, context: bool = False) -> Way:
     return Way(name=name, module="hotloop_loader", call=call, context=context)
 
@@ -52,6 +57,7 @@ PARTS = {
         settings={"batch_size": 64, "count": sources.NUM_IMAGES},
         ways=(
             torch_way("images"),
+            ceiling("images"),
             ours("Loader", "images", context=True),
             ours("Loader + cached", "images_cached"),
             ours("Loader + Baked", "images_baked"),
@@ -74,6 +80,7 @@ PARTS = {
         settings={"batch_size": 64, "count": sources.NUM_JPEGS},
         ways=(
             torch_way("jpegs"),
+            ceiling("jpegs"),
             ours("Loader", "jpegs"),
             peer("FFCV jpg (own decoder)", "ffcv_loader", "jpegs", "ffcv"),
             peer("SPDL threads", "spdl_loader", "jpegs", "spdl"),
@@ -86,6 +93,7 @@ PARTS = {
         settings={"batch_size": 32, "count": sources.NUM_TINY},
         ways=(
             torch_way("tiny"),
+            ceiling("tiny"),
             ours("Loader", "tiny"),
             peer("SPDL threads", "spdl_loader", "tiny", "spdl"),
             peer("grain", "grain_loader", "tiny", "grain"),
