@@ -1,0 +1,253 @@
+"""``hotloop fix`` on real runs: the patch proves itself, applies, and the finding is gone; or it says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+TRAIN = """
+    import argparse
+    import os
+    import time
+
+    import torch
+    import yaml
+    from torch.utils.data import DataLoader, Dataset
+
+
+    class Slow(Dataset):
+        def __len__(self):
+            return 48
+
+        def __getitem__(self, i):
+            time.sleep(0.02)
+            return torch.full((4,), float(i)), i % 2
+
+
+    def make_loader(dataset, cfg):
+        return DataLoader(
+            dataset,
+            batch_size=cfg["data"]["batch_size"],
+            num_workers=0,  # to be tuned
+            shuffle=True,  # every epoch anew
+        )
+
+
+    def main():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--out", default="out")
+        args = parser.parse_args()
+        os.makedirs(args.out, exist_ok=True)
+        if os.environ.get("FAIL"):
+            raise SystemExit("no data here")
+        if os.environ.get("HANG"):
+            time.sleep(600)
+        with open("config.yaml") as stream:
+            cfg = yaml.safe_load(stream)
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = make_loader(Slow(), cfg)
+        for epoch in range(2):
+            for x, y in loader:
+                loss = torch.nn.functional.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+
+    if __name__ == "__main__":
+        main()
+"""
+CONFIG = "# a run\ndata:\n  batch_size: 4   # a step\n  num_workers: 2  # of this machine\n"
+
+
+def hotloop(
+    *words: str | Path, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hotloop", *map(str, words)],
+        cwd=cwd, env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **(env or {})},
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+
+def observed(project: Path, run: Path, *arguments: str) -> dict[str, object]:
+    done = hotloop("run", "--out", run, "--", sys.executable, "train.py", *arguments, cwd=project)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, object] = json.loads((run / "report.json").read_text())
+    return report
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and ".git" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A project in git and the run of it."""
+    folder = tmp_path_factory.mktemp("a project")
+    (folder / "train.py").write_text(dedent(TRAIN).lstrip())
+    (folder / "config.yaml").write_text(CONFIG)
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "as found")
+    run = tmp_path_factory.mktemp("runs") / "run"
+    observed(folder, run)
+    return folder, run
+
+
+@pytest.fixture
+def project(recorded: tuple[Path, Path]) -> tuple[Path, Path]:
+    """The same, as it was committed."""
+    folder, run = recorded
+    git(folder, "reset", "-q", "--hard")
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    return folder, run
+
+
+def git(folder: Path, *words: str, given: str | None = None) -> None:
+    subprocess.run(["git", *words], cwd=folder, input=given, text=True, check=True, capture_output=True)
+
+
+def test_the_patch_proves_itself_applies_and_removes_the_finding(
+    project: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, run = project
+    before = tree(folder)
+    done = hotloop("fix", run, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "checked: the patched copy runs to its loader with num_workers=2" in done.stderr
+    assert tree(folder) == before
+    git(folder, "apply", given=done.stdout)
+    assert '    num_workers=cfg["data"]["num_workers"],  # to be tuned\n' in (folder / "train.py").read_text()
+    assert (folder / "config.yaml").read_text() == CONFIG
+    report = observed(folder, tmp_path / "again")
+    ids = [finding["id"] for finding in report["findings"]]  # type: ignore[attr-defined]
+    assert "config/ignored-value" not in ids
+    assert "input/single-process" not in ids
+
+
+def test_several_remedies_become_one_patch_that_is_proven_up_to_an_update(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    words = [
+        "--apply",
+        "num-workers=1",
+        "--apply",
+        "prefetch-factor=3",
+        "--apply",
+        "cudnn-benchmark",
+        "--json",
+    ]
+    done = hotloop("fix", *words, run, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["schema"] == 1 and answer["check"]["passed"] is True
+    assert "num_workers=1, prefetch_factor=3, cudnn_benchmark=True" in answer["check"]["words"]
+    git(folder, "apply", given=answer["patch"])
+    assert "num_workers: 1  # of this machine" in (folder / "config.yaml").read_text()
+    text = (folder / "train.py").read_text()
+    assert '        num_workers=cfg["data"]["num_workers"],  # to be tuned\n' in text
+    assert "        shuffle=True,  # every epoch anew\n        prefetch_factor=3,\n    )\n" in text
+    assert "\ntorch.backends.cudnn.benchmark = True\n" in text
+
+
+def test_write_changes_the_files_and_refuses_what_changed_since(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    done = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "        pin_memory=True,\n" in (folder / "train.py").read_text()
+    written = tree(folder)
+    again = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, cwd=folder)
+    assert again.stdout == "" and "train.py changed since the run" in again.stderr
+    assert tree(folder) == written
+
+
+def test_conflicts_in_git_are_not_written_over(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    blob = subprocess.run(
+        ["git", "hash-object", "-w", "train.py"], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    index = "".join(f"100644 {blob} {stage}\ttrain.py\n" for stage in (1, 2, 3))
+    git(folder, "update-index", "--force-remove", "train.py")
+    git(folder, "update-index", "--index-info", given=index)
+    before = tree(folder)
+    done = hotloop("fix", "--no-check", "--write", run, cwd=folder)
+    assert done.returncode == 2
+    assert "train.py has conflicts in git; nothing is changed" in done.stderr
+    assert tree(folder) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anything")
+def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    before = tree(folder)
+    (folder / "train.py").chmod(0o444)
+    done = hotloop("fix", "--no-check", "--write", "--apply", "num-workers=1", run, cwd=folder)
+    assert done.returncode == 2 and "train.py cannot be written" in done.stderr
+    assert tree(folder) == before
+
+
+def test_a_copy_that_fails_is_said_and_nothing_is_written(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    before = tree(folder)
+    done = hotloop("fix", "--write", run, cwd=folder, env={"FAIL": "1"})
+    assert done.returncode == 1
+    assert "ended with exit code 1: no data here" in done.stderr
+    assert tree(folder) == before
+
+
+def test_a_copy_that_hangs_is_ended(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    done = hotloop("fix", "--timeout", "6", run, cwd=folder, env={"HANG": "1"})
+    assert done.returncode == 0
+    assert "not checked: the copy did not get there in 6 s" in done.stderr
+    assert done.stdout.startswith("diff --git")
+
+
+def test_what_a_run_writes_elsewhere_is_left_alone_and_arguments_are_said(
+    project: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, _ = project
+    outside = tmp_path / "outside"
+    observed(folder, tmp_path / "run", "--out", str(outside))
+    outside.rmdir()
+    done = hotloop("fix", tmp_path / "run", cwd=folder)
+    assert done.returncode == 0
+    assert f"not checked: the script writes {outside} before it gets there" in done.stderr
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--apply", "num-worker=4"], "did you mean num-workers"),
+        (["--apply", "num-workers=many"], "num_workers is a whole number"),
+        (["nowhere.py"], "nowhere.py does not exist"),
+    ],
+)
+def test_mistakes_are_told_in_words(project: tuple[Path, Path], words: list[str], said: str) -> None:
+    folder, run = project
+    done = hotloop(
+        "fix", *words[:-1], *([run, words[-1]] if len(words) == 1 else [words[-1], run]), cwd=folder
+    )
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    done = hotloop("fix", "--no-check", "--apply", "num-workers=1", run, "config.yaml", cwd=folder)
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert "num-workers: not written. train.py: it lies outside the paths given" in done.stderr
