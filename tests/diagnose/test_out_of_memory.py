@@ -17,14 +17,15 @@ GIB = 2**30
 
 CUDA = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which "
-    "1.20 GiB is free. Including non-PyTorch memory, this process has 22.48 GiB memory in use. Of the allocated memory "
-    "{allocated} GiB is allocated by PyTorch, and {unused} GiB is reserved by PyTorch but unallocated. If "
-    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    "1.20 GiB is free. Including non-PyTorch memory, this process has 22.48 GiB memory in use. Of the "
+    "allocated memory {allocated} GiB is allocated by PyTorch, and {unused} GiB is reserved by PyTorch but "
+    "unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 )
 KILLED = "DataLoader worker (pid 4711) is killed by signal: Killed. "
 BUS = (
-    "DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's workers are "
-    "out of shared memory. Please try to raise your shared memory limit."
+    "DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's "
+    "workers are out of shared memory. Please try to raise your shared memory limit."
 )
 
 

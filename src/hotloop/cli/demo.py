@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
         "--scale",
         options.scale,
     ]
-    options.steps, options.profile = None, False
+    options.steps, options.profile, options.memory_every = None, False, None
     return run.main(options)
 
 

@@ -107,7 +107,12 @@ def _run(options: argparse.Namespace) -> int:
         memory_every=options.every,
         stdout=sys.stderr if options.json else None,
     )
-    report = flow.publish(flow.examine(flow.read(folder)), folder)
+    examination = flow.examine(flow.read(folder))
+    try:
+        report = flow.publish(examination, folder)
+    except OSError as error:  # a full disk: what was found is still worth reading
+        print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
+        report = flow.build_report(examination)
     _write_run(report, options.json)
     print(f"hotloop: the run is in {folder}; 'hotloop memory {folder}' shows this again", file=sys.stderr)
     return outcome.exit_code

@@ -9,7 +9,7 @@ from typing import Any
 
 from hotloop.errors import HotloopError, UsageError
 
-_USAGE = "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--profile] [--json] -- COMMAND..."
+_USAGE = "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--profile] [--memory-every N] [--json] -- COMMAND..."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--profile", action="store_true", help="add a short torch.profiler window for kernel truth"
+    )
+    parser.add_argument(
+        "--memory-every", metavar="N", type=_positive, help="print a memory line every N steps"
     )
     parser.add_argument(
         "--json",
@@ -59,6 +62,7 @@ def main(options: argparse.Namespace) -> int:
         folder,
         steps=options.steps,
         profile=options.profile,
+        memory_every=options.memory_every,
         env=env,
         stdout=sys.stderr if options.json else None,
     )
