@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from hotloop import __version__
-from hotloop.findings import Finding, Place
+from hotloop.findings import Finding, Gain, Place
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
 from hotloop.record.recording import Process, Recording
@@ -17,7 +17,7 @@ from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
 from hotloop.report.throughput import steady_seconds, throughput
 from hotloop.report.values import plain
-from hotloop.whatif.estimate import estimate
+from hotloop.whatif.estimate import WhatIf, estimate
 from hotloop.written import Written
 
 SCHEMA: Final = 1
@@ -54,7 +54,7 @@ def build(
         "throughput": throughput(main, measured),
         "phases": _phases([main] if main else []),
         "phases_of_all_ranks": _phases(measured) if len(measured) > 1 else [],
-        "findings": [_finding(finding, sources) for finding in findings],
+        "findings": [_finding(_with_gain(finding, what_if), sources) for finding in findings],
         "settings": _settings(main),
         "startup": _startup(main),
         "ranks": ranks.summaries(measured),
@@ -152,6 +152,16 @@ def _phases(measured: Sequence[Steps]) -> list[dict[str, Any]]:
 
 def _finding(finding: Finding, sources: Sources) -> dict[str, Any]:
     return {**finding.to_json(), "excerpt": sources.excerpt(finding.where)}
+
+
+def _with_gain(finding: Finding, what_if: WhatIf | None) -> Finding:
+    """The finding with the gain of the best remedy that a what-if run tried."""
+    rows = what_if.rows if what_if is not None else ()
+    tried = [row for row in rows if row.intervention.partition("=")[0] in finding.remedies]
+    best = max(tried, key=lambda row: row.ratio or 0.0, default=None)
+    if best is None or best.ratio is None or best.ci95 is None:
+        return finding
+    return replace(finding, gain=Gain(ratio=best.ratio, ci95=best.ci95, measured=True))
 
 
 def _settings(main: Steps | None) -> list[dict[str, Any]]:
