@@ -61,7 +61,6 @@ class Device:
     name: str  # "" where the trace does not say
     capability: int  # CUDA compute capability's first number, 0 unknown
     num_devices: int
-    num_events: int
     num_kernels: int
     busy_s: float
     compute_s: float
@@ -190,7 +189,6 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
         name=str(properties.get("name", "")),
         capability=int(properties.get("computeMajor", 0) or 0),
         num_devices=len(devices),
-        num_events=len(events),
         num_kernels=int((~copying).sum()),
         busy_s=busy.total_ns / 1e9,
         compute_s=computing.total_ns / 1e9,

@@ -190,7 +190,7 @@ def _launch_bound(analysis: Analysis, device: Device, seconds: float) -> Finding
         [
             ", ".join(f"idle in {name} {duration(each)} per step" for name, each in parts),
             f"{device.num_kernels / analysis.window.num_steps:,.0f} kernels per step, "
-            f"{duration(device.busy_s / max(1, device.num_events))} each",
+            f"{duration(device.compute_s / max(1, device.num_kernels))} each",
             "the profiler itself slows the host: without it this is less",
         ],
         remedies=("compile", "cuda-graphs"),

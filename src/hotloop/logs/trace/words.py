@@ -16,6 +16,8 @@ from hotloop.units import duration, share, size
 
 _NUM_LINES: Final = 8
 _NUM_DATA: Final = 50
+#: Shares that round to nothing are left to JSON.
+_MENTIONED: Final = 0.005
 
 #: Why a device is idle, as people read it.
 _WHY: Final = {
@@ -118,7 +120,7 @@ def _device(analysis: Analysis, device: Device) -> Section:
     ]
     reasons = idle_reasons(device)
     rows += [("  " + _WHY[name], each) for name, each in reasons]
-    lines = [_share_line(name, each, analysis) for name, each in rows if each > 0]
+    lines = [_share_line(name, each, analysis) for name, each in rows if each >= _MENTIONED * window.span_s]
     if device.collective_s:
         hidden = 1 - device.collective_alone_s / device.collective_s
         each = duration(device.collective_s / window.num_steps)
