@@ -51,6 +51,7 @@ def main(options: argparse.Namespace) -> int:
         options.scale,
     ]
     options.steps, options.profile, options.memory_every = None, False, None
+    options.apply = []
     return run.main(options)
 
 

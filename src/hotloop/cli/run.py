@@ -9,7 +9,10 @@ from typing import Any
 
 from hotloop.errors import HotloopError, UsageError
 
-_USAGE = "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--profile] [--memory-every N] [--json] -- COMMAND..."
+_USAGE = (
+    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--profile] [--memory-every N] [--json] "
+    "-- COMMAND..."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
