@@ -25,7 +25,7 @@ _EVERY_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop what-if``."""
-    parser.usage = _USAGE
+    parser.usage = _USAGE.replace("%", "%%")
     _options(parser)
     parser.add_argument(
         "words",
@@ -100,7 +100,7 @@ def _split(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     if "--" not in options.words:
         raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
     edge = options.words.index("--")
-    inner = argparse.ArgumentParser(prog="hotloop what-if", usage=_USAGE, add_help=False)
+    inner = argparse.ArgumentParser(prog="hotloop what-if", usage=_USAGE.replace("%", "%%"), add_help=False)
     _options(inner)
     inner.add_argument("asked", nargs="*")
     inner.parse_intermixed_args(options.words[:edge], options)
@@ -132,8 +132,8 @@ def _announce(remedies: Sequence[Applied]) -> None:
     changing = [str(one) for one in remedies if one.remedy.effect != "exact"]
     if changing:
         print(
-            f"hotloop: {', '.join(changing)} changes the values that this run computes: what it writes "
-            "(checkpoints, logs) is of a run that was measured, not of the one you want",
+            f"hotloop: {', '.join(changing)} change{'s' * (len(changing) == 1)} the values that this run "
+            "computes: what it writes (checkpoints, logs) is of a run that was measured",
             file=sys.stderr,
         )
 

@@ -1,0 +1,107 @@
+"""From blocks to ratios: the interval is Student's, pairs share a cycle, the ceiling is the largest part."""
+
+from __future__ import annotations
+
+from math import inf, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hotloop.record.recording import ROW_DTYPE, Process, Recording
+from hotloop.units import parse_duration
+from hotloop.whatif import words
+from hotloop.whatif.estimate import WhatIf, estimate
+from hotloop.whatif.live.interval import interval, t95
+
+
+def test_the_interval_is_students() -> None:
+    mean, low, high = interval([1.0, 2.0, 3.0, 4.0])
+    half = 3.182 * np.std([1, 2, 3, 4], ddof=1) / 2
+    assert (mean, low, high) == pytest.approx((2.5, 2.5 - half, 2.5 + half))
+    assert t95(60) == pytest.approx(2.0003, abs=1e-3)
+    assert interval([1.0])[1:] == (-inf, inf)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-3s", "ten", "nan", "0"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_duration(text)
+
+
+def block(name: str, cycle: int, mean_s: float, **more: Any) -> dict[str, Any]:
+    usual = {"valid": True, "leads": True, "steps": 10, "wait_s": 0.0, "cpu_s": 0.001}
+    return {"name": name, "cycle": cycle, "mean_s": mean_s, **usual, **more}
+
+
+def recorded(blocks: list[dict[str, Any]], **status: str) -> WhatIf | None:
+    names = dict.fromkeys(note["name"] for note in blocks if note["name"] != "baseline")
+    asked = [{"name": name, "status": status.get(name, ""), "exact": "", "leads": True} for name in names]
+    process = Process(
+        pid=1, ppid=0, role="main", rank=0, start_ns=0, end_ns=1, rows=np.zeros(0, ROW_DTYPE),
+        notes={"block": blocks, "intervention": asked},
+    )  # fmt: skip
+    recording = Recording(
+        folder=Path(), command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0,
+        ranks=(process,), machine={"cores": 4}, system={},
+    )  # fmt: skip
+    return estimate(recording, None)
+
+
+def test_ratios_are_of_pairs_of_one_cycle() -> None:
+    drift = [1.0, 2.0, 4.0]  # the machine becomes slower; pairs do not mind
+    blocks = [block("baseline", i, 0.03 * f) for i, f in enumerate(drift)]
+    blocks += [block("fast", i, 0.02 * f) for i, f in enumerate(drift)]
+    blocks += [block("fast", 9, 5.0), block("fast", 1, 5.0, valid=False)]
+    found = recorded(blocks)
+    assert found is not None
+    (row,) = found.rows
+    assert row.ratio == pytest.approx(1.5)
+    assert row.ci95 == pytest.approx((1.5, 1.5))
+    assert (row.blocks, row.in_noise) == (3, False)
+
+
+def test_a_gain_inside_the_noise_is_none() -> None:
+    means = [0.9, 1.1, 1.0, 1.05]
+    blocks = [block("baseline", i, 1.0) for i in range(4)]
+    blocks += [block("maybe", i, mean) for i, mean in enumerate(means)]
+    found = recorded(blocks)
+    assert found is not None
+    assert found.rows[0].ratio == pytest.approx(np.exp(-np.mean([log(m) for m in means])))
+    assert found.rows[0].in_noise
+    assert "none" in words.render(found)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "alone_s", "cpu_s", "ceiling"),
+    [(0.02, 0.05, 0.01, "input"), (0.05, 0.02, 0.01, "device"), (0.02, 0.02, 0.4, "cores")],
+)
+def test_the_ceiling_is_what_takes_longest(step_s: float, alone_s: float, cpu_s: float, ceiling: str) -> None:
+    fill = {"alone_batches": 10, "alone_s": 10 * alone_s}
+    blocks = [block("baseline", i, 0.2, wait_s=0.1, cpu_s=cpu_s) for i in range(3)]
+    blocks += [block("free-data", i, step_s, fill=fill) for i in range(3)]
+    found = recorded(blocks)
+    assert found is not None
+    assert found.ceiling == ceiling
+    assert found.ceiling_s == pytest.approx(max(step_s, alone_s, cpu_s / 4))
+    assert found.contention_s == pytest.approx(0.1 - step_s)
+    assert found.to_json()["ceiling"] == ceiling
+    assert f"ceiling ({ceiling})" in words.render(found)
+
+
+def test_what_was_not_in_force_has_no_ratio() -> None:
+    blocks = [block("baseline", i, 1.0) for i in range(3)] + [block("threads=2", 0, 1.0)]
+    found = recorded(blocks, **{"threads=2": "2 already"})
+    assert found is not None
+    assert (found.rows[0].ratio, found.rows[0].words) == (None, "2 already")
+    assert "not measured: threads=2: 2 already" in words.render(found)
+
+
+def test_nothing_is_said_without_a_baseline() -> None:
+    assert recorded([block("free-data", 0, 1.0)]) is None

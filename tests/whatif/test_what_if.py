@@ -1,0 +1,202 @@
+"""``hotloop what-if`` on real scripts of known speed: the ratios, and a run that stays what it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotloop.cli.main import main
+from hotloop.record.read import open_recording
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+#: A sample takes 5 ms of waiting, a step 15 ms; batches of four: 35 ms without workers, 20 with one.
+SCRIPT = """
+import argparse, hashlib, json, os, sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+options = argparse.ArgumentParser()
+options.add_argument("--workers", type=int, default=0)
+options.add_argument("--epochs", type=int, default=3)
+options.add_argument("--samples", type=int, default=200)
+options.add_argument("--random", action="store_true")
+options.add_argument("--bare", action="store_true")
+options = options.parse_args()
+
+class Slow(Dataset):
+    def __len__(self):
+        return options.samples
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        value = torch.full((16,), index / options.samples)
+        return (value + torch.randn(16) if options.random else value), index
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    rank = int(os.environ.get("RANK", "-1"))
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1))
+    sampler = None
+    if rank >= 0:
+        torch.distributed.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        sampler = DistributedSampler(Slow())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(
+        Slow(), batch_size=4, shuffle=sampler is None, sampler=sampler, num_workers=options.workers
+    )
+    log = []
+    for epoch in range(options.epochs):
+        batches = loader if not options.bare else [(torch.ones(4, 16), torch.arange(4))] * 100
+        for values, indices in batches:
+            optimizer.zero_grad()
+            loss = model(values).square().mean()
+            loss.backward()
+            time.sleep(0.015)
+            optimizer.step()
+            log.append([loss.item(), indices.tolist()])
+        with torch.no_grad():
+            for (values,) in DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 16))):
+                break
+    sys.stdout.write(f"rank {rank}: {len(log)} {hashlib.sha256(json.dumps(log).encode()).hexdigest()}\\n")
+    sys.stdout.flush()
+    if rank >= 0:
+        torch.distributed.destroy_process_group()
+"""
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+def printed(*outputs: str) -> set[str]:
+    """What the script said of its losses and its order."""
+    return {line for output in outputs for line in output.splitlines() if line.startswith("rank ")}
+
+
+def what_if(folder: Path, *words: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+    done = run(folder, "-m", "hotloop", "what-if", "--out", "r", "--json", *words)
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    for process in open_recording(folder / "r").ranks:
+        assert not process.notes.get("disabled")
+    return found, done
+
+
+def rows(found: dict[str, Any]) -> dict[str, Any]:
+    return {row["intervention"]: row for row in found["rows"]}
+
+
+def test_free_data_and_workers_are_measured_and_the_run_stays_bit_equal(tmp_path: Path) -> None:
+    plain = run(tmp_path, "train.py", "--epochs", "4")
+    found, done = what_if(
+        tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=2",
+        "--", sys.executable, "train.py", "--epochs", "4",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert printed(done.stderr) == printed(plain.stdout) != set()
+    measured = rows(found)
+    assert 1.3 < measured["free-data"]["ratio"] < 3
+    assert measured["free-data"]["ci95"][0] < measured["free-data"]["ratio"]
+    assert 1.2 < measured["num-workers=2"]["ratio"] < 3
+    assert found["loader_alone_s"] > 0.02
+    assert found["step_alone_s"] > 0.015
+    assert not found["not_exact"]
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert rows({"rows": report["what_if"]}) == measured
+    assert json.loads((tmp_path / "r" / "what_if.json").read_text()) == found
+    assert not (tmp_path / "r" / "what-if.blocks").exists()
+
+
+def test_workers_that_lose_their_turn_lose_no_batch(tmp_path: Path) -> None:
+    """Several loaders in turn, epochs shorter than a cycle of blocks."""
+    args = ("train.py", "--workers", "2", "--epochs", "5", "--samples", "160")
+    plain = run(tmp_path, *args)
+    names = ("free-data", "num-workers=1", "no-workers", "prefetch-factor=3")
+    words = ("--out", "r", "--go-on", "--budget", "60s", *names)
+    done = run(tmp_path, "-m", "hotloop", "what-if", *words, "--", sys.executable, *args)
+    assert printed(done.stderr) == printed(plain.stdout) != set()
+    (process,) = open_recording(tmp_path / "r").ranks
+    assert not process.notes.get("disabled")
+    assert set(names) <= {note["name"] for note in process.notes["block"]}
+
+
+def test_random_samples_in_the_training_process_are_told(tmp_path: Path) -> None:
+    args = ("train.py", "--random", "--epochs", "2")
+    found, _ = what_if(tmp_path, "--go-on", "--budget", "30s", "free-data", "--", sys.executable, *args)
+    assert "random numbers" in found["not_exact"]
+
+
+def test_ranks_switch_at_the_same_step_and_stay_bit_equal(tmp_path: Path) -> None:
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    args = (*launch, "--samples", "240", "--epochs", "3")
+    plain = run(tmp_path, *args)
+    _, done = what_if(
+        tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=1", "--", sys.executable, *args
+    )
+    assert printed(done.stderr) == printed(plain.stdout)
+    assert len(printed(done.stderr)) == 2
+    ranks = open_recording(tmp_path / "r").ranks
+    blocks = [
+        [(note["name"], note["first_step"], note["last_step"]) for note in process.notes["block"]]
+        for process in ranks
+        if "block" in process.notes
+    ]
+    assert len(blocks) == 2
+    assert blocks[0] == blocks[1]
+    assert {name for name, _, _ in blocks[0]} == {"baseline", "free-data", "num-workers=1"}
+
+
+def test_without_a_loader_remedies_of_the_step_are_measured_and_the_run_is_ended(tmp_path: Path) -> None:
+    found, done = what_if(
+        tmp_path, "--budget", "4s", "free-data", "autocast-bf16", "threads=1",
+        "--", sys.executable, "train.py", "--bare", "--epochs", "1000",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert not printed(done.stderr)  # it was ended when the budget was spent
+    measured = rows(found)
+    assert measured["free-data"]["words"] == "no DataLoader drives this loop"
+    assert measured["threads=1"]["words"] == "1 already"
+    assert measured["autocast-bf16"]["ratio"] > 0.3
+    assert "autocast-bf16, threads=1 change the values" in done.stderr
+
+
+def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> None:
+    args = ("train.py", "--samples", "20", "--epochs", "1")
+    done = run(tmp_path, "-m", "hotloop", "what-if", "--out", "r", "--", sys.executable, *args)
+    assert done.returncode == 1
+    assert "nothing was measured" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["free-data"], "no command to run"),
+        (["free-data", "--"], "no command to run"),
+        (["free-dta", "--", "true"], "no remedy 'free-dta'"),
+        (["bake", "--", "true"], "cannot be applied to a running script"),
+        (["persistent-workers", "--", "true"], "cannot be switched on and off within a run"),
+    ],
+)
+def test_mistakes_are_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["what-if", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--budget", "soon"], ["free-data", "--width", "200%"]])
+def test_values_of_options_are_checked(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["what-if", *words, "--", "true"])
+    assert error.value.code == 2
+    assert "write" in capsys.readouterr().err
