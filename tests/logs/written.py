@@ -46,7 +46,8 @@ def stamp(now: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 def mmengine(o: Line) -> str:
     return (
         f"{stamp(o.now, '%Y/%m/%d %H:%M:%S')} - mmengine - INFO - "
-        f"Epoch(train)  [{o.epoch + 1}][{o.step:4d}/{STEPS}]  lr: 1.0000e-03  eta: 1 day, 0:12:33  time: {o.time:.4f}  data_time: {o.data:.4f}  memory: 3840  "
+        f"Epoch(train)  [{o.epoch + 1}][{o.step:4d}/{STEPS}]  lr: 1.0000e-03  eta: 1 day, 0:12:33  "
+        f"time: {o.time:.4f}  data_time: {o.data:.4f}  memory: 3840  "
         f"loss: {o.loss:.4f}  loss_cls: {o.loss / 2:.4f}\n"
     )
 
@@ -54,7 +55,8 @@ def mmengine(o: Line) -> str:
 def mmcv(o: Line) -> str:
     return (
         f"{stamp(o.now)},{int(o.now * 1000) % 1000:03d} - mmdet - INFO - "
-        f"Epoch [{o.epoch + 1}][{o.step}/{STEPS}]\tlr: 1.978e-03, eta: 0:12:33, time: {o.time:.3f}, data_time: {o.data:.3f}, memory: 3840, "
+        f"Epoch [{o.epoch + 1}][{o.step}/{STEPS}]\tlr: 1.978e-03, eta: 0:12:33, time: {o.time:.3f}, "
+        f"data_time: {o.data:.3f}, memory: 3840, "
         f"loss_rpn_cls: 0.4, loss: {o.loss:.4f}\n"
     )
 
@@ -94,14 +96,16 @@ def timm(o: Line) -> str:
 def swin(o: Line) -> str:
     return (
         f"[{stamp(o.now)} swin](main.py 233): INFO Train: [{o.epoch}/300][{o.step}/{STEPS}]\t"
-        f"eta 0:12:33 lr 0.000001\t time {o.time:.4f} (9.9999)\tdata {o.data:.4f} (9.9999)\tloss {o.loss:.4f} (9.9999)\tmem 3840MB\n"
+        f"eta 0:12:33 lr 0.000001\t time {o.time:.4f} (9.9999)\tdata {o.data:.4f} (9.9999)\tloss "
+        f"{o.loss:.4f} (9.9999)\tmem 3840MB\n"
     )
 
 
 def paddle(o: Line) -> str:
     return (
         f"[{stamp(o.now, '%Y/%m/%d %H:%M:%S')}] ppcls INFO: "
-        f"[Train][Epoch {o.epoch + 1}/100][Iter: {o.step}/{STEPS}]lr: 0.1, loss: {o.loss:.5f}, avg_reader_cost: {o.data:.5f} sec, avg_batch_cost: {o.time:.5f} sec, "
+        f"[Train][Epoch {o.epoch + 1}/100][Iter: {o.step}/{STEPS}]lr: 0.1, loss: {o.loss:.5f}, "
+        f"avg_reader_cost: {o.data:.5f} sec, avg_batch_cost: {o.time:.5f} sec, "
         f"ips: {64 / o.time:.5f} images/sec, eta: 0:12:33\n"
     )
 

@@ -19,7 +19,10 @@ Verdict = Literal["instant", "cumulative", "constant-numerator", "unknown"]
 
 _LEAST: Final = 6
 _FIT: Final = 0.10
-_BETTER: Final = 3.0
+#: Roughness within a factor of two is alike.
+_EVEN: Final = 0.7
+#: Neighbouring rates behind an average that differ by more are noise blown up, no rates.
+_PLAUSIBLE: Final = 0.5
 
 
 def judged(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
@@ -118,22 +121,26 @@ def _falls_by_construction(rate: Floats, count: Floats) -> bool:
 
 
 def _by_noise(rate: Floats, count: Floats) -> Verdict:
-    """An average over everything so far gets smoother as 1/n; a rate of now stays as noisy as it was."""
+    """An average over everything so far gets smoother as 1/n; a rate of now stays as noisy as it was.
+
+    So either the printed rate is about as rough late as early, or the rate behind it, if it is an average.
+    """
     if count[0] < 0 or len(rate) < 24 or count[-1] / max(count[len(count) // 6], 1.0) < 4:
         return "unknown"
-    rough = np.abs(np.diff(np.log(rate), 2))
+    behind = np.diff(count) / np.diff(count / rate)
+    printed = _evenness(rate)
+    if not np.isfinite(behind).all() or (behind <= 0).any():
+        return "instant" if printed < _EVEN else "unknown"
+    rebuilt = _evenness(behind)
+    steps = np.abs(np.diff(np.log(behind)))
+    if rebuilt + _EVEN / 2 < printed and float(np.median(steps)) < _PLAUSIBLE:
+        return "cumulative"
+    return "instant" if printed + _EVEN / 2 < rebuilt else "unknown"
+
+
+def _evenness(values: Floats) -> float:
+    """How far the roughness of the first third is from that of the last: 0 for alike, in natural logarithms."""
+    rough = np.abs(np.diff(np.log(values), 2))
     third = len(rough) // 3
     early, late = float(np.median(rough[:third])), float(np.median(rough[-third:]))
-    n = count[1:-1]
-    expected = float(np.median(n[-third:]) / max(1.0, np.median(n[:third])))
-    if late <= 0 or early <= 1e-5:
-        return "unknown"
-    now = np.diff(count) / np.diff(count / rate)
-    if not np.isfinite(now).all() or (now <= 0).any():
-        return "instant" if early / late < 2 else "unknown"
-    steady = np.abs(np.diff(np.log(now), 2))
-    ratio = early / late
-    evened = float(np.median(steady[:third]) / max(1e-12, np.median(steady[-third:])))
-    if ratio > max(_BETTER, 0.4 * expected) and 1 / _BETTER < evened < _BETTER:
-        return "cumulative"
-    return "instant" if ratio < 2 else "unknown"
+    return abs(float(np.log(early / late))) if early > 1e-5 and late > 1e-5 else float("inf")

@@ -1,0 +1,147 @@
+"""Changes of level against noise, and averages told apart from rates of now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hotloop.logs.analyze import Analysis, analyze
+from hotloop.logs.averages import judged, reconstructed
+from hotloop.logs.changes import segments
+
+
+def noisy(levels: list[tuple[int, float]], noise: float, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.concatenate([level * np.exp(rng.normal(0, noise, count)) for count, level in levels])
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.1, 0.25])
+@pytest.mark.parametrize("count", [30, 300, 3000])
+def test_the_guides_fall_is_found_where_it_is(noise: float, count: int) -> None:
+    starts = segments(noisy([(2 * count, 2052.0), (count, 539.0)], noise))
+    assert len(starts) == 2
+    assert starts[1] == pytest.approx(2 * count, abs=3)
+
+
+def test_noise_alone_is_no_change() -> None:
+    for seed in range(60):
+        noise = (0.01, 0.05, 0.2)[seed % 3]
+        assert segments(noisy([(50 + 13 * seed, 100.0)], noise, seed)) == [0]
+
+
+def test_a_wandering_rate_is_no_change() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        walk = np.zeros(600)
+        for i in range(1, 600):
+            walk[i] = 0.8 * walk[i - 1] + rng.normal(0, 0.1)
+        assert segments(100 * np.exp(walk)) == [0]
+
+
+def test_outliers_are_no_change_and_a_dip_is_two() -> None:
+    values = noisy([(400, 100.0)], 0.05)
+    values[::40] /= 20
+    assert segments(values) == [0]
+    assert len(segments(noisy([(200, 100.0), (80, 30.0), (200, 100.0)], 0.05))) == 3
+
+
+def test_a_handful_of_epochs_is_enough() -> None:
+    assert segments(np.array([2052.0, 2050, 2060, 540, 539, 541])) == [0, 3]
+    assert segments(np.array([np.nan, 0, -1, 5])) == [0]
+
+
+def run(seed: int, noise: float, slow: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Counts and clock of 100 reports; the second half ``slow`` times slower."""
+    rng = np.random.default_rng(seed)
+    count = np.arange(1, 101) * 50.0
+    took = 5 * np.exp(rng.normal(0, noise, 100)) * np.where(count > 2500, slow, 1.0)
+    return count, np.cumsum(took)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+@pytest.mark.parametrize("clock", [True, False])
+def test_averages_and_rates_of_now_are_told_apart(noise: float, clock: bool) -> None:
+    for seed in range(15):
+        count, t = run(seed, noise, slow=3.0)
+        known = t if clock else None
+        took = np.diff(t, prepend=0.0)
+        allowed = set() if clock else {"unknown"}  # without a clock silence is right too
+        assert judged(32 * 50 / took, count, known) in {"instant"} | allowed
+        assert judged(32 * count / t, count, known) in {"cumulative"} | allowed
+        steady, even = run(seed, noise)
+        assert judged(5000 * 32 / even, steady, even if clock else None) == "constant-numerator"
+
+
+def test_a_real_decay_is_never_taken_for_an_average() -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        count = np.arange(1, 121) * 10.0
+        took = np.linspace(1, 4, 120) * np.exp(rng.normal(0, 0.03, 120))
+        assert judged(320 / took, count, None) in ("instant", "unknown")
+        assert judged(320 / took, count, np.cumsum(took)) == "instant"
+
+
+def test_the_rate_behind_an_average_comes_back() -> None:
+    count, t = run(0, 0.02, slow=4.0)
+    now = reconstructed(32 * count / t, count, "cumulative")
+    assert np.nanmedian(now[:45]) == pytest.approx(320, rel=0.03)
+    assert np.nanmedian(now[55:]) == pytest.approx(80, rel=0.03)
+
+
+def written(folder: Path, lines: list[str]) -> Analysis:
+    path = folder / "train.log"
+    path.write_text("".join(lines))
+    return analyze([path])
+
+
+def test_a_fall_from_2052_to_539_samples_per_second(tmp_path: Path) -> None:
+    rates = noisy([(80, 2052.0), (120, 539.0)], 0.05)
+    lines = [
+        f"Epoch {i // 50 + 1} | Step {i % 50 * 10}/500 | Throughput: {r:.1f} samples/s\n"
+        for i, r in enumerate(rates)
+    ]
+    done = written(tmp_path, lines)
+    (change,) = done.parts[0].changes
+    assert change.before == pytest.approx(2052, rel=0.03)
+    assert change.after == pytest.approx(539, rel=0.03)
+    assert change.step == 800
+    assert change.line == 81
+    (finding,) = done.findings
+    assert (finding.id, finding.severity) == ("trend/throughput-decay", "high")
+    assert finding.where is not None
+    assert finding.where.line == 81
+
+
+def test_a_dataset_over_elapsed_time_is_no_decay(tmp_path: Path) -> None:
+    """What the guide's script prints: the size of the epoch over the time since its start."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for epoch in range(3):
+        elapsed = 0.0
+        for i in range(1, 21):
+            elapsed += 2 * float(np.exp(rng.normal(0, 0.03)))
+            lines.append(
+                f"Epoch {epoch} [{i * 10}/200] loss 0.5 throughput: {20_000 / elapsed:.1f} samples/s\n"
+            )
+    done = written(tmp_path, lines)
+    assert [finding.id for finding in done.findings] == ["trend/misleading-metric"]
+    assert done.findings[0].data["kind"] == "constant-numerator"
+    assert done.findings[0].data["rate"] == pytest.approx(500, rel=0.05)
+    assert done.parts[0].changes == ()
+
+
+def test_a_cumulative_average_over_a_real_fall_shows_the_fall(tmp_path: Path) -> None:
+    lines, now, count = [], 0.0, 0
+    for i in range(1, 201):
+        now += 10.0 if i <= 100 else 40.0
+        count += 10
+        minutes, seconds = divmod(int(now), 60)
+        clock = f"2024-01-01 {minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
+        lines.append(f"{clock} step {count} throughput: {count * 32 / now:.2f} samples/s\n")
+    done = written(tmp_path, lines)
+    assert {finding.id for finding in done.findings} == {"trend/misleading-metric", "trend/throughput-decay"}
+    (change,) = done.parts[0].changes
+    assert (change.before, change.after) == (pytest.approx(32, rel=0.02), pytest.approx(8, rel=0.02))
+    assert change.step == pytest.approx(1010, abs=10)

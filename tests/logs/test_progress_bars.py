@@ -1,0 +1,110 @@
+"""Bars that tqdm itself wrote, and those of frameworks built on it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from tqdm import tqdm
+
+from hotloop.logs.analyze import analyze
+from hotloop.logs.part import Part
+
+
+def part_of(folder: Path, text: str) -> Part:
+    path = folder / "train.err"
+    path.write_text(text, encoding="utf-8", newline="")
+    return analyze([path]).parts[0]
+
+
+def bar(count: int, total: int, elapsed: float, desc: str = "", postfix: str = "") -> str:
+    """An update as tqdm formats it, at a time of our choosing."""
+    prefix = f"{desc}: " if desc else ""
+    return "\r" + tqdm.format_meter(count, total, elapsed, prefix=prefix, postfix=postfix, ncols=100)
+
+
+def test_a_bar_that_really_ran(tmp_path: Path) -> None:
+    out = io.StringIO()
+    for _ in tqdm(range(60), file=out, mininterval=0, miniters=1, desc="Epoch 0"):
+        pass
+    part = part_of(tmp_path, out.getvalue())
+    assert part.source.kind == "tqdm log"
+    assert part.throughput[-1].unit == "steps/s"
+    assert part.throughput[-1].step == 60
+
+
+def test_the_rate_comes_from_counts_and_clock_over_epochs(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(3):
+        speed = 10.0 if epoch < 2 else 4.0
+        text += "".join(bar(n, 1000, n / speed, f"Epoch {epoch}") for n in range(0, 1001, 5)) + "\n"
+    part = part_of(tmp_path, text)
+    (change,) = part.changes
+    assert (change.before, change.after) == (pytest.approx(10, rel=0.02), pytest.approx(4, rel=0.02))
+    assert change.step == pytest.approx(2000, abs=60)
+
+
+def test_seconds_per_step_are_a_rate_too(tmp_path: Path) -> None:
+    part = part_of(tmp_path, "".join(bar(n, 8, n * 0.5) for n in range(1, 9)))
+    assert part.throughput[-1].rate == pytest.approx(2.0, rel=0.02)
+    slow = part_of(tmp_path, "".join(bar(n, 8, n * 1.4) for n in range(1, 6)))
+    assert slow.throughput[-1].rate == pytest.approx(1 / 1.4, rel=0.02)
+
+
+def test_validation_bars_are_evaluation(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(2):
+        text += "".join(bar(n, 100, n / 2, f"Epoch {epoch}") for n in range(0, 101, 2)) + "\n"
+        text += "".join(bar(n, 20, n * 1.0, "Validation") for n in range(21)) + "\n"
+    part = part_of(tmp_path, text)
+    assert [finding.id for finding in part.findings] == ["cadence/evaluation"]
+    assert part.findings[0].data == {"count": 2, "seconds": 40.0}
+    assert part.throughput[-1].rate == pytest.approx(2.0, rel=0.05)
+
+
+def test_lightning_and_its_loss(tmp_path: Path) -> None:
+    text = "".join(
+        bar(n, 500, n / 5, "Epoch 3", f"v_num=0, train_loss={'nan' if n > 400 else 0.5}")
+        for n in range(0, 501, 5)
+    )
+    part = part_of(tmp_path, text)
+    assert part.source.kind == "Lightning log"
+    assert part.findings[0].id == "numerics/non-finite-loss"
+    assert part.findings[0].data["first_step"] == 405
+
+
+def test_ultralytics_epochs_and_validation(tmp_path: Path) -> None:
+    text = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
+    for epoch in range(1, 4):
+        for n in range(0, 51, 5):
+            text += f"\r      {epoch}/100      2.51G      1.234      2.345      1.456         12        640: "
+            text += bar(n, 50, n / 5)[1:]
+        text += "\n                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95): "
+        text += bar(10, 10, 8.0)[1:] + "\n"
+    part = part_of(tmp_path, text)
+    assert part.source.kind == "Ultralytics log"
+    assert part.throughput[-1].rate == pytest.approx(5.0, rel=0.05)
+    assert part.findings[0].data == {"count": 3, "seconds": 24.0}
+
+
+def test_bars_without_a_total_and_scaled_counts(tmp_path: Path) -> None:
+    text = "".join("\r" + tqdm.format_meter(n, None, n / 20) for n in range(0, 2000, 10))
+    assert part_of(tmp_path, text).throughput[-1].rate == pytest.approx(20.0, rel=0.05)
+    scaled = "".join(
+        "\r" + tqdm.format_meter(n, 10**6, n / 20_000, unit_scale=True) for n in range(0, 10**6, 5000)
+    )
+    assert part_of(tmp_path, scaled).throughput[-1].rate == pytest.approx(20_000, rel=0.1)
+
+
+def test_hugging_face_prints_between_its_bars(tmp_path: Path) -> None:
+    text = ""
+    for n in range(1, 1001):
+        text += bar(n, 1000, n / 2)
+        if n % 100 == 0:
+            row = {"loss": round(3 / n, 4), "grad_norm": 1.2, "learning_rate": 5e-05, "epoch": n / 500}
+            text += f"\n{row}\n"
+    part = part_of(tmp_path, text)
+    assert part.source.kind == "Hugging Face Trainer log"
+    assert part.throughput[-1].rate == pytest.approx(2.0, rel=0.05)
+    assert part.findings == ()
