@@ -53,6 +53,7 @@ def test_healthy_scripts_have_no_finding_above_info(case: Path) -> None:
 
 
 PLANTED = {
+    "cadence_checkpoint_often": "cadence/checkpoint",
     "cadence_figure_each_step": "cadence/images",
     "cadence_images_tensorboard": "cadence/images",
     "cadence_logging_histograms": "cadence/logging",
@@ -98,17 +99,26 @@ def test_a_local_function_of_the_same_name_is_not_the_imported_one(tmp_path: Pat
 
 def test_a_step_function_called_from_a_loop_in_another_file_is_part_of_the_step(tmp_path: Path) -> None:
     step = (
-        "import torch\n\n\nclass Trainer:\n    def train_step(self, x):\n        loss = "
+        "import torch\n\n\nclass Trainer:\n    def learn(self, x):\n        loss = "
         "self.model(x.cuda()).mean()\n"
         "        loss.backward()\n        self.optimizer.step()\n        self.optimizer.zero_grad()\n"
         "        torch.cuda.empty_cache()\n"
     )
     loop = (
-        "import torch\n\n\ndef main(trainer, loader):\n    for x in loader:\n        trainer.train_step(x)\n"
+        "import torch\n\n\ndef main(trainer, loader):\n    for x in loader:\n        trainer.learn(x)\n"
     )
     assert "memory/empty-cache-in-step" in ids(audited(tmp_path, step=step, loop=loop))
     (tmp_path / "loop.py").unlink()
     assert "memory/empty-cache-in-step" not in ids(audited(tmp_path))
+
+
+def test_a_function_named_as_one_step_needs_no_loop_in_sight(tmp_path: Path) -> None:
+    step = (
+        "import torch\n\n\ndef training_step(model, x):\n    model(x.cuda()).mean().backward()\n"
+        "    torch.cuda.empty_cache()\n"
+    )
+    assert "memory/empty-cache-in-step" in ids(audited(tmp_path, step=step))
+    assert ids(audited(tmp_path, step=step.replace("training_step", "saliency"))) == set()
 
 
 @pytest.mark.parametrize(

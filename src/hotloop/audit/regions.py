@@ -17,9 +17,18 @@ _OPTIMIZER: Final = re.compile(
     r"(^|[._])(optim\w*|opt(_\w+|[A-Z_]\w*)?|\w+_opt|opt|sgd|adam\w*|solver|\w*scaler\w*|optimizer\w*)$", re.I
 )
 _NOT_OPTIMIZER: Final = re.compile(r"sched|(^|[._])env", re.I)
+#: Functions that are one step by their name, wherever their loop and their optimizer are.
+_ONE_STEP: Final = re.compile(
+    r"_?(\w+_)?(train(ing)?_?(step|batch|iter|iteration|one_batch|on_batch)|fit_batch|optimize_parameters)"
+    r"(_\w+)?$"
+)
 _BACKWARDS: Final = ("backward", "manual_backward")
 #: A name of a switch that turns a way of computing on, not an occasional action.
 _SWITCH: Final = re.compile(r"amp|fp16|bf16|half|cuda|gpu|distributed|mixed|scaler|clip|train", re.I)
+
+
+#: A count that stays what it is: ``if accumulation_steps > 1``.
+_COUNT: Final = re.compile(r"accum|world_size|n_?gpus?$|num_gpus", re.I)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +57,7 @@ class Region:
         """Whether ``node`` surely runs at every step: not gated by a condition, a handler or a skip."""
         below = node
         for above in self.module.ancestors(node):
-            if _gates(above, below) or _skipped_before(above, below):
+            if (_gates(above, below) and not self._is_step(above, below)) or _skipped_before(above, below):
                 return False
             if above is self.root:
                 return not (isinstance(above, _LOOPS) and below in above.orelse)
@@ -56,6 +65,14 @@ class Region:
                 return False
             below = above
         return False
+
+    def _is_step(self, gate: ast.AST, below: ast.AST) -> bool:
+        """Whether a condition decides about the step itself: a backward in its branch, and none outside."""
+        if not isinstance(gate, ast.If):
+            return False
+        branch = gate.body if below in gate.body else gate.orelse
+        above = [set(self.module.ancestors(call)) for call in self.backwards]
+        return all(gate in nodes for nodes in above) and any(not nodes.isdisjoint(branch) for nodes in above)
 
     def interval(self, node: ast.AST) -> int | None:
         """Every how many steps ``node`` runs: 1, or N of one ``if step % N == 0``; None where unsure."""
@@ -148,14 +165,17 @@ def _is_backward(call: ast.Call) -> bool:
 
 
 def _root(module: Module, call: ast.Call, steps: list[ast.Call], called_in_loops: set[str]) -> ast.AST | None:
-    """The innermost loop with a backward and a step; else the function with both, if loops call it."""
+    """The innermost loop with a backward and a step; else the function with both, if loops call it; else a
+    function with a backward that is named as one step.
+    """
     above_steps = {a for step in steps for a in module.ancestors(step)}
     crossed: Function | None = None
     for above in module.ancestors(call):
         if isinstance(above, _LOOPS) and above in above_steps and _may_cross(module, crossed, above):
             return above
         if isinstance(above, _FUNCTIONS):
-            if crossed is None and above in above_steps and above.name in called_in_loops:
+            called = above in above_steps and above.name in called_in_loops
+            if crossed is None and (called or _ONE_STEP.match(above.name)):
                 return above
             crossed = above
         if isinstance(above, ast.ClassDef):
@@ -205,8 +225,12 @@ def _is_switch(test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _is_switch(test.operand)
     if isinstance(test, ast.Compare):
-        none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
-        return none and isinstance(test.ops[0], ast.Is | ast.IsNot) and _is_switch(test.left)
+        value = test.comparators[0]
+        if not isinstance(value, ast.Constant):
+            return False
+        if isinstance(value.value, int) and isinstance(test.left, ast.Name | ast.Attribute):
+            return bool(_COUNT.search(chain(test.left)))
+        return value.value is None and isinstance(test.ops[0], ast.Is | ast.IsNot) and _is_switch(test.left)
     return isinstance(test, ast.Name | ast.Attribute) and bool(_SWITCH.search(chain(test)))
 
 

@@ -1,0 +1,39 @@
+"""The audit's figures: planted faults are found, clean scripts are left alone, and big trees take seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("audit_benchmark", ROOT / "benchmarks" / "audit.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_planted_faults_are_found(benchmark: ModuleType) -> None:
+    by_rule = benchmark.recall(benchmark.hosts()[::3])
+    planted = sum(count for count, _, _ in by_rule.values())
+    found = sum(seen for _, seen, _ in by_rule.values())
+    assert planted > 250
+    assert found >= benchmark.LIMIT_RECALL * planted, by_rule
+    assert len(by_rule) == len({plant.rule for plant in benchmark.PLANTS})
+
+
+def test_a_tree_is_grown_and_audited(benchmark: ModuleType) -> None:
+    figures = benchmark.speed(ROOT / "workloads", 3000)
+    assert figures["lines"] >= 3000
+    assert figures["files"] > 5
+    assert figures["cpu_s"] > 0
