@@ -1,4 +1,4 @@
-"""``hotloop fix`` on real runs: the patch proves itself, applies, and the finding is gone; or it says why not."""
+"""``hotloop fix`` on real runs: the patch proves itself and removes the finding, or it says why not."""
 
 from __future__ import annotations
 

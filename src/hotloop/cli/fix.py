@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,7 +75,7 @@ def main(options: argparse.Namespace) -> int:
         asked, waiting = patches.from_findings(examination.findings, options.allow)
     scene = Scene.of(process, examination.recording.command, steps, examination.findings)
     patch = patches.make(scene, asked, options.paths)
-    root = publish.root_of(scene.cwd)
+    root = publish.root_of(patch)
     proof = _prove(patch, root, examination.recording.start_unix_s, options)
     if options.write and patch.files and not (proof is not None and proof.passed is False):
         publish.write(patch)
@@ -115,7 +116,7 @@ def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Appl
     lines: list[str] = []
     for change in patch.changes:
         lines.append(f"{change.remedy}: {_near(change.file, root)}:{change.line}: {change.text}")
-    lines += [f"note: {words}" for words in patch.remarks]
+    lines += [f"note: {words}" for words in (*patch.remarks, *patch.alters)]
     for left in patch.left:
         where = f"{_near(left.file, root)}{f':{left.line}' if left.line else ''}: " if left.file else ""
         what = f"not written. {where}{left.why}" if left.why else f"by hand. {where}".rstrip(": ")
@@ -133,9 +134,14 @@ def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Appl
         lines.append(
             f"written: {', '.join(_near(str(path), root) for path in sorted(patch.files))}"
             if did
-            else "not written: add --write, or pipe this into: git apply"
+            else f"not written: add --write, or pipe this into: {_git_apply(root)}"
         )
     return "".join(f"{line}\n" for line in lines)
+
+
+def _git_apply(root: Path) -> str:
+    here = Path.cwd()
+    return "git apply" if here == root else shlex.join(["git", "-C", str(root), "apply"])
 
 
 def _spelled(one: Applied) -> str:
@@ -159,7 +165,7 @@ def _json(
         "files": [str(path) for path in sorted(patch.files)],
         "changes": [vars(change) for change in patch.changes],
         "left": [vars(left) for left in patch.left],
-        "notes": list(patch.remarks),
+        "notes": [*patch.remarks, *patch.alters],
         "not_asked_for": [str(one) for one in waiting],
         "check": vars(proof) if proof is not None else None,
         "written": written and bool(patch.files) and not (proof is not None and proof.passed is False),

@@ -49,7 +49,7 @@ def _optimizer(plan: Plan, name: str, other: str) -> None:
     classes = {str(note.get("class")) for note in plan.scene.process.notes.get("optimizer", ())}
     calls = [
         (code, call)
-        for code, call in _calls(plan)
+        for code, call in calls_in(plan)
         if code.qualified(call.func).startswith("torch.optim.") and last_name(call.func) in classes
     ]
     if len(calls) != 1:
@@ -69,7 +69,7 @@ def _optimizer(plan: Plan, name: str, other: str) -> None:
 def set_to_none(plan: Plan, value: Any) -> None:
     """``zero_grad()`` without ``set_to_none=False``."""
     found = 0
-    for code, call in _calls(plan):
+    for code, call in calls_in(plan):
         if last_name(call.func) != "zero_grad":
             continue
         given = argument(call, "set_to_none", 0)
@@ -82,13 +82,14 @@ def set_to_none(plan: Plan, value: Any) -> None:
 
 def compile_dynamic(plan: Plan, value: Any) -> None:
     """``torch.compile(..., dynamic=True)``."""
-    calls = [(code, call) for code, call in _calls(plan) if code.qualified(call.func) == "torch.compile"]
+    calls = [(code, call) for code, call in calls_in(plan) if code.qualified(call.func) == "torch.compile"]
     if len(calls) != 1:
         raise Cannot(f"torch.compile is called in {len(calls)} places of yours")
     plan.keyword(*calls[0], "dynamic", "True")
 
 
-def _calls(plan: Plan) -> Iterable[tuple[Code, cst.Call]]:
+def calls_in(plan: Plan) -> Iterable[tuple[Code, cst.Call]]:
+    """Every call in the files that ran."""
     for file in plan.scene.files():
         try:
             code = plan.scene.code(file)

@@ -24,6 +24,8 @@ from hotloop.remedy.source.plan import Expected
 
 #: Files up to this size are copied; larger ones that the run did not write are linked: they are data.
 _COPIED_BYTES: Final = 1 << 20
+#: A folder with more files than this is data; so is everything without code once so many were copied.
+_MANY_FILES: Final = 1000
 _MAX_FILES: Final = 20_000
 _POLL_S: Final = 0.05
 _GUARD: Final = Path(__file__).parent / "guard"
@@ -66,20 +68,23 @@ def prove(
 
 
 def _copied(root: Path, copy: Path, started_unix_s: float) -> None:
-    """The tree without what the run wrote that is large, and without what is no part of a program."""
+    """The tree without what the run wrote that is large; folders full of data are linked, not copied.
+
+    A link is safe: the trial is refused to write through it.
+    """
     number = 0
     for folder, names, files in os.walk(root):
-        names[:] = [name for name in names if name not in _SKIPPED]
         here = copy / Path(folder).relative_to(root)
-        here.mkdir(parents=True, exist_ok=True)
+        many = len(files) > _MANY_FILES or number > _MAX_FILES
+        if many and folder != str(root) and not any(file.endswith(".py") for file in files):
+            names.clear()
+            here.symlink_to(folder)
+            continue
         number += len(files)
-        if number > _MAX_FILES:
-            raise OSError(f"more than {_MAX_FILES} files")
-        for name in list(names):
-            source = Path(folder, name)
-            if source.is_symlink():
-                names.remove(name)
-                (here / name).symlink_to(source.resolve())
+        here.mkdir(parents=True, exist_ok=True)
+        names[:] = [name for name in names if name not in _SKIPPED]
+        for name in [name for name in names if Path(folder, name).is_symlink()]:
+            (here / name).symlink_to(Path(folder, name).resolve())
         for name in files:
             _copied_file(Path(folder, name), here / name, started_unix_s)
 
@@ -115,7 +120,8 @@ class _Trial:
             "TMPDIR": str(self._scratch),
         }
         words = [self._moved(word) for word in scene.command]
-        cwd = self._copy / scene.cwd.relative_to(self._root)
+        inside = self._root in (scene.cwd, *scene.cwd.parents)
+        cwd = self._copy / scene.cwd.relative_to(self._root) if inside else scene.cwd
         with self._output.open("wb") as output:
             try:
                 child = subprocess.Popen(
@@ -135,8 +141,13 @@ class _Trial:
 
     def _moved(self, word: str) -> str:
         """A word of the command that names a file of the tree, naming it in the copy."""
-        root = str(self._root) + os.sep
-        return str(self._copy) + os.sep + word.removeprefix(root) if word.startswith(root) else word
+        path = Path(os.path.normpath(self._patch.scene.cwd / word))
+        relative = not Path(word).is_absolute() and self._root in (path.parents)
+        if relative and self._root in (self._patch.scene.cwd, *self._patch.scene.cwd.parents):
+            return word
+        if self._root in path.parents and (path.exists() or Path(word).is_absolute()):
+            return str(self._copy / path.relative_to(self._root))
+        return word
 
     def _watched(
         self, child: subprocess.Popen[bytes], until: float, tick: Callable[[], None], timeout_s: float

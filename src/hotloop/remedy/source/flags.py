@@ -8,6 +8,7 @@ import libcst as cst
 
 from hotloop.measure.settings import same
 from hotloop.remedy.source import layout, reading
+from hotloop.remedy.source.calls import calls_in
 from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.follow import Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
@@ -51,7 +52,13 @@ def threads(plan: Plan, value: Any) -> None:
     """``torch.set_num_threads(N)``."""
     if value is None:
         raise Cannot("how many threads is not known: give a value")
-    if not _changed(plan, "threads", value, "threads"):
+    found = [(code, call) for code, call in calls_in(plan) if last_name(call.func) == "set_num_threads"]
+    if len(found) > 1:
+        raise Cannot("set_num_threads is called in several places of yours", str(found[0][0].path))
+    if found and found[0][1].args:
+        code, call = found[0]
+        plan.put(Follower(plan.scene, ()).expression(code, call.args[0].value, None), "threads", value)
+    else:
         _started(plan, f"{{torch}}.set_num_threads({value})")
     plan.expect_noted("torch", "threads", value)
 

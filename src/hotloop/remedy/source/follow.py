@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import libcst as cst
@@ -13,8 +12,20 @@ from libcst import metadata as meta
 from hotloop.measure.places import Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
-from hotloop.remedy.source.code import Code, Function, argument, has_spread, last_name, literal
+from hotloop.remedy.source.callers import Callers
+from hotloop.remedy.source.code import Code, argument, has_spread, last_name, literal
 from hotloop.remedy.source.scene import Cannot, Scene
+from hotloop.remedy.source.values import (
+    assignment,
+    bound_to_self,
+    chain_of,
+    is_changed,
+    looked_up,
+    parameters_of,
+    position_of,
+    text_of,
+    value_of,
+)  # fmt: skip
 from hotloop.written import LOADER_POSITIONS
 
 _DEPTH: Final = 24
@@ -105,7 +116,8 @@ class Follower:
     """Follows values from one call of the run outwards. ``value`` is what is in effect, to choose by."""
 
     def __init__(self, scene: Scene, frames: Sequence[Frame], value: Any = None) -> None:
-        self._scene, self._frames, self._value = scene, frames, value
+        self._scene, self._value = scene, value
+        self._callers = Callers(scene, frames)
         self._left = _DEPTH
 
     def argument(self, code: Code, call: cst.Call, at: int | None, name: str, given: bool) -> Target:
@@ -126,7 +138,7 @@ class Follower:
         function = code.function_of(node)
         rest = function.params.star_kwarg if function is not None else None
         if isinstance(node, cst.Name) and function and rest and rest.name.value == node.value:
-            caller = self._caller(code, function, at)
+            caller = self._callers.caller(code, function, at)
             if caller is None:
                 raise Cannot(f"**{node.value}: its caller is not known", str(code.path), code.line(node))
             outer, call, above = caller
@@ -157,7 +169,7 @@ class Follower:
         if isinstance(bound, cst.ClassDef) and keys[1:]:
             target = self._class_entry(code, bound, keys[1:], bound)
         else:
-            value = _value_of(code, bound)
+            value = value_of(code, bound)
             if value is None:
                 raise self._cannot(code, bound, f"{keys[0]} is computed")
             target = self._keys(code, value, keys[1:], None)
@@ -170,11 +182,11 @@ class Follower:
     ) -> tuple[Code, cst.BaseExpression, int | None] | None:
         """What the caller gave for a parameter, and where."""
         function = code.function_of(param)
-        caller = self._caller(code, function, at) if function is not None else None
+        caller = self._callers.caller(code, function, at) if function is not None else None
         if function is None or caller is None:
             return None
         outer, call, above = caller
-        given = argument(call, param.name.value, _index(code, function, param, call))
+        given = argument(call, param.name.value, position_of(code, function, param, call))
         return (outer, given, above) if given is not None else None
 
     def loaded(self, code: Code, node: cst.BaseExpression, at: int | None) -> Loaded | None:
@@ -188,7 +200,7 @@ class Follower:
     def _value_at(
         self, code: Code, node: cst.BaseExpression, keys: tuple[str, ...], at: int | None
     ) -> Target:
-        asked = (*_flat(node)[1], *keys)
+        asked = (*chain_of(node)[1], *keys)
         try:
             found = self._keys(code, node, keys, at)
             if isinstance(found, Loaded):
@@ -217,7 +229,7 @@ class Follower:
         self._left -= 1
         if self._left < 0:
             raise self._cannot(code, node, "the value is passed on too often to follow")
-        if isinstance(node, cst.Subscript | cst.Attribute) or _got(node) is not None:
+        if isinstance(node, cst.Subscript | cst.Attribute) or looked_up(node) is not None:
             return self._access(code, node, keys, at)
         if isinstance(node, cst.Name) and node.value not in ("True", "False", "None"):
             return self._name(code, node, keys, at, mapping)
@@ -232,14 +244,14 @@ class Follower:
     def _access(
         self, code: Code, node: cst.BaseExpression, keys: tuple[str, ...], at: int | None
     ) -> Target | Loaded:
-        root, path = _flat(node)
+        root, path = chain_of(node)
         if root is node:
             raise self._cannot(code, node, "the value is computed")
         keys = (*path, *keys)
         if isinstance(root, cst.Name) and root.value in ("self", "cls") and code.above(node, cst.ClassDef):
             return self._attribute(code, node, keys)
-        subscript = isinstance(node, cst.Subscript) or _got(node) is not None
-        got = _got(node)
+        subscript = isinstance(node, cst.Subscript) or looked_up(node) is not None
+        got = looked_up(node)
         known = any(str(n.get("key", "")).split(".")[-1] == keys[-1] for n in self._scene.config)
         default = got[1] if got is not None and not known else None
         try:
@@ -255,19 +267,19 @@ class Follower:
     def _attribute(self, code: Code, node: cst.BaseExpression, keys: tuple[str, ...]) -> Target | Loaded:
         owner = code.above(node, cst.ClassDef)
         assert owner is not None
-        values = list(_bound_to_self(code, owner, keys[0]))
+        values = list(bound_to_self(code, owner, keys[0]))
         if not values:
             return self._class_entry(code, owner, keys, node)
         if len(values) > 1:
             raise self._cannot(code, node, f"self.{keys[0]} is set in several places")
-        return self._keys(code, values[0], keys[1:], self._frame_of(code, values[0]))
+        return self._keys(code, values[0], keys[1:], self._callers.frame_of(code, values[0]))
 
     def _class_entry(
         self, code: Code, owner: cst.ClassDef, keys: tuple[str, ...], node: cst.CSTNode
     ) -> Target | Loaded:
         for statement in owner.body.body:
             for line in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
-                name, value = _assigned(line)
+                name, value = assignment(line)
                 if name == keys[0] and value is not None:
                     return self._keys(code, value, keys[1:], None)
         raise self._cannot(code, node, f"{keys[0]} is not set in class {owner.name.value}")
@@ -287,10 +299,10 @@ class Follower:
             return self._parameter(code, bound, keys, at)
         if isinstance(bound, cst.ClassDef) and keys:
             return self._class_entry(code, bound, keys, node)
-        value = _value_of(code, bound)
+        value = value_of(code, bound)
         if value is None:
             raise self._cannot(code, node, f"{node.value} is computed")
-        if _changed(code, one, keys):
+        if is_changed(code, one, keys):
             raise self._cannot(code, node, f"{node.value} is changed after it is made")
         target = self._keys(code, value, keys, at, mapping)
         if isinstance(target, Literal) and target.node is value:
@@ -316,13 +328,13 @@ class Follower:
         self, code: Code, param: cst.Param, keys: tuple[str, ...], at: int | None
     ) -> Target | Loaded:
         function = code.function_of(param)
-        if function is None or param not in _parameters(function):
+        if function is None or param not in parameters_of(function):
             raise self._cannot(code, param, f"{param.name.value} is passed by * or into a lambda")
-        caller = self._caller(code, function, at)
+        caller = self._callers.caller(code, function, at)
         if caller is None:
             raise self._cannot(code, param, f"the caller of {function.name.value}() is not known")
         outer, call, above = caller
-        given = argument(call, param.name.value, _index(code, function, param, call))
+        given = argument(call, param.name.value, position_of(code, function, param, call))
         if given is not None:
             return self._keys(outer, given, keys, above)
         if has_spread(call):
@@ -333,7 +345,7 @@ class Follower:
             raise self._cannot(outer, call, f"{param.name.value} is passed on by * or **")
         if param.default is None:
             raise self._cannot(code, param, f"{param.name.value} is not given")
-        if not keys and self._others_call(code, function, at):
+        if not keys and self._callers.shared(code, function, at):
             return Absent(outer, call, param.name.value)  # the default serves other loaders too
         return self._keys(code, param.default, keys, None)
 
@@ -341,7 +353,7 @@ class Follower:
         for element in reversed(node.elements):
             if isinstance(element, cst.StarredDictElement):
                 raise self._cannot(code, node, "the dictionary takes in another one")
-            if isinstance(element, cst.DictElement) and _text(element.key) == keys[0]:
+            if isinstance(element, cst.DictElement) and text_of(element.key) == keys[0]:
                 return self._keys(code, element.value, keys[1:], at)
         raise self._cannot(code, node, f"the dictionary has no {keys[0]!r}")
 
@@ -368,13 +380,13 @@ class Follower:
 
     def _made(self, code: Code, node: cst.Call, keys: tuple[str, ...], at: int | None) -> Target | Loaded:
         """What a function of the user's returns, or a field of an object of theirs."""
-        where, found = self._definition(code, node.func)
+        where, found = self.definition(code, node.func)
         if isinstance(found, cst.ClassDef):
             return self._field(code, node, at, where, found, keys)
         if isinstance(found, cst.FunctionDef):
             returns = [r for r in where.nodes(cst.Return, found) if where.function_of(r) is found]
             if len(returns) == 1 and returns[0].value is not None:
-                frames = self._frames_through(found, where)
+                frames = self._callers.through(found, where)
                 inner = frames[0] if len(frames) == 1 else None
                 return self._keys(where, returns[0].value, keys, inner)
         raise self._cannot(code, node, "the value is computed")
@@ -390,24 +402,21 @@ class Follower:
     ) -> Target | Loaded:
         """A field of an object that a call makes: what it was given, what its class sets."""
         given = argument(call, keys[0])
-        values = list(_bound_to_self(where, owner, keys[0]))
+        values = list(bound_to_self(where, owner, keys[0]))
         if len(values) == 1 and isinstance(values[0], cst.Name):
             bound = [one.node for one in where.assignments(values[0], values[0].value)]
             param = bound[0] if len(bound) == 1 else None
             function = where.function_of(param) if isinstance(param, cst.Param) else None
             if function is not None and isinstance(param, cst.Param) and function.name.value == "__init__":
-                given = argument(call, param.name.value, _index(where, function, param, call)) or given
+                given = argument(call, param.name.value, position_of(where, function, param, call)) or given
         if given is not None:
             return self._keys(code, given, keys[1:], at)
         if len(values) == 1:
-            return self._keys(where, values[0], keys[1:], self._frame_of(where, values[0]))
+            return self._keys(where, values[0], keys[1:], self._callers.frame_of(where, values[0]))
         return self._class_entry(where, owner, keys, call)
 
     def definition(self, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode | None]:
         """The function or class of the user's that a name means, and its file."""
-        return self._definition(code, node)
-
-    def _definition(self, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode | None]:
         whole = code.qualified(node)
         if whole:
             before, _, name = whole.lstrip(".").rpartition(".")
@@ -420,72 +429,6 @@ class Follower:
             found = code.assignments(node, last_name(node)) if isinstance(node, cst.Name) else []
         bound = {id(one.node): one.node for one in found if isinstance(one, meta.Assignment)}
         return code, next(iter(bound.values())) if len(bound) == 1 else None
-
-    # -- frames ------------------------------------------------------------------------------------------
-
-    def _caller(
-        self, code: Code, function: Function, at: int | None
-    ) -> tuple[Code, cst.Call, int | None] | None:
-        """The call that a function ran from: by the frames, else the only one in all files."""
-        frames = (
-            [at] if at is not None and self._is(at, code, function) else self._frames_through(function, code)
-        )
-        if len(frames) == 1 and frames[0]:
-            above = frames[0] - 1
-            frame = self._frames[above]
-            outer = self._scene.code(frame.file)
-            call = outer.call_at(frame.line, frame.col, name=self._called(code, function))
-            if call is not None and last_name(call.func) == self._called(code, function):
-                return outer, call, above
-        return self._only_call(code, function)
-
-    def _called(self, code: Code, function: Function) -> str:
-        owner = code.above(function, cst.ClassDef) if function.name.value == "__init__" else None
-        return owner.name.value if owner is not None else function.name.value
-
-    def _only_call(self, code: Code, function: Function) -> tuple[Code, cst.Call, int | None] | None:
-        name = self._called(code, function)
-        found = []
-        for file in self._scene.files():
-            try:
-                other = self._scene.code(file)
-            except Cannot:
-                continue
-            found += [(other, call) for call in other.nodes(cst.Call) if last_name(call.func) == name]
-        return (*found[0], self._frame_of(*found[0])) if len(found) == 1 else None
-
-    def _frames_through(self, function: Function, code: Code) -> list[int]:
-        return [at for at in range(len(self._frames)) if self._is(at, code, function)]
-
-    def _is(self, at: int, code: Code, function: Function) -> bool:
-        frame = self._frames[at]
-        if Path(frame.file) != code.path or frame.func.rpartition(".")[2] != function.name.value:
-            return False
-        first = min([code.line(function), *(code.line(d) for d in function.decorators)])
-        return frame.func_line in (first, code.line(function.name))
-
-    def _frame_of(self, code: Code, node: cst.CSTNode) -> int | None:
-        """The frame in whose function a node stands, if there is one."""
-        function = code.function_of(node)
-        if function is None:
-            return None
-        found = self._frames_through(function, code)
-        return found[0] if len(found) == 1 else None
-
-    def _others_call(self, code: Code, function: Function, at: int | None) -> bool:
-        """Whether another loader was built through this function, from another place."""
-        through = (
-            [at] if at is not None and self._is(at, code, function) else self._frames_through(function, code)
-        )
-        if len(through) != 1 or not through[0]:
-            return False
-        mine = self._frames[through[0] - 1]
-        for other in self._scene.loaders:
-            frames = other.site.frames
-            inside = Follower(self._scene, frames)._frames_through(function, code)
-            if any(i and (frames[i - 1].line, frames[i - 1].col) != (mine.line, mine.col) for i in inside):
-                return True
-        return False
 
     # -- configuration -----------------------------------------------------------------------------------
 
@@ -519,139 +462,3 @@ class Follower:
 
 def _position(name: str) -> int | None:
     return LOADER_POSITIONS.index(name) if name in LOADER_POSITIONS else None
-
-
-def _text(node: cst.CSTNode) -> str | None:
-    value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
-    return value if isinstance(value, str) else None
-
-
-def _got(node: cst.CSTNode) -> tuple[str, cst.BaseExpression | None] | None:
-    """Key and default of ``x.get("key", default)`` and ``getattr(x, "key", default)``."""
-    if not isinstance(node, cst.Call):
-        return None
-    args = [arg.value for arg in node.args]
-    if last_name(node.func) == "get" and isinstance(node.func, cst.Attribute) and len(args) in (1, 2):
-        key = _text(args[0])
-        return (key, args[1] if len(args) == 2 else None) if key else None
-    if isinstance(node.func, cst.Name) and node.func.value == "getattr" and len(args) in (2, 3):
-        key = _text(args[1])
-        return (key, args[2] if len(args) == 3 else None) if key else None
-    return None
-
-
-def _flat(node: cst.BaseExpression) -> tuple[cst.BaseExpression, tuple[str, ...]]:
-    """``a.b["c"].get("d")`` as ``a`` and (b, c, d); what is no such chain is its own root."""
-    keys: list[str] = []
-    while True:
-        got = _got(node)
-        if isinstance(node, cst.Attribute):
-            keys.append(node.attr.value)
-            node = node.value
-        elif got is not None and isinstance(node, cst.Call):
-            keys.append(got[0])
-            node = node.func.value if isinstance(node.func, cst.Attribute) else node.args[0].value
-        elif isinstance(node, cst.Subscript) and len(node.slice) == 1:
-            index = node.slice[0].slice
-            key = _text(index.value) if isinstance(index, cst.Index) else None
-            if key is None:
-                break
-            keys.append(key)
-            node = node.value
-        else:
-            break
-    return node, tuple(reversed(keys))
-
-
-def chains(code: Code, function: Function | None) -> Iterator[tuple[cst.BaseExpression, tuple[str, ...]]]:
-    """Every longest chain of keys in a function and in the module itself: ``cfg["data"]["root"]``."""
-    for node in code.nodes(cst.CSTNode):  # type: ignore[type-abstract]
-        if not isinstance(node, cst.Attribute | cst.Subscript | cst.Call) or (
-            isinstance(node, cst.Call) and _got(node) is None
-        ):
-            continue
-        if code.function_of(node) not in (function, None):
-            continue
-        above = code.parents.get(node)
-        if isinstance(above, cst.Attribute | cst.Subscript) and above.value is node:
-            continue
-        keys = _flat(node)[1]
-        if keys:
-            yield node, keys
-
-
-def _assigned(statement: cst.CSTNode) -> tuple[str, cst.BaseExpression | None]:
-    """``name = value`` or ``name: type = value`` as a pair."""
-    if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
-        return last_name(statement.targets[0].target), statement.value
-    if isinstance(statement, cst.AnnAssign):
-        return last_name(statement.target), statement.value
-    return "", None
-
-
-def _value_of(code: Code, bound: cst.CSTNode) -> cst.BaseExpression | None:
-    """The expression a stored name stands for; ``args, rest = parse_known_args()`` gives the call."""
-    above = code.parents.get(bound)
-    if isinstance(above, cst.AssignTarget):
-        above = code.parents.get(above)
-        return above.value if isinstance(above, cst.Assign) else None
-    if isinstance(above, cst.AnnAssign | cst.NamedExpr):
-        return above.value
-    if isinstance(above, cst.Element):
-        outer = code.parents[above]
-        assign = code.parents.get(code.parents.get(outer, outer))
-        if isinstance(assign, cst.Assign) and isinstance(outer, cst.Tuple):
-            at = outer.elements.index(above)
-            if isinstance(assign.value, cst.Tuple) and len(assign.value.elements) == len(outer.elements):
-                return assign.value.elements[at].value
-            is_call = (
-                isinstance(assign.value, cst.Call) and last_name(assign.value.func) == "parse_known_args"
-            )
-            return assign.value if is_call and at == 0 else None
-    return None
-
-
-def _changed(code: Code, one: meta.BaseAssignment, keys: tuple[str, ...]) -> bool:
-    """Whether an entry of a mapping, or a field, is written after the mapping was made."""
-    if not keys:
-        return False
-    for access in one.references:
-        above = code.parents.get(access.node)
-        while isinstance(above, cst.Subscript | cst.Attribute):
-            target = code.parents.get(above)
-            if isinstance(target, cst.AssignTarget | cst.AugAssign) and _flat(above)[1][-1:] == keys[-1:]:
-                return True
-            above = target
-    return False
-
-
-def _bound_to_self(code: Code, owner: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
-    for statement in code.nodes(cst.Assign, owner):
-        for target in statement.targets:
-            node = target.target
-            if (
-                isinstance(node, cst.Attribute)
-                and node.attr.value == name
-                and last_name(node.value) == "self"
-            ):
-                yield statement.value
-    for annotated in code.nodes(cst.AnnAssign, owner):
-        node = annotated.target
-        if isinstance(node, cst.Attribute) and node.attr.value == name and annotated.value is not None:
-            yield annotated.value
-
-
-def _parameters(function: Function) -> list[cst.Param]:
-    params = function.params
-    return [*params.posonly_params, *params.params, *params.kwonly_params]
-
-
-def _index(code: Code, function: Function, param: cst.Param, call: cst.Call) -> int | None:
-    """At which position of a call a parameter is given."""
-    plain = [*function.params.posonly_params, *function.params.params]
-    if param not in plain:
-        return None
-    is_method = isinstance(code.parents.get(code.parents.get(function, function)), cst.ClassDef)
-    static = any(last_name(d.decorator) == "staticmethod" for d in function.decorators)
-    bound = is_method and not static and plain and plain[0].name.value in ("self", "cls")
-    return plain.index(param) - (1 if bound else 0)

@@ -44,6 +44,7 @@ def persistent_workers(plan: Plan, value: Any) -> None:
     """``persistent_workers=True``."""
     _need_workers(plan, "persistent_workers")
     _give(plan, "persistent_workers", True)
+    plan.remark("persistent-workers: torch draws no new seed per epoch, so order and augmentation differ")
 
 
 def pin_memory(plan: Plan, value: Any) -> None:

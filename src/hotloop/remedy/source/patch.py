@@ -42,6 +42,16 @@ class Patch:
     expected: tuple[Expected, ...]
 
     @property
+    def alters(self) -> tuple[str, ...]:
+        """What the remedies that were written may change."""
+        written = {change.remedy for change in self.changes}
+        return tuple(
+            f"{one.remedy.id}: {one.remedy.alters}"
+            for one in self.applied
+            if one.remedy.id in written and one.remedy.alters
+        )
+
+    @property
     def needs_update(self) -> bool:
         """Whether it shows only once the model is trained."""
         files = {one.remedy.source.partition(":")[0] for one in self.applied}

@@ -64,8 +64,14 @@ def _in_conflict(path: Path) -> bool:
     return bool(done.stdout.strip())
 
 
-def root_of(cwd: Path) -> Path:
-    """The top of the git work tree that holds a folder, else the folder."""
+def root_of(patch: Patch) -> Path:
+    """The folder a patch belongs to: the git work tree of the run's folder or of the files, else these."""
+    candidates = [patch.scene.cwd, *(path.parent for path in sorted(patch.files))]
+    roots = [_top(folder) for folder in candidates]
+    return next((r for r in roots if all(r in path.parents for path in patch.files)), roots[0])
+
+
+def _top(cwd: Path) -> Path:
     for folder in (cwd, *cwd.parents):
         if (folder / ".git").exists():
             return folder

@@ -6,7 +6,8 @@ import libcst as cst
 
 from hotloop.record.recording import Note
 from hotloop.remedy.source.code import Code
-from hotloop.remedy.source.follow import Follower, Loaded, chains
+from hotloop.remedy.source.follow import Follower, Loaded
+from hotloop.remedy.source.values import chains
 
 
 def expression(code: Code, at: cst.CSTNode, follower: Follower, note: Note) -> str | None:

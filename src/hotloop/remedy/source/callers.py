@@ -1,0 +1,80 @@
+"""Who called whom: by the frames of the run, else by the only call there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from hotloop.measure.places import Frame
+from hotloop.remedy.source.code import Code, Function, last_name
+from hotloop.remedy.source.scene import Cannot, Scene
+
+
+class Callers:
+    """The frames of one call of the run, outermost first."""
+
+    def __init__(self, scene: Scene, frames: Sequence[Frame]) -> None:
+        self._scene, self._frames = scene, frames
+
+    def caller(
+        self, code: Code, function: Function, at: int | None
+    ) -> tuple[Code, cst.Call, int | None] | None:
+        """The call that a function ran from: by the frames, else the only one in all files."""
+        frames = [at] if at is not None and self._is(at, code, function) else self.through(function, code)
+        if len(frames) == 1 and frames[0]:
+            above = frames[0] - 1
+            frame = self._frames[above]
+            outer = self._scene.code(frame.file)
+            call = outer.call_at(frame.line, frame.col, name=self._called(code, function))
+            if call is not None and last_name(call.func) == self._called(code, function):
+                return outer, call, above
+        return self._only_call(code, function)
+
+    def _called(self, code: Code, function: Function) -> str:
+        owner = code.above(function, cst.ClassDef) if function.name.value == "__init__" else None
+        return owner.name.value if owner is not None else function.name.value
+
+    def _only_call(self, code: Code, function: Function) -> tuple[Code, cst.Call, int | None] | None:
+        name = self._called(code, function)
+        found = []
+        for file in self._scene.files():
+            try:
+                other = self._scene.code(file)
+            except Cannot:
+                continue
+            found += [(other, call) for call in other.nodes(cst.Call) if last_name(call.func) == name]
+        return (*found[0], self.frame_of(*found[0])) if len(found) == 1 else None
+
+    def through(self, function: Function, code: Code) -> list[int]:
+        """The frames that ran a function."""
+        return [at for at in range(len(self._frames)) if self._is(at, code, function)]
+
+    def _is(self, at: int, code: Code, function: Function) -> bool:
+        frame = self._frames[at]
+        if Path(frame.file) != code.path or frame.func.rpartition(".")[2] != function.name.value:
+            return False
+        first = min([code.line(function), *(code.line(d) for d in function.decorators)])
+        return frame.func_line in (first, code.line(function.name))
+
+    def frame_of(self, code: Code, node: cst.CSTNode) -> int | None:
+        """The frame in whose function a node stands, if there is one."""
+        function = code.function_of(node)
+        if function is None:
+            return None
+        found = self.through(function, code)
+        return found[0] if len(found) == 1 else None
+
+    def shared(self, code: Code, function: Function, at: int | None) -> bool:
+        """Whether another loader was built through this function, from another place."""
+        through = [at] if at is not None and self._is(at, code, function) else self.through(function, code)
+        if len(through) != 1 or not through[0]:
+            return False
+        mine = self._frames[through[0] - 1]
+        for other in self._scene.loaders:
+            frames = other.site.frames
+            inside = Callers(self._scene, frames).through(function, code)
+            if any(i and (frames[i - 1].line, frames[i - 1].col) != (mine.line, mine.col) for i in inside):
+                return True
+        return False
