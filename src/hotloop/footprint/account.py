@@ -49,7 +49,7 @@ def account(recording: Recording, peak: float | None = None) -> dict[str, Any]:
         else [],
         "batch": asdict(batch) if batch else None,
         "growing": grown,
-        "advice": _advice(makers, data, batch, grown),
+        "advice": _advice(batch, grown),
     }
 
 
@@ -124,19 +124,8 @@ def _workers(makers: Sequence[WorkerMemory], data: Dataset | None) -> dict[str, 
     }
 
 
-def _advice(
-    makers: Sequence[WorkerMemory],
-    data: Dataset | None,
-    batch: LargestBatch | None,
-    grown: dict[str, Any] | None,
-) -> list[str]:
+def _advice(batch: LargestBatch | None, grown: dict[str, Any] | None) -> list[str]:
     lines = []
-    copied = sum(one.copied_bytes for one in makers)
-    if data and data.held_bytes and copied > 64 * 2**20 and copied > 0.2 * data.held_bytes:
-        lines.append(
-            "Keep what the dataset holds in arrays (numpy, torch) and not in lists of Python objects: "
-            f"{len(makers)} workers have copied {units.size(copied)} of it by reading."
-        )
     if batch is not None and batch.largest > batch.batch_size:
         lines.append(batch_words(batch))
     if grown is not None:

@@ -33,7 +33,7 @@ def dataset_table(dataset: Mapping[str, Any], width: int) -> Section:
     workers, ranks = _count(dataset["num_workers"], "worker"), _count(dataset["num_ranks"], "rank")
     samples = f"{number:,} samples" if number else "samples not counted"
     head = [f"dataset  {samples}, made by {_count(processes, 'process')} ({workers} x {ranks})", ""]
-    rows = [["stage", "a sample", "the dataset", f"in {processes} copies"]]
+    rows = [["stage", "a sample", "the dataset", f"in {processes} copies" if processes > 1 else ""]]
     for stage in dataset["stages"]:
         total = stage["total_bytes"]
         rows.append(
@@ -41,7 +41,7 @@ def dataset_table(dataset: Mapping[str, Any], width: int) -> Section:
                 words.cut(words.clean(stage["name"]), width - 48),
                 mebibytes(stage["sample_bytes"]),
                 units.size(total) if total else "-",
-                units.size(total * processes) if total else "-",
+                units.size(total * processes) if total and processes > 1 else "",
             ]
         )
     tail = []
@@ -72,6 +72,11 @@ def fit_table(document: Mapping[str, Any], width: int) -> Section:
     shown = stages[: max(1, (width - 24) // 18)]
     rows = [["budget", "size", *(words.cut(words.clean(name), 16) for name in shown)]]
     held = {(fit["stage"], fit["budget"]): fit for fit in fits}
+    if all(fit["fraction"] >= 1 for fit in fits):
+        least = size_gb(min(one["num_bytes"] for one in sizes))
+        return words.wrap(
+            f"cache: after every stage the whole dataset fits into any budget, from {least} on", width
+        )
     for one in sizes:
         cells = [_held(held[name, one["name"]]) for name in shown]
         rows.append([one["name"], size_gb(one["num_bytes"]), *cells])
