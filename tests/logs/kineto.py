@@ -189,9 +189,11 @@ class Machine:
             }
         )
 
-    def save(self, path: Path, *, device: dict[str, Any] = A100, truncate: int | None = None) -> Path:
+    def save(
+        self, path: Path, *, device: dict[str, Any] = A100, rank: int = 3, truncate: int | None = None
+    ) -> Path:
         """Write the trace as Kineto writes it; gzip if the name says so."""
-        data = kineto_text(self.events, device)[:truncate]
+        data = kineto_text(self.events, device).replace(b'"rank": 3', b'"rank": %d' % rank)[:truncate]
         path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
         return path
 

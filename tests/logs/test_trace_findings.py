@@ -9,6 +9,7 @@ import pytest
 from tests.logs.kineto import A100, NCCL, V100, Machine
 
 from hotloop.findings import Finding
+from hotloop.logs.analyze import analyze as analyze_all
 from hotloop.logs.part import Part
 from hotloop.logs.trace import analyze
 
@@ -176,3 +177,25 @@ def test_what_may_have_holes_gives_no_causes(tmp_path: Path) -> None:
     assert analyze(machine.save(tmp_path / "trace.json")).verdict.startswith(
         "These are the traces of several"
     )
+
+
+def test_the_rank_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
+    for rank in range(4):
+        machine = Machine()
+        for number in range(5):
+            with machine.step(number):
+                if rank == 2:
+                    machine.load(6000)
+                healthy(machine)
+                late = 0 if rank == 2 else 6000  # the others' all-reduce begins earlier and lasts longer
+                machine.launch("ncclDevKernel_AllReduce", 500 + late, after=machine.free[7], stream=NCCL)
+                machine.python(machine.free[NCCL] - machine.now)
+        machine.save(tmp_path / f"rank-{rank}.pt.trace.json.gz", rank=rank)
+    found = analyze_all([tmp_path]).findings
+    (finding,) = (one for one in found if one.id.startswith("distributed/unb"))
+    assert (finding.id, finding.rank, finding.data["phase"]) == (
+        "distributed/unbalanced-input",
+        2,
+        "data_wait",
+    )
+    assert finding.cost_s_per_step == pytest.approx(6e-3, rel=0.1)

@@ -108,7 +108,7 @@ def analyze(
             logs.append(log)
             parts.append(part_of(log, source))
     findings = [finding for part in parts for finding in part.findings]
-    findings += ranks.check(logs)
+    findings += [*ranks.check(logs), *trace.compare(parts)]
     findings = _sorted(findings)
     return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=_overall(parts, findings))
 

@@ -129,8 +129,9 @@ class Log:
         found = self.column(role)
         if found is None:
             return None
-        good = found[1][np.isfinite(found[1])]
-        return float(np.mean(good[1:] if len(good) > 8 else good))
+        good = np.flatnonzero(np.isfinite(found[1]))
+        good = good[1:] if len(good) > 8 else good
+        return float(np.average(found[1][good], weights=found[0].columns["weight"][good]))
 
     def at(self, line: float) -> Place:
         """A line of this file."""

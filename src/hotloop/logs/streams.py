@@ -20,7 +20,8 @@ _LARGEST: Final = 1e15
 class Stream:
     """[n] columns by role, in the order of the file. ``stride`` rows of the file are one row here.
 
-    Of merged rows counters keep the last value, ``line`` the first, the rest the mean.
+    Of merged rows counters keep the last value, ``line`` the first, the rest the mean; ``weight`` is how
+    many rows of the file a row stands for.
     """
 
     name: str
@@ -35,7 +36,9 @@ class Stream:
 
     def add(self, columns: dict[str, Floats], stride: int = 1) -> None:
         """Append rows, of which each already stands for ``stride``; columns may differ from call to call."""
-        self.num_rows += len(columns["line"]) * (stride + 1 if stride > 1 else 1)
+        real = stride + 1 if stride > 1 else 1  # as ``templates.thinned`` reads
+        self.num_rows += len(columns["line"]) * real
+        columns = {**columns, "weight": np.full(len(columns["line"]), float(real))}
         for role, column in columns.items():
             columns[role] = np.where(np.abs(column) < _LARGEST, column, np.nan)
         while stride < self.stride:
@@ -84,6 +87,9 @@ def _halved(columns: dict[str, Floats]) -> dict[str, Floats]:
         first, second = pairs[::2], pairs[1::2]
         if role == "line":
             out[role] = first
+        elif role == "weight":
+            out[role] = first + second
+            out[role][-1] -= second[-1] * odd
         elif role in COUNTERS:
             out[role] = np.where(np.isfinite(second), second, first)
         else:

@@ -146,7 +146,7 @@ class TextReader:
             stream = self._stream(source, None if rank is None else int(rank), tuple(rows.columns))
             if stream is not None:
                 stream.add(own, rows.stride)
-                self._strides["bars" if stream.bar else source] = stream.stride
+                self._strides[source if isinstance(source, Template) else "bars"] = stream.stride
         return piece
 
     def _stream(self, source: Template | bars.Bar, rank: int | None, roles: tuple[str, ...]) -> Stream | None:
