@@ -8,10 +8,13 @@ from pathlib import Path
 from hotloop.logs.part import Part, Point, Source
 from hotloop.logs.trace.analysis import Analysis, analyzed
 from hotloop.logs.trace.findings import findings
+from hotloop.logs.trace.ranks import compare
 from hotloop.logs.trace.stream import looks_like_trace
 from hotloop.logs.trace.table import Trace, read_trace
 from hotloop.logs.trace.words import phases, sections, verdict
 from hotloop.units import duration
+
+__all__ = ["analyze", "compare", "is_trace"]
 
 
 def is_trace(path: Path) -> bool:
@@ -53,8 +56,6 @@ def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
         notes.append(f"{reading.skipped:,} damaged events left out")
     if (trace.calls.correlation > 0).any() and not len(trace.device):
         notes.append("calls to a device, and nothing that ran on it: was ProfilerActivity.CUDA on?")
-    info = reading.header.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
     return Source(
         file=str(path),
         kind="torch.profiler trace" if analysis else "Chrome trace",
@@ -62,7 +63,7 @@ def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
         skipped=reading.skipped,
         recognized=tuple(recognized),
         notes=tuple(notes),
-        rank=rank if isinstance(rank, int) else None,
+        rank=trace.rank,
         num_bytes=path.stat().st_size,
     )
 

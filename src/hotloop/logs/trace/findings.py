@@ -56,6 +56,7 @@ def _finding(
         severity=severity_of(seconds / window.span_s),
         where=where,
         remedies=remedies,
+        rank=analysis.trace.rank,
     )
 
 

@@ -97,6 +97,13 @@ class Trace:
     python: Events  # functions of the script only
     cutoff: int | None = None  # events from here on (ns) did not fit
 
+    @property
+    def rank(self) -> int | None:
+        """The rank of the process, where the file says it."""
+        info = self.reading.header.get("distributedInfo")
+        rank = info.get("rank") if isinstance(info, dict) else None
+        return rank if isinstance(rank, int) else None
+
     def name(self, label: int) -> str:
         """The name of a label."""
         return self.labels[label].name
