@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.remedy.remedy_training import SCRIPT
-from tests.running import Observed, run_observed
+from tests.running import SRC, Observed, run_command, run_observed
 
 from hotloop.remedy import catalogue
 
@@ -131,6 +132,24 @@ def test_a_remedy_with_nothing_to_do_or_that_breaks_says_so_and_training_goes_on
     assert found["prefetch-factor"].startswith("failed, left as it was: ")
     assert found["threads"] == "switched off after an error of its own"
     assert found["missing"] == "could not be made"
+
+
+def test_the_report_says_how_it_went(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ["run", "--out", "r", "--apply", "num-workers=1", "--apply", "tf32", "--", sys.executable]
+    done = run_command(
+        [sys.executable, "-m", "hotloop", *words, "train.py"],
+        folder=tmp_path,
+        observed=False,
+        env={"PYTHONPATH": str(SRC)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == unmodified()
+    assert "applied num-workers: in effect" in done.stderr
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert report["applied"][0] == {"id": "num-workers", "value": 1, "status": "in effect", "count": 3}
+    (setting,) = [one for one in report["settings"] if one["name"] == "num_workers"]
+    assert setting["in_effect"] == 1
 
 
 def test_a_model_that_cannot_be_compiled_runs_as_the_script_has_it(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ import textwrap
 from hotloop.units import duration, share
 from hotloop.whatif.estimate import Row, WhatIf
 
+#: An interval whose edges are further apart than this does not even tell that there is no gain.
+_TELLING = 1.5
+
 _LIMITS = {
     "input": "the loader: alone, with the cores to itself, it needs {loader} for a batch",
     "device": "the step itself: {step} with batches for free",
@@ -43,7 +46,9 @@ def render(result: WhatIf, width: int = 80) -> str:
 
 def _line(row: Row) -> str:
     ratio, edges = row.ratio or 0.0, row.ci95
-    speed = "none" if row.in_noise and row.method == "blocks" else f"{ratio:.2f}x"
+    speed = f"{ratio:.2f}x"
+    if row.in_noise and row.method == "blocks":
+        speed = "none" if edges is not None and edges[1] / edges[0] < _TELLING else "unclear"
     between = f"{edges[0]:.2f} - {edges[1]:.2f}" if edges else "-"
     pairs = "*" if row.method == "accounted" else str(row.blocks)
     return f"{row.intervention:<24}{speed:>9}{between:>18}{pairs:>8}"
@@ -65,7 +70,7 @@ def _ceiling(result: WhatIf, width: int) -> list[str]:
     contention = result.contention_s
     if contention is not None and contention > 0.03 * result.step_alone_s:
         lines += _wrapped(
-            f"contention: while workers run, the rest of a step takes {duration(contention)} longer "
+            f"contention: while batches are made, the rest of a step takes {duration(contention)} longer "
             f"({share(contention / result.step_alone_s)})",
             width,
         )
