@@ -174,8 +174,8 @@ def _killed(evidence: Evidence) -> Iterator[Finding]:
     )
     cgroup = float(evidence.machine.get("memory_limit_bytes") or 0.0) == limit
     proof += [
-        f"the run at its peak, as sampled twice a second: {units.size(used)}; {'limit of the cgroup' if cgroup else 'machine'}: "
-        f"{units.size(limit)}",
+        f"the run at its peak, as sampled twice a second: {units.size(used)}; "
+        f"{'limit of the cgroup' if cgroup else 'machine'}: {units.size(limit)}",
         *([shares] if shares else []),
     ]
     advice = (
