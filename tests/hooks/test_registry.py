@@ -43,7 +43,7 @@ def failures() -> list[tuple[str, BaseException]]:
 @pytest.fixture
 def hooks(failures: list[tuple[str, BaseException]]) -> Any:
     made = Hooks(lambda name, error: failures.append((name, error)))
-    made.owner[0] = threading.get_ident()
+    made.owner = threading.get_ident()
     yield made
     made.undo()
 

@@ -9,7 +9,8 @@ import pytest
 import torch.utils.data._utils.fetch as torch_fetch
 from tests.running import Observed, Row, run_observed
 
-from hotloop.probe.observers.workers import BYTES_EVERY, BYTES_FIRST, WORTH_A_ROW_NS, _known_code, same_code
+from hotloop.hooks.wrapping import same_code
+from hotloop.probe.observers.workers import BYTES_EVERY, BYTES_FIRST, WORTH_A_ROW_NS, _known_code
 from hotloop.record.rows import U32_MAX
 
 SCRIPT = """

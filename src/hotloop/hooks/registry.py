@@ -16,35 +16,65 @@ _MISSING = object()
 
 
 class Switch:
-    """Whether an observer still observes. ``owner`` is shared: the thread that is recorded, 0 for none."""
+    """Whether an observer still observes.
 
-    __slots__ = ("name", "off")
+    ``owner[0]`` is the thread it observes: the recorded one, 0 once it is off. One look tells a wrapper both.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("_off", "_recorded", "name", "owner")
+
+    def __init__(self, name: str, recorded: list[int]) -> None:
         self.name = name
-        self.off = False
+        self.owner = [recorded[0]]
+        self._recorded = recorded
+        self._off = False
+
+    @property
+    def off(self) -> bool:
+        """Whether it observes no more."""
+        return self._off
+
+    @off.setter
+    def off(self, off: bool) -> None:
+        self._off = off
+        self.follow()
+
+    def follow(self) -> None:
+        """Another thread is recorded now."""
+        self.owner[0] = 0 if self._off else self._recorded[0]
 
 
 class Hooks:
     """Patches, import callbacks and guards, all undone by ``undo``.
 
-    ``owner`` holds the ident of the recorded thread in ``owner[0]``; wrappers made by ``around`` observe
-    only there.
+    ``owner`` is the ident of the recorded thread, 0 for none; wrappers made by ``around`` observe only there.
     """
 
     def __init__(self, report: Report) -> None:
-        self.owner: list[int] = [0]
+        #: ``owner`` in a cell, for wrappers without a switch of their own.
+        self.recorded: list[int] = [0]
         self.imports = AfterImport()
         self._report = report
         self._switches: dict[str, Switch] = {}
         self._patched: list[tuple[Any, str, Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
 
+    @property
+    def owner(self) -> int:
+        """Ident of the recorded thread; 0 when nothing is recorded."""
+        return self.recorded[0]
+
+    @owner.setter
+    def owner(self, ident: int) -> None:
+        self.recorded[0] = ident
+        for switch in self._switches.values():
+            switch.follow()
+
     def switch(self, observer: str) -> Switch:
         """The switch of an observer, by name."""
         found = self._switches.get(observer)
         if found is None:
-            found = self._switches[observer] = Switch(observer)
+            found = self._switches[observer] = Switch(observer, self.recorded)
         return found
 
     def failed(self, switch: Switch, error: BaseException) -> None:
@@ -116,7 +146,6 @@ class Hooks:
         def make(original: Any) -> Any:
             return make_around(
                 original,
-                self.owner,
                 switch,
                 begin,
                 end,
@@ -131,7 +160,7 @@ class Hooks:
         """Like ``around`` at half the cost: ``end`` alone, and only for calls that return."""
         switch = self.switch(observer)
         return self._patch_all(
-            (owner, *also), name, lambda original: make_after(original, self.owner, switch, end, self.failed)
+            (owner, *also), name, lambda original: make_after(original, switch, end, self.failed)
         )
 
     def _patch_all(self, owners: tuple[Any, ...], name: str, make: Callable[[Any], Any]) -> bool:
@@ -166,7 +195,7 @@ class Hooks:
         A place that somebody else patched after us keeps their patch; ours below it passes everything
         through.
         """
-        self.owner[0] = 0
+        self.owner = 0
         for switch in self._switches.values():
             switch.off = True
         self.imports.remove()

@@ -13,7 +13,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.imports import IMPORT_FILE
@@ -40,7 +40,7 @@ RAISED: Final = _Raised()
 
 _AROUND = """
 def {name}(*args, **kwargs):
-    if is_compiling() or {elsewhere}switch.off:
+    if is_compiling() or {elsewhere}:
         return original(*args, **kwargs)
     try:
         token = begin(args, kwargs, getframe(1))
@@ -65,7 +65,7 @@ def {name}(*args, **kwargs):
 # One call of ours instead of two, for what runs in every step.
 _AFTER = """
 def {name}(*args, **kwargs):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
+    if is_compiling() or get_ident() != owner[0]:
         return original(*args, **kwargs)
     start = now()
     result = original(*args, **kwargs)
@@ -80,20 +80,16 @@ def {name}(*args, **kwargs):
 
 def make_after(
     original: Any,
-    owner: list[int],
     switch: Switch,
     end: After,
     failed: Callable[[Switch, BaseException], None],
 ) -> Any:
     """A wrapper that reports each call of ``original`` the recorded thread made and that returned."""
-    return compile_beside(
-        original, _AFTER, owner=owner, switch=switch, end=end, failed=failed, now=perf_counter_ns
-    )
+    return compile_beside(original, _AFTER, switch=switch, end=end, failed=failed, now=perf_counter_ns)
 
 
 def make_around(
     original: Any,
-    owner: list[int],
     switch: Switch,
     begin: Begin,
     end: End,
@@ -102,16 +98,14 @@ def make_around(
     any_thread: bool = False,
     unseen: bool = False,
 ) -> Any:
-    """A wrapper that reports each call of ``original`` made by the thread in ``owner[0]``, or by any
-    thread.
+    """A wrapper that reports each call of ``original`` made by the recorded thread, or by any.
 
     ``unseen`` keeps it out of the levels that ``warnings.warn`` counts; for functions that are never
     compiled.
     """
     return compile_beside(
         original,
-        _AROUND.replace("{elsewhere}", "" if any_thread else "get_ident() != owner[0] or "),
-        owner=owner,
+        _AROUND.replace("{elsewhere}", "switch.off" if any_thread else "get_ident() != owner[0]"),
         switch=switch,
         begin=begin,
         end=end,
@@ -126,8 +120,8 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
     """The function in ``source`` (its name written ``{name}``), compiled under the file name of
     ``original``.
 
-    Its globals are ``names`` besides ``original``, ``is_compiling``, ``get_ident`` and ``getframe``. It
-    carries the name, documentation and signature of ``original``.
+    Its globals are ``names`` besides ``original``, ``is_compiling``, ``get_ident`` and ``getframe``, and the
+    ``owner`` of a ``switch`` among them. It carries the name, documentation and signature of ``original``.
     """
     plain = getattr(original, "__name__", "")
     name = plain if plain.isidentifier() else "wrapper"
@@ -148,11 +142,38 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
         "getframe": sys._getframe,
         **names,
     }
+    if "switch" in names:
+        namespace["owner"] = names["switch"].owner
     template = _template(source)
     code = template.__code__.replace(co_filename=filename, co_name=name, co_qualname=name)
     function = FunctionType(code, namespace, name, template.__defaults__)
     function.__kwdefaults__ = template.__kwdefaults__
     return functools.update_wrapper(function, original)
+
+
+def same_code(one: CodeType | None, other: CodeType) -> bool:
+    """Whether two functions do the same, whatever their files, lines and annotations."""
+    if one is None:
+        return False
+    if (one.co_code, one.co_names, one.co_varnames) != (other.co_code, other.co_names, other.co_varnames):
+        return False
+    if len(one.co_consts) != len(other.co_consts):
+        return False
+    for mine, theirs in zip(one.co_consts, other.co_consts, strict=True):
+        if isinstance(mine, CodeType) and isinstance(theirs, CodeType):
+            if not same_code(mine, theirs):
+                return False
+        elif mine != theirs:
+            return False
+    return True
+
+
+def code_of(source: str) -> CodeType:
+    """The code of the one function in a source."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "<hotloop>", "exec"), names)
+    function: FunctionType = next(value for name, value in names.items() if name != "__builtins__")
+    return function.__code__
 
 
 @functools.cache

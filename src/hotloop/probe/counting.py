@@ -11,6 +11,11 @@ WARM_UP: Final = 5
 _UNFED: Final = 20
 
 
+def with_limit(source: str, count: StepCount, call: str) -> str:
+    """The source of a wrapper with a call where it says ``{stop_if_done}``, if the run is limited at all."""
+    return source.replace("{stop_if_done}", call if count.limit else "pass")
+
+
 class StepCount:
     """A step is one batch of a loader that training follows; without a loader, one round of the optimizers;
     without an optimizer, one backward.
@@ -30,7 +35,7 @@ class StepCount:
         self.stopped = False
         self.batches = 0
         self.rounds = 0
-        self.unfed_rounds = 0  # since the last batch
+        self.fed_at = 0  # rounds when training followed a batch last
         self.backwards = 0
         self.fetched = False  # a batch was handed out since the last backward
         self.stepped.clear()
@@ -43,7 +48,7 @@ class StepCount:
     @property
     def fed(self) -> bool:
         """Whether a loader drives the training: then the run ends where the next batch is asked for."""
-        return self.batches > 0 and self.unfed_rounds < _UNFED
+        return self.batches > 0 and self.rounds - self.fed_at < _UNFED
 
     def stop_if_done(self) -> None:
         """End the run in an orderly way once the wanted number of steps is done.

@@ -11,34 +11,41 @@ T = TypeVar("T")
 class Known(Generic[T]):
     """What is remembered about objects: like a WeakKeyDictionary by identity, never asking for ``__eq__``.
 
-    ``entries`` maps ``id(obj)`` to a weak reference and what is remembered, for code in a hurry.
+    ``entries`` maps ``id(obj)`` to what is remembered, for code in a hurry. An object takes its entry with it
+    when it goes, before another can be given its id.
     """
 
     def __init__(self) -> None:
-        self.entries: dict[int, tuple[weakref.ref[Any], T]] = {}
+        self.entries: dict[int, T] = {}
+        self._refs: dict[int, weakref.ref[Any]] = {}
 
     def get(self, obj: Any) -> T | None:
         """What is remembered about this very object."""
-        entry = self.entries.get(id(obj))
-        return entry[1] if entry is not None and entry[0]() is obj else None
+        return self.entries.get(id(obj))
 
     def put(self, obj: Any, value: T) -> None:
         """Remember; an object that cannot be referred to weakly is not remembered."""
-        key = id(obj)
-        entries = self.entries
+        key, entries, refs = id(obj), self.entries, self._refs
 
         def forget(ref: weakref.ref[Any]) -> None:
-            if (entry := entries.get(key)) is not None and entry[0] is ref:
-                del entries[key]
+            if refs.get(key) is ref:
+                del refs[key], entries[key]
 
         try:
-            entries[key] = (weakref.ref(obj, forget), value)
+            refs[key] = weakref.ref(obj, forget)
         except TypeError:
             return
+        entries[key] = value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._refs.clear()
+        self.entries.clear()
 
     def values(self) -> list[tuple[Any, T]]:
         """The objects that still live, and what is remembered about them."""
-        return [(obj, value) for ref, value in list(self.entries.values()) if (obj := ref()) is not None]
+        living = [obj for ref in list(self._refs.values()) if (obj := ref()) is not None]
+        return [(obj, self.entries[id(obj)]) for obj in living]
 
 
 def name_of(obj: Any) -> str | None:

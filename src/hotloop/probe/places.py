@@ -19,12 +19,12 @@ _MAX_LIBRARY: Final = 6
 _LIBRARY: Final[dict[int, int]] = {}
 
 #: ``Places.site`` written out, for the source of wrappers that run in every step: sets ``site``. Its names
-#: come from ``Places.names``.
+#: come from ``Places.names``; ``through`` is the code of a library function that most calls come through.
 _SITE: Final = """
 frame = getframe(1)
-while (lines := by_code.get(id(frame.f_code))) is library and frame.f_back is not None:
+if frame.f_code is through:
     frame = frame.f_back
-site = lines.get(frame.f_lasti) if lines else None
+site = by_code.get(id(frame.f_code), library).get(frame.f_lasti)
 if site is None:
     site = site_of(frame)
 frame = None
@@ -108,7 +108,9 @@ class Places:
         # id of a code object -> its sites by instruction; code objects are held, so that an id stays theirs.
         self._by_code: dict[int, dict[int, int]] = {}
         #: What ``with_site`` needs.
-        self.names: dict[str, Any] = {"by_code": self._by_code, "library": _LIBRARY, "site_of": self.site}
+        self.names: dict[str, Any] = {
+            "by_code": self._by_code, "library": _LIBRARY, "site_of": self.site, "through": None,
+        }  # fmt: skip
         self.restart()
 
     def restart(self) -> None:

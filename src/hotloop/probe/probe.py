@@ -48,7 +48,7 @@ class Probe:
         self.rank = process.rank()
         self.hooks = Hooks(self._observer_failed)
         self.main_thread = get_ident()
-        self.hooks.owner[0] = self.main_thread
+        self.hooks.owner = self.main_thread
         self.window: Window | None = None
         self.count = StepCount()
         self.updates = 0
@@ -89,11 +89,11 @@ class Probe:
     @property
     def owner(self) -> int:
         """Ident of the recorded thread; 0 when nothing is recorded."""
-        return self.hooks.owner[0]
+        return self.hooks.owner
 
     @owner.setter
     def owner(self, ident: int) -> None:
-        self.hooks.owner[0] = ident
+        self.hooks.owner = ident
 
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
         """The innermost user frame at or above ``frame``."""

@@ -64,7 +64,7 @@ BACKWARD: Final = 5
 
 #: ``Optimizer.step``. obj = optimizer id.
 OPTIMIZER: Final = 6
-#: ``Optimizer.zero_grad``. obj = optimizer id.
+#: ``Optimizer.zero_grad``.
 ZERO_GRAD: Final = 7
 #: ``clip_grad_norm_`` / ``clip_grad_value_``.
 CLIP: Final = 8

@@ -27,10 +27,10 @@ _LOSS_STRIDE: Final = 9
 # training thread, if the recorded one never did.
 _BACKWARD = """
 def {name}(*args, **kwargs):
-    if is_compiling() or switch.off:
+    if is_compiling():
         return original(*args, **kwargs)
     before = inside[0]
-    if before == 2 or (get_ident() != owner[0] and not claim()):
+    if before == 2 or (get_ident() != owner[0] and (switch.off or not claim())):
         return original(*args, **kwargs)
     start = now()
     try:
@@ -47,7 +47,7 @@ def {name}(*args, **kwargs):
             if count.fetched:
                 count.fetched = False
                 count.batches += 1
-                count.unfed_rounds = 0
+                count.fed_at = count.rounds
             if stop >= probe.next_tick and not probe.updates:
                 probe.tick(stop)
             if number <= every_loss or not number % loss_stride:
@@ -109,12 +109,11 @@ def install(probe: Probe) -> None:
                 loss_stride=_LOSS_STRIDE,
                 read_loss=loss_reader(probe),
                 inside=probe.inside,
-                owner=hooks.owner,
                 claim=probe.claim,
                 switch=hooks.switch(NAME),
                 failed=hooks.failed,
                 now=perf_counter_ns,
-                **probe.places.names,
+                **{**probe.places.names, "through": torch.Tensor.backward.__code__},
             ),
         )
 

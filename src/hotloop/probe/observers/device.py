@@ -47,7 +47,7 @@ POINTS: Final = (
 
 _CALL: Final = """
 def {name}(self, *args, **kwargs):
-    if is_compiling() or inside[0] or get_ident() != owner[0] or switch.off:
+    if is_compiling() or inside[0] or get_ident() != owner[0]:
         return original(self, *args, **kwargs)
     inside[0] = True
     mark(kind, False)
@@ -110,7 +110,6 @@ class Device:
                 original,
                 _CALL,
                 inside=self._inside,
-                owner=hooks.owner,
                 switch=hooks.switch(NAME),
                 mark=mark,
                 kind=kind,

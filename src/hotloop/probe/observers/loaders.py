@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
+from collections.abc import Callable
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop.hooks.imports import IMPORT_FILE
 from hotloop.hooks.wrapping import RAISED, compile_beside
 from hotloop.probe import batches
+from hotloop.probe.counting import with_limit
 from hotloop.probe.identity import Known
 from hotloop.probe.observers.loader_facts import loader_facts
 from hotloop.probe.places import with_site
@@ -27,20 +29,17 @@ _NOTE_EVERY: Final = 100
 # The run ends here when its steps are done (--steps).
 _NEXT: Final = """
 def {name}(self):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
+    if get_ident() != owner[0]:
         return original(self)
-    if count.limit:
-        count.stop_if_done()
-    found = entries.get(id(self))
-    if found is None or found[0]() is None:  # alive, it is the one with this id
+    {stop_if_done}
+    state = entries.get(id(self))
+    if state is None:
         return original(self)
-    state = found[1]
     waiting = ready(self) if state.flags else 65535
     result = raised
     start = now()
     try:
         result = original(self)
-        return result
     finally:
         stop = now()
         try:
@@ -54,12 +53,15 @@ def {name}(self):
                     samples = samples_in(state, result)
                 emit(kind, start, stop - start, samples, site, state.id, waiting, state.flags)
                 count.fetched = True
-                number = fetched.get(state.loader, 0)
-                fetched[state.loader] = number + 1
-                if not number % note_every:
+                fetched = state.fetched
+                fetched[0] = number = fetched[0] + 1
+                if number % note_every == 1:
                     note_batch(state, result)
         except Exception as error:
             failed(switch, error)
+    if type(result) is dict:
+        return loaders.track(self, result) or result
+    return result
 """
 
 
@@ -68,10 +70,11 @@ class Iterator:
     object.
     """
 
-    __slots__ = ("flags", "full", "id", "last", "loader", "num_batches", "seen", "yielded")
+    __slots__ = ("fetched", "flags", "full", "id", "last", "loader", "num_batches", "seen", "yielded")
 
-    def __init__(self, loader: int) -> None:
+    def __init__(self, loader: int, fetched: list[int]) -> None:
         self.loader = loader
+        self.fetched = fetched  # batches of the loader so far, in all its iterators
         self.id = 0
         self.flags = 0  # FETCH_WORKERS where worker processes feed it
         self.full = 0  # samples in a full batch, 0 unknown
@@ -89,14 +92,16 @@ class Loaders:
         self._module = module
         self._loaders: Known[int] = Known()
         self._iterators: Known[Iterator] = Known()
-        self._fetched: dict[int, int] = {}  # batches per loader
+        self._fetched: dict[int, list[int]] = {}  # batches per loader
+        #: Looks at batches that are dictionaries: another to hand out in its place, or None.
+        self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
         self._built: dict[int, tuple[int, list[str]]] = {}  # where, and with which arguments
         self.restart()
 
     def restart(self) -> None:
         """In a forked child: ids begin at 1 again, and what it does not use it does not note."""
-        self._loaders.entries.clear()
-        self._iterators.entries.clear()
+        self._loaders.clear()
+        self._iterators.clear()
         self._fetched.clear()
         self._built.clear()
         self._num_loaders = 0
@@ -162,7 +167,7 @@ class Loaders:
         """Remember whose the iterator object is."""
         if result is not RAISED and self._iterators.get(result) is None:
             number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0)
-            self._iterators.put(result, Iterator(number))
+            self._iterators.put(result, Iterator(number, self._fetched.setdefault(number, [0])))
 
     def begin_iter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """``iter(loader)``, in any thread: the facts count even where the time does not."""
@@ -232,13 +237,12 @@ class Loaders:
 
         return compile_beside(
             original,
-            with_site(_NEXT),
+            with_site(with_limit(_NEXT, probe.count, "count.stop_if_done()")),
             filename=IMPORT_FILE,
-            owner=hooks.owner,
             switch=hooks.switch(NAME),
             count=probe.count,
             entries=self._iterators.entries,
-            fetched=self._fetched,
+            loaders=self,
             ready=hooks.guard(NAME, ready),
             ended=ended,
             samples_in=samples_in,

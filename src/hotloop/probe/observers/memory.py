@@ -38,7 +38,7 @@ class Collections:
         probe = self._probe
         start, self._start = self._start, 0
         generation = info.get("generation", 0)
-        if not start or get_ident() != probe.hooks.owner[0]:
+        if not start or get_ident() != probe.owner:
             return
         if generation == 2 or now - start >= _WORTH_A_ROW_NS:
             probe.emit(GC, start, now - start, generation)

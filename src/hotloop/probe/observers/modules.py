@@ -8,7 +8,8 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.hooks.wrapping import compile_beside
+from hotloop.hooks.wrapping import code_of, compile_beside, same_code
+from hotloop.probe.counting import with_limit
 from hotloop.probe.identity import Known, code_place
 from hotloop.probe.places import with_site
 from hotloop.record.rows import (
@@ -37,6 +38,20 @@ _WRAPPERS: Final = {
     "OptimizedModule": ("", "_orig_mod"),
 }
 
+#: ``Module.__call__`` as torch has it. Where it is still that, the wrapper does its work in its place: a call
+#: less for every submodule in every step.
+_KNOWN_CALL: Final = """
+def _wrapped_call_impl(self, *args, **kwargs):
+    if self._compiled_call_impl is not None:
+        return self._compiled_call_impl(*args, **kwargs)
+    else:
+        return self._call_impl(*args, **kwargs)
+"""
+_KNOWN_BODY: Final = (
+    "return (self._compiled_call_impl if self._compiled_call_impl is not None else self._call_impl)"
+    "(*args, **kwargs)"
+)
+
 # Inner calls take the shortest way. The compile check comes first everywhere: dynamo would guard on what we
 # read.
 _CALL: Final = """
@@ -45,25 +60,24 @@ def {name}(self, *args, **kwargs):
         return original(self, *args, **kwargs)
     where = inside[0]
     if where:
-        if where == 1 and probe.window is not None and get_ident() == owner[0]:
+        if where == 3 and probe.window is not None and get_ident() == owner[0]:
             return probe.window.call(self, original, args, kwargs)
-        return original(self, *args, **kwargs)
-    if get_ident() != owner[0] or switch.off:
-        return original(self, *args, **kwargs)
-    if count.limit:
-        stop_if_done()
+        {call}
+    if get_ident() != owner[0]:
+        {call}
+    {stop_if_done}
     start = now()
     try:
-        inside[0] = 1
         if probe.window is not None:  # the window names inner modules by their path below this one
+            inside[0] = 3
             return probe.window.call(self, original, args, kwargs)
-        return original(self, *args, **kwargs)
+        inside[0] = 1
+        {call}
     finally:
         stop = now()
         inside[0] = 0
         try:
-            found = known.get(id(self))
-            entry = found[1] if found is not None and found[0]() is self else new_entry(self)
+            entry = known.get(id(self)) or new_entry(self)
             flags = entry.flags
             if grad_enabled():
                 flags |= grad
@@ -81,6 +95,12 @@ def {name}(self, *args, **kwargs):
         except Exception as error:
             failed(switch, error)
 """
+
+
+def with_body(source: str, original: Any) -> str:
+    """The source of the wrapper with the call of ``original``, or what ``original`` does, in its places."""
+    known = same_code(getattr(original, "__code__", None), code_of(_KNOWN_CALL))
+    return source.replace("{call}", _KNOWN_BODY if known else "return original(self, *args, **kwargs)")
 
 
 class Entry:
@@ -116,7 +136,7 @@ class Modules:
 
     def restart(self) -> None:
         """In a forked child: every module is new, its notes go to another file."""
-        self._known.entries.clear()
+        self._known.clear()
         self._alike.clear()
         self._count = 0
         self._in_train = False
@@ -141,12 +161,10 @@ class Modules:
 
         return compile_beside(
             original,
-            with_site(_CALL),
+            with_site(with_limit(with_body(_CALL, original), probe.count, "stop_if_done()")),
             inside=probe.inside,
             probe=probe,
-            owner=hooks.owner,
             switch=hooks.switch(NAME),
-            count=probe.count,
             stop_if_done=self.stop_if_done,
             known=self._known.entries,
             new_entry=self._new_entry,

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.counting import with_limit
 from hotloop.probe.identity import Known
 from hotloop.probe.places import with_site
 from hotloop.record.rows import CLIP, OPTIMIZER, SCALER, ZERO_GRAD
@@ -18,18 +19,17 @@ if TYPE_CHECKING:
 NAME: Final = "observers.optimizers"
 _SCALER_OPS: Final = {"step": 1, "unscale_": 2, "update": 3}
 
-# ``opened``: id of the optimizer that steps (0: none), start, site.
+# ``opened[0]``: id of the optimizer that steps, start, site; None: none.
 _BEFORE: Final = """
 def {name}(optimizer, args, kwargs):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
+    if is_compiling() or get_ident() != owner[0]:
         return None
-    if count.limit:
-        stop_if_done()
+    {stop_if_done}
     try:
-        if opened[0] and nested(getframe(1)):
+        if opened[0] is not None and nested(getframe(1)):
             return None
         {site}
-        opened[:] = id(optimizer), now(), site
+        opened[0] = id(optimizer), now(), site
     except Exception as error:
         failed(switch, error)
 """
@@ -37,24 +37,27 @@ def {name}(optimizer, args, kwargs):
 # A step inside a step belongs to the outer one.
 _AFTER: Final = """
 def {name}(optimizer, args, kwargs):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
+    if is_compiling() or get_ident() != owner[0]:
         return None
     stop = now()
-    number, start, site = opened
-    if number != id(optimizer):
+    token = opened[0]
+    if token is None or token[0] != id(optimizer):
         return None
     try:
-        opened[0] = 0
-        found = known.get(number)
-        number = found[1] if found is not None and found[0]() is optimizer else new(optimizer, site)
+        opened[0] = None
+        number, start, site = token
+        number = known.get(number) or new(optimizer, site)
         emit(kind, start, stop - start, 0, site, number)
         probe.updates += 1
         if number in stepped:
-            stepped.clear()
-        if not stepped:
             count.rounds += 1
-            count.unfed_rounds += 1
-        stepped.add(number)
+            if len(stepped) > 1:
+                stepped.clear()
+                stepped.add(number)
+        else:
+            if not stepped:
+                count.rounds += 1
+            stepped.add(number)
         if probe.callbacks:
             probe.updated()
         if stop >= probe.next_tick:
@@ -64,17 +67,15 @@ def {name}(optimizer, args, kwargs):
 """
 
 _ZERO: Final = """
-def {name}(self, *args, **kwargs):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
-        return original(self, *args, **kwargs)
+def {name}(*args, **kwargs):
+    if is_compiling() or get_ident() != owner[0]:
+        return original(*args, **kwargs)
     start = now()
-    result = original(self, *args, **kwargs)
+    result = original(*args, **kwargs)
     stop = now()
     try:
         {site}
-        found = known.get(id(self))
-        number = found[1] if found is not None and found[0]() is self else 0
-        emit(kind, start, stop - start, 0, site, number)
+        emit(kind, start, stop - start, 0, site)
     except Exception as error:
         failed(switch, error)
     return result
@@ -88,22 +89,23 @@ class Optimizers:
         self._probe = probe
         self._known: Known[int] = Known()
         self._count = 0
-        self._opened = [0, 0, 0]
+        # What torch puts around the step of every optimizer; its code is one and the same object.
+        self._through = probe.torch.optim.Optimizer.profile_hook_step(self._new).__code__
+        self._opened: list[tuple[int, int, int] | None] = [None]
 
     def restart(self) -> None:
         """In a forked child."""
-        self._known.entries.clear()
+        self._known.clear()
         self._count = 0
-        self._opened[0] = 0
+        self._opened[0] = None
 
     def wrapper(self, original: Any, source: str, kind: int) -> Any:
         """One of the functions above. Written out: they run in every step, on a cold cache."""
         probe, hooks = self._probe, self._probe.hooks
         return compile_beside(
             original,
-            with_site(source),
+            with_site(with_limit(source, probe.count, "stop_if_done()")),
             probe=probe,
-            owner=hooks.owner,
             switch=hooks.switch(NAME),
             count=probe.count,
             stepped=probe.count.stepped,
@@ -116,12 +118,12 @@ class Optimizers:
             kind=kind,
             failed=hooks.failed,
             now=perf_counter_ns,
-            **probe.places.names,
+            **{**probe.places.names, "through": self._through},
         )
 
     def stop_if_done(self) -> None:
         """Where there is no loader, ``--steps`` ends the run between two steps here."""
-        if not self._opened[0] and not self._probe.count.fed:
+        if self._opened[0] is None and not self._probe.count.fed:
             self._probe.count.stop_if_done()
 
     def _nested(self, frame: FrameType) -> bool:

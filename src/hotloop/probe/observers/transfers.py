@@ -37,7 +37,7 @@ _WAITING: Final = ("item", "tolist", "__bool__", "__float__", "__int__", "__inde
 # On the host both end after a question or two; what they ask first is whether they are being compiled.
 _MOVE: Final = """
 def {name}(self, *args, **kwargs):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
+    if is_compiling() or get_ident() != owner[0]:
         return original(self, *args, **kwargs)
     start = now()
     result = original(self, *args, **kwargs)
@@ -48,7 +48,7 @@ def {name}(self, *args, **kwargs):
 
 _COPY: Final = """
 def {name}(self, *args, **kwargs):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
+    if is_compiling() or get_ident() != owner[0]:
         return original(self, *args, **kwargs)
     start = now()
     result = original(self, *args, **kwargs)
@@ -60,7 +60,7 @@ def {name}(self, *args, **kwargs):
 
 _SYNC: Final = """
 def {name}(self, *args, **kwargs):
-    if is_compiling() or self.is_cpu or get_ident() != owner[0] or switch.off:
+    if is_compiling() or self.is_cpu or get_ident() != owner[0]:
         return original(self, *args, **kwargs)
     start = now()
     try:
@@ -156,7 +156,7 @@ def install(probe: Probe) -> None:
     if not has_accelerator(torch):
         return
     transfers = Transfers(probe)
-    names: dict[str, Any] = {"owner": hooks.owner, "switch": hooks.switch(NAME), "now": perf_counter_ns}
+    names: dict[str, Any] = {"switch": hooks.switch(NAME), "now": perf_counter_ns}
 
     def watch(method: str, source: str, recorder: Callable[..., None]) -> None:
         record = hooks.guard(NAME, recorder)

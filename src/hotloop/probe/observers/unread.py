@@ -11,7 +11,6 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.tracked import ALL, TrackedBatch, register_with_pytree
 
 if TYPE_CHECKING:
@@ -27,14 +26,6 @@ _PARTICULAR: Final = (
     r"\btype\s*\([^)]*\)\s*(?:is\b|==|!=|in\b|not\b)|"
     r"\bpytree\b|\btree_map\b|\boptree\b|\bjit\b|\bvmap\b|torch\.compile"
 )
-
-_NEXT: Final = """
-def {name}(self):
-    batch = original(self)
-    if type(batch) is dict and get_ident() == owner[0] and not switch.off:
-        return watch(self, batch) or batch
-    return batch
-"""
 
 
 class Watched:
@@ -141,17 +132,7 @@ def install(probe: Probe) -> None:
     hooks = probe.hooks
 
     def on_dataloader(module: Any) -> None:
-        hooks.patch(
-            module._BaseDataLoaderIter,
-            "__next__",
-            lambda original: compile_beside(
-                original,
-                _NEXT,
-                owner=hooks.owner,
-                switch=hooks.switch(NAME),
-                watch=hooks.guard(NAME, unread.watch),
-            ),
-        )
+        probe.loaders.track = hooks.guard(NAME, unread.watch)
 
     hooks.on_import("torch.utils.data.dataloader", on_dataloader, NAME)
     probe.on_exit(NAME, unread.say)

@@ -14,6 +14,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
+from hotloop.hooks.wrapping import same_code
 from hotloop.probe import batches, sampler
 from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
 
@@ -75,7 +76,6 @@ class Maker:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._owner = probe.hooks.owner
         self._row = probe.writer.row
         self._fresh = True  # this process has made no batch yet
         self._thread = 0
@@ -95,7 +95,7 @@ class Maker:
     def wrap(self, original: Fetch, timed: Callable[[Maker, Any, Any], Any] | None) -> Fetch:
         """The fetch method that is put in place of ``original``."""
         body = timed or (lambda maker, fetcher, index: maker.whole(original, fetcher, index))
-        owner, switch = self._owner, self._switch
+        switch, owner = self._switch, self._switch.owner
 
         def fetch(self_: Any, possibly_batched_index: Any) -> Any:
             if self._fresh:
@@ -286,21 +286,6 @@ def usage() -> dict[str, float]:
     except (OSError, ValueError, IndexError):
         pass  # no /proc, or not allowed to look: zeros
     return found
-
-
-def same_code(one: CodeType, other: CodeType) -> bool:
-    """Whether two functions do the same, whatever their files, lines and annotations."""
-    if (one.co_code, one.co_names, one.co_varnames) != (other.co_code, other.co_names, other.co_varnames):
-        return False
-    if len(one.co_consts) != len(other.co_consts):
-        return False
-    for mine, theirs in zip(one.co_consts, other.co_consts, strict=True):
-        if isinstance(mine, CodeType) and isinstance(theirs, CodeType):
-            if not same_code(mine, theirs):
-                return False
-        elif mine != theirs:
-            return False
-    return True
 
 
 def _known_code() -> dict[str, CodeType]:

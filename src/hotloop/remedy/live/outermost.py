@@ -50,7 +50,7 @@ def around_outermost(
             form=form,
             inside=probe.inside,
             depth=[0],
-            owner=probe.hooks.owner,
+            owner=probe.hooks.recorded,
             begin=form.guard(begin),
             end=form.guard(end),
             leave=form.guard(leave),

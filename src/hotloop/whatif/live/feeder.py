@@ -75,7 +75,6 @@ class Feeder:
     def _install(self, module: Any) -> None:
         self._module, hooks = module, self._probe.hooks
         names: dict[str, Any] = {
-            "owner": hooks.owner,
             "switch": hooks.switch(_NAME),
             "siblings": self.siblings,
         }
