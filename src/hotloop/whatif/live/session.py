@@ -34,7 +34,7 @@ LEAST_STEPS: Final = 6
 LEAST_S: Final = 0.3
 MOST_STEPS: Final = 200
 #: Pairs of blocks before an interval is trusted.
-LEAST_PAIRS: Final = 3
+LEAST_PAIRS: Final = 5
 #: Seconds a rank waits for the leader's word before it goes on without interventions.
 _PATIENCE_S: Final = 2.0
 _NAME: Final = "what-if"
