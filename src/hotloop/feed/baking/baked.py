@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
 from hotloop.feed.baking import fingerprint as fingerprints
 from hotloop.feed.baking import manifest as manifests
-from hotloop.feed.baking.batch import Batch, empty, take
 from hotloop.feed.baking.checks import check_sizes
 from hotloop.feed.baking.files import NOTHING, Files
 from hotloop.feed.baking.manifest import Manifest
-from hotloop.feed.baking.schema import is_odd, join, loose_leaves
+from hotloop.feed.baking.schema import Schema, is_odd, join, loose_leaves
+from hotloop.feed.batching import Batch, batch_dtype, empty
 from hotloop.feed.collating import Out
 from hotloop.feed.errors import BakeError, DamagedBakeError, StaleBakeError
+from hotloop.feed.layout import tensor_bytes
 
 Verify = Literal["none", "lazy", "full"]
 Bytes = NDArray[np.uint8]
@@ -56,7 +58,7 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         self.manifest, self._files = _opened(self.path, checked=verify != "none")
         self._schema = self.manifest.schema
         self._layouts = self._schema.layouts()
-        self._batch = Batch.of(self.manifest)
+        self._batch, self._dtypes = _batch_of(self._schema)
         if dataset is not None:
             self.require_fresh(dataset)
         if verify == "full":
@@ -114,15 +116,17 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         records = [self._files.record(row) for row in rows.tolist()] if self.manifest.has_records else []
         if any(map(is_odd, records)):
             return default_collate(self.__getitems__(rows.tolist()))
-        values: dict[int, Any] = {}
-        columns = zip(self._schema.columns, self._files.columns, batch.dtypes, strict=True)
+        leaves: list[Any] = [None] * len(self._schema.leaves)
+        columns = zip(self._schema.columns, self._files.columns, self._dtypes, strict=True)
         for column, table, dtype in columns:
-            values[column.position] = take(table, rows, column, dtype, out)
+            leaves[column.position] = out((len(rows), *column.shape), dtype)
+            into = tensor_bytes(leaves[column.position]).reshape(len(rows), column.num_bytes)
+            np.take(table, rows, axis=0, out=into, mode="clip")  # "raise" would go through a buffer
         if self._schema.loose:
             loose = [loose_leaves(self._schema, record) for record in records]
-            for position, leaves in zip(self._schema.loose, zip(*loose, strict=True), strict=True):
-                values[position] = leaves
-        return batch.build(values)
+            for position, values in zip(self._schema.loose, zip(*loose, strict=True), strict=True):
+                leaves[position] = values
+        return batch.build(leaves)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was read in full needs no second look by every worker.
@@ -156,6 +160,15 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
             f"{self.path / manifests.record_file(part)} is damaged: sample {row} (part {part}): {error}",
             hint="bake again with overwrite=True (hotloop bake --overwrite)",
         )
+
+
+def _batch_of(schema: Schema) -> tuple[Batch | None, list[torch.dtype]]:
+    """How batches are gathered, and the columns' dtypes; None where torch's own collation must decide."""
+    dtypes = [batch_dtype(column.kind, column.dtype) for column in schema.columns]
+    known = [dtype for dtype in dtypes if dtype is not None]
+    if schema.structure is None or len(known) < len(dtypes):
+        return None, []
+    return Batch.of(schema.structure), known
 
 
 def stale(path: Path, changed: list[str]) -> StaleBakeError:

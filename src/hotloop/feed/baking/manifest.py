@@ -108,11 +108,6 @@ def record_file(part: int) -> str:
     return f"records/{part:05}.bin"
 
 
-def block_bytes(part_bytes: int) -> list[int]:
-    """The sizes of the blocks of a file of records."""
-    return [min(BLOCK_BYTES, part_bytes - at) for at in range(0, part_bytes, BLOCK_BYTES)]
-
-
 def dumps(manifest: Manifest) -> str:
     """The manifest as JSON: what a person wants to know first, and the checksum of it all."""
     content = {

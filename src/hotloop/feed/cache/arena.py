@@ -96,7 +96,8 @@ class Arena:
         memory = self._frozen
         if end > memory.size:
             mapping = self._map(end, writable=False)
-            mapping.writable = True  # the array may be asked for as a tensor; the pages stay read-only
+            # The array may be asked for as a tensor; the pages stay read-only.
+            mapping.interface["data"] = (mapping.address, False)
             memory = mapping.array()
             self._frozen = max(self._frozen, memory, key=len)
         return memory

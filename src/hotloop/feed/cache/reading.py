@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from hotloop.feed import layout
+from hotloop.feed.batching import empty
 from hotloop.feed.cache.gather import Batched, plan_batch
 from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
@@ -85,7 +85,7 @@ class Reader:
         if end > shared.header[Header.FRONTIER]:
             return MISSING
         try:
-            leaves = batched.gather(shared.arena.bytes(end), offsets, out or _empty)
+            leaves = batched.gather(shared.arena.bytes(end), offsets, out or empty)
         except OSError:
             return MISSING  # this process cannot map it
         fence()
@@ -97,10 +97,6 @@ class Reader:
         if number not in self._batched:
             self._batched[number] = plan_batch(self._shared.layouts.by_number(number))
         return self._batched[number]
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype)
 
 
 def _frozen(leaf: Any) -> Any:

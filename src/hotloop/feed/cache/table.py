@@ -59,7 +59,6 @@ class Row(IntEnum):
     MISSES = 4
     EVICTIONS = 5
     SAVED_NS = 6
-    SPARE = 7
 
 
 _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (

@@ -1,0 +1,80 @@
+"""How leaves that were gathered one by one become the batch that ``default_collate`` makes of the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from hotloop.feed import layout
+from hotloop.feed.tree import Branch, Structure, unflatten
+
+_NUMBERS = {layout.INTEGER: torch.int64, layout.REAL: torch.float64, layout.BOOLEAN: torch.bool}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The structure of a batch, and of each leaf the sequence in which torch hands on what is no tensor."""
+
+    structure: Structure
+    sequences: tuple[type, ...]
+
+    @classmethod
+    def of(cls, structure: Structure) -> Batch | None:
+        """The batch of samples of this structure; None where only ``default_collate`` itself knows."""
+        batched = _batched(structure)
+        if batched is None:
+            return None
+        return cls(structure=batched, sequences=tuple(_sequences(structure, list)))
+
+    def build(self, leaves: Sequence[Any]) -> Any:
+        """The batch of these leaves: of each its tensor, or the values of all samples yet to be collated."""
+        pairs = zip(leaves, self.sequences, strict=True)
+        done = [
+            leaf if isinstance(leaf, torch.Tensor) else default_collate(sequence(leaf))
+            for leaf, sequence in pairs
+        ]
+        return unflatten(self.structure, done)
+
+
+def batch_dtype(kind: str, dtype: str) -> torch.dtype | None:
+    """What ``default_collate`` makes of leaves of a kind and dtype; None where it has no tensor for them."""
+    if kind == layout.TENSOR:
+        return layout.DTYPES[dtype]
+    if kind not in (layout.ARRAY, layout.SCALAR):
+        return _NUMBERS.get(kind)
+    try:
+        return torch.from_numpy(np.empty(0, dtype)).dtype
+    except (TypeError, ValueError):
+        return None
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The ``out`` of those who bring no memory."""
+    return torch.empty(shape, dtype=dtype)
+
+
+def _batched(structure: Structure) -> Structure | None:
+    """Tuples become lists, named tuples and dicts stay."""
+    if not isinstance(structure, Branch):
+        return structure
+    children = [child for child in map(_batched, structure.children) if child is not None]
+    if len(children) < len(structure.children) or not children:
+        return None
+    if structure.type in (tuple, list):
+        return Branch("list", list, (), tuple(children))
+    if structure.type is dict or structure.kind == "namedtuple":
+        return structure._replace(children=tuple(children))
+    return None
+
+
+def _sequences(structure: Structure, parent: type) -> list[type]:
+    """``default_collate`` transposes sequences into tuples."""
+    if not isinstance(structure, Branch):
+        return [parent]
+    kind = list if structure.kind == "mapping" else tuple
+    return [found for child in structure.children for found in _sequences(child, kind)]
