@@ -167,6 +167,10 @@ def test_what_may_have_holes_gives_no_causes(tmp_path: Path) -> None:
     cut = analyze(machine.save(tmp_path / "trace.json", truncate=int(0.9 * size)))
     assert (cut.phases, cut.findings) == ((), ())
     assert cut.verdict.startswith("The trace breaks off")
+    kept = list(machine.events)
+    machine.events = [e for e in kept if e["cat"] != "kernel" or e["args"]["correlation"] % 4]
+    assert "25 % of the launches" in analyze(machine.save(tmp_path / "trace.json")).verdict
+    machine.events = kept
     for event in [event for event in machine.events if event["cat"] == "cuda_runtime"]:
         machine.events.remove(event)
     without_calls = analyze(machine.save(tmp_path / "trace.json"))

@@ -17,9 +17,13 @@ from hotloop.logs.trace.idle import HELD, LAUNCHED, Pieces, cut, idle_pieces
 from hotloop.logs.trace.table import HOST, Events, Ints, Trace
 from hotloop.logs.trace.timeline import NONE, Host, walk
 from hotloop.phases import COLUMN
+from hotloop.units import share
 
 _STEP: Final = re.compile(r"ProfilerStep#(\d+)")
 _NUM_ROWS: Final = 500
+_LAUNCH: Final = re.compile(r"Launch(Cooperative)?Kernel|GraphLaunch")
+#: With fewer of the launched kernels recorded than this, idle is a guess. Whole traces have all but a few.
+_COMPLETE: Final = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +119,23 @@ def analyzed(trace: Trace) -> Analysis | None:
         device=_device(trace, host, main, window) if len(trace.device) else None,
         host=cut(host.view(main, main), spans),
         operators=_operators(trace, host, window),
-        doubt=_doubt(trace),
+        doubt=_doubt(trace, window),
     )
 
 
-def _doubt(trace: Trace) -> str:
-    """Calls and kernels are not in the order of time in a file: one that breaks off has holes anywhere."""
+def _doubt(trace: Trace, window: Window) -> str:
+    """Why the device's time cannot be told, "" where it can.
+
+    Calls and kernels are not in the order of time in a file: one that breaks off has holes anywhere.
+    """
     if trace.reading.truncated and len(trace.device):
         return "The trace breaks off"
+    calls = trace.calls
+    launch = _by_label(trace, lambda name: _LAUNCH.search(name) is not None)[calls.label]
+    launch &= (calls.correlation > 0) & (calls.start >= window.start) & (calls.end <= window.end)
+    done = matching(calls.correlation[launch], trace.device.correlation) >= 0
+    if len(trace.device) and len(done) and done.mean() < _COMPLETE:
+        return f"The kernels of {share(1 - float(done.mean()))} of the launches are not in the trace"
     marks = np.isin(trace.calls.label, list(_step_numbers(trace)))
     processes = {trace.threads[thread][0] for thread in np.unique(trace.calls.thread[marks]).tolist()}
     return "These are the traces of several processes in one file" if len(processes) > 1 else ""
