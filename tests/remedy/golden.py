@@ -77,7 +77,8 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
             Setting(name=name, configured=configured, in_effect=effect, differs=configured != effect)
             for name, (configured, effect) in facts.get("settings", {}).items()
         ),
-        lead=1,
+        roles=dict(enumerate(facts.get("roles", ()), 1)),
+        lead=facts.get("lead", 1),
         loop=Place(file=str(folder / loop.partition(": ")[0]), line=notes.line(loop)) if loop else None,
     )
 

@@ -81,6 +81,11 @@ def hotloop(
     )  # fmt: skip
 
 
+def words_of(done: subprocess.CompletedProcess[str]) -> str:
+    """What was said, without its line ends."""
+    return " ".join(done.stderr.split())
+
+
 def observed(project: Path, run: Path, *arguments: str) -> dict[str, object]:
     done = hotloop("run", "--out", run, "--", sys.executable, "train.py", *arguments, cwd=project)
     assert done.returncode == 0, done.stderr
@@ -127,7 +132,7 @@ def test_the_patch_proves_itself_applies_and_removes_the_finding(
     before = tree(folder)
     done = hotloop("fix", run, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "checked: the patched copy runs to its loader with num_workers=2" in done.stderr
+    assert "checked: the patched copy runs to its loader with num_workers=2" in words_of(done)
     assert tree(folder) == before
     git(folder, "apply", given=done.stdout)
     assert '    num_workers=cfg["data"]["num_workers"],  # to be tuned\n' in (folder / "train.py").read_text()
@@ -169,7 +174,7 @@ def test_write_changes_the_files_and_refuses_what_changed_since(project: tuple[P
     assert "        pin_memory=True,\n" in (folder / "train.py").read_text()
     written = tree(folder)
     again = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, cwd=folder)
-    assert again.stdout == "" and "train.py changed since the run" in again.stderr
+    assert again.stdout == "" and "train.py changed since the run" in words_of(again)
     assert tree(folder) == written
 
 
@@ -184,7 +189,7 @@ def test_conflicts_in_git_are_not_written_over(project: tuple[Path, Path]) -> No
     before = tree(folder)
     done = hotloop("fix", "--no-check", "--write", run, cwd=folder)
     assert done.returncode == 2
-    assert "train.py has conflicts in git; nothing is changed" in done.stderr
+    assert "train.py has conflicts in git; nothing is changed" in words_of(done)
     assert tree(folder) == before
 
 
@@ -194,7 +199,7 @@ def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(project: tupl
     before = tree(folder)
     (folder / "train.py").chmod(0o444)
     done = hotloop("fix", "--no-check", "--write", "--apply", "num-workers=1", run, cwd=folder)
-    assert done.returncode == 2 and "train.py cannot be written" in done.stderr
+    assert done.returncode == 2 and "train.py cannot be written" in words_of(done)
     assert tree(folder) == before
 
 
@@ -203,7 +208,7 @@ def test_a_copy_that_fails_is_said_and_nothing_is_written(project: tuple[Path, P
     before = tree(folder)
     done = hotloop("fix", "--write", run, cwd=folder, env={"FAIL": "1"})
     assert done.returncode == 1
-    assert "ended with exit code 1: no data here" in done.stderr
+    assert "ended with exit code 1: no data here" in words_of(done)
     assert tree(folder) == before
 
 
@@ -211,7 +216,7 @@ def test_a_copy_that_hangs_is_ended(project: tuple[Path, Path]) -> None:
     folder, run = project
     done = hotloop("fix", "--timeout", "6", run, cwd=folder, env={"HANG": "1"})
     assert done.returncode == 0
-    assert "not checked: the copy did not get there in 6 s" in done.stderr
+    assert "not checked: the copy did not get there in 6 s" in words_of(done)
     assert done.stdout.startswith("diff --git")
 
 
@@ -224,7 +229,7 @@ def test_what_a_run_writes_elsewhere_is_left_alone_and_arguments_are_said(
     outside.rmdir()
     done = hotloop("fix", tmp_path / "run", cwd=folder)
     assert done.returncode == 0
-    assert f"not checked: the script writes {outside} before it gets there" in done.stderr
+    assert f"not checked: the script writes {outside} before it gets there" in words_of(done)
     assert not outside.exists()
 
 
@@ -242,7 +247,7 @@ def test_mistakes_are_told_in_words(project: tuple[Path, Path], words: list[str]
         "fix", *words[:-1], *([run, words[-1]] if len(words) == 1 else [words[-1], run]), cwd=folder
     )
     assert done.returncode == 2
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert said in words_of(done) and "Traceback" not in words_of(done)
 
 
 def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
@@ -250,4 +255,4 @@ def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
     done = hotloop("fix", "--no-check", "--apply", "num-workers=1", run, "config.yaml", cwd=folder)
     assert done.returncode == 0
     assert done.stdout == ""
-    assert "num-workers: not written. train.py: it lies outside the paths given" in done.stderr
+    assert "num-workers: not written. train.py: it lies outside the paths given" in words_of(done)

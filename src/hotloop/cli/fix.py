@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,12 +132,18 @@ def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Appl
         lines.append(f"{mark}: {proof.words} ({proof.seconds:.1f} s)")
     if patch.files:
         did = written and not (proof is not None and proof.passed is False)
-        lines.append(
-            f"written: {', '.join(_near(str(path), root) for path in sorted(patch.files))}"
-            if did
-            else f"not written: add --write, or pipe this into: {_git_apply(root)}"
-        )
-    return "".join(f"{line}\n" for line in lines)
+        if did:
+            lines.append(f"written: {', '.join(_near(str(path), root) for path in sorted(patch.files))}")
+        else:
+            lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
+    return "".join(f"{_folded(line)}\n" for line in lines)
+
+
+def _folded(line: str) -> str:
+    """At most 80 columns; what is to be copied stays whole."""
+    if line.startswith("    "):
+        return line
+    return textwrap.fill(line, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _git_apply(root: Path) -> str:

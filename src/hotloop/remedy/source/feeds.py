@@ -17,7 +17,7 @@ def ring_loader(plan: Plan, value: Any) -> None:
     if built.kind != "DataLoader" or not code.qualified(call.func).endswith(".DataLoader"):
         raise Cannot(f"the loader is a {built.kind}", str(code.path), code.line(call))
     plan.replace(code, call.func, _imported(plan, code, "Loader"), "DataLoader → hotloop.feed.Loader")
-    plan.expect("class", "hotloop.feed.loader.Loader")
+    plan.expect(built, "class", "hotloop.feed.loader.Loader")
 
 
 def cache_samples(plan: Plan, value: Any) -> None:

@@ -64,10 +64,31 @@ def batch_size(plan: Plan, value: Any) -> None:
 
 
 def driving(plan: Plan) -> Built:
-    """The loader that feeds training. Raises Cannot."""
-    if not plan.scene.loaders:
+    """The loader that feeds training, as the user built it. Raises Cannot."""
+    loaders = plan.scene.loaders
+    if not loaders:
         raise Cannot("the run built no DataLoader in your code")
-    return plan.scene.loaders[0]
+    lead = loaders[0]
+    if _is_plain(plan, lead):
+        return lead
+    # A library built it anew from one of the user's, as Accelerate and Lightning do.
+    ours = [one for one in loaders[1:] if one.role == "unused" and _is_plain(plan, one) and _alike(one, lead)]
+    return ours[0] if len(ours) == 1 else lead
+
+
+def _is_plain(plan: Plan, built: Built) -> bool:
+    frame = built.site.frames[-1]
+    try:
+        code = plan.scene.code(frame.file)
+    except Cannot:
+        return False
+    call = code.call_at(frame.line, frame.col, built.site.end)
+    return call is not None and _makes(code, call, built)
+
+
+def _alike(one: Built, other: Built) -> bool:
+    left, right = ((built.settings.get("dataset") or {}) for built in (one, other))
+    return bool(left) and all(left.get(key) == right.get(key) for key in ("class", "module", "len"))
 
 
 def call_of(plan: Plan, built: Built) -> tuple[Code, cst.Call, int | None]:
@@ -137,7 +158,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         _compare(target, current)
         plan.put(target, name, wanted)
         _remark(plan, target, built)
-    plan.expect(name, wanted)
+    plan.expect(built, name, wanted)
 
 
 def _compare(target: Any, current: Any) -> None:

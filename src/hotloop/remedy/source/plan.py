@@ -17,7 +17,7 @@ from hotloop.record.recording import Note
 from hotloop.remedy.source import config_files, layout
 from hotloop.remedy.source.code import Code, argument, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal, Target
-from hotloop.remedy.source.scene import Cannot, Scene
+from hotloop.remedy.source.scene import Built, Cannot, Scene
 from hotloop.remedy.source.text import Edit, Text, edited
 
 
@@ -104,8 +104,9 @@ class Plan:
 
     def leave(self, cannot: Cannot, write: str) -> None:
         """Say what is not changed."""
+        words = cannot.write or write
         self.left.append(
-            Left(remedy=self.remedy, why=cannot.why, write=write, file=cannot.file, line=cannot.line)
+            Left(remedy=self.remedy, why=cannot.why, write=words, file=cannot.file, line=cannot.line)
         )
 
     # -- what rewrites ask for ---------------------------------------------------------------------------
@@ -180,10 +181,10 @@ class Plan:
         """Say what a reader of the patch should know."""
         self._pending.remarks.append(words)
 
-    def expect(self, name: str, value: Any) -> None:
-        """The driving loader must come out with this setting."""
+    def expect(self, built: Built, name: str, value: Any) -> None:
+        """The loader must come out with this setting."""
         self.settings[name] = value
-        frame = self.scene.loaders[0].site.frames[-1]
+        frame = built.site.frames[-1]
         self._pending.expected.append(
             Expected(note="loader", name=name, value=value, file=frame.file, func=frame.func)
         )
@@ -201,7 +202,7 @@ class Plan:
     def _configure(self, note: Note, value: Any) -> None:
         source, key = note.get("source"), str(note.get("key"))
         if source == "hydra":
-            raise Cannot(f"{key} is composed by Hydra: run with {key}={value}")
+            raise Cannot(f"{key} is composed by Hydra", write=self._hydra(key, value))
         if source == "argparse" and note.get("option"):
             self._argument(note, value)
             return
@@ -239,7 +240,12 @@ class Plan:
             start, end = config_files.in_command(text, option, raw)
             self._change_text(text, Edit(start=start, end=end, new=str(value)), f"{option} {raw} → {value}")
             return
-        raise Cannot(f"{option} is given on the command line: run {self._command(option, note, value)}")
+        raise Cannot(f"{option} is given on the command line", write=self._command(option, note, value))
+
+    def _hydra(self, key: str, value: Any) -> str:
+        """The command with another value for a key."""
+        kept = [word for word in self.scene.command if word.lstrip("+").partition("=")[0] != key]
+        return shlex.join([*kept, f"{key}={value}"])
 
     def _command(self, option: str, note: Note, value: Any) -> str:
         """The command with another value for an option, where that can be said."""
@@ -252,7 +258,9 @@ class Plan:
             if word == option and not is_flag and at + 1 < len(words):
                 words[at + 1] = str(value)
                 return shlex.join(words)
-        return f"it with {option} {value}" if not is_flag else f"it with{'' if value else 'out'} {option}"
+        if is_flag:
+            return f"run it with{'' if value else 'out'} {option}"
+        return f"run it with {option} {value}"
 
     def _default(self, note: Note, option: str, key: str, value: Any) -> None:
         found = []

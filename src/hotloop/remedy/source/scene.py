@@ -22,11 +22,11 @@ from hotloop.remedy.source.text import Text, read
 
 
 class Cannot(Exception):  # noqa: N818 - an answer, not a failure
-    """A change that is not made: why, and where it belongs."""
+    """A change that is not made: why, where it belongs, and what to write or run instead, if it is known."""
 
-    def __init__(self, why: str, file: str = "", line: int = 0) -> None:
+    def __init__(self, why: str, file: str = "", line: int = 0, *, write: str = "") -> None:
         super().__init__(why)
-        self.why, self.file, self.line = why, file, line
+        self.why, self.file, self.line, self.write = why, file, line, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Built:
     kind: str  # name of its class
     settings: Mapping[str, Any]
     given: frozenset[str]  # arguments that DataLoader itself was given
-    trains: bool = True
+    role: str = "train"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +108,10 @@ class Scene:
                 kind=str(note.get("class", "")).replace(":", ".").rpartition(".")[2],
                 settings=note,
                 given=frozenset(note.get("given") or ()),
-                trains=self.roles.get(note["id"], "train") == "train",
+                role=self.roles.get(note["id"], "train"),
             )
             found.append(built)
-        return tuple(sorted(found, key=lambda one: (one.id != self.lead, not one.trains)))
+        return tuple(sorted(found, key=lambda one: (one.id != self.lead, one.role != "train")))
 
     def site(self, number: Any) -> Site | None:
         """The call site of this id."""

@@ -1,0 +1,4 @@
+import torch
+
+THREADS = 2
+torch.set_num_threads(THREADS)

@@ -1,0 +1,4 @@
+import torch
+
+THREADS = 24
+torch.set_num_threads(THREADS)
