@@ -139,7 +139,7 @@ def _by_noise(rate: Floats, count: Floats) -> Verdict:
 
 
 def _evenness(values: Floats) -> float:
-    """How far the roughness of the first third is from that of the last: 0 for alike, in natural logarithms."""
+    """How far the roughness of the first third is from that of the last, as a logarithm: 0 for alike."""
     rough = np.abs(np.diff(np.log(values), 2))
     third = len(rough) // 3
     early, late = float(np.median(rough[:third])), float(np.median(rough[-third:]))

@@ -71,8 +71,8 @@ _NAMES: Final = {
         "t opt|优化器更新|优化器"
     ),
     "transfer": (
-        "transfer|h2d|to device|copy|to gpu|transfer time|device transfer|cpu->gpu|host to device|"
-        "cpu to gpu|传输|cpu->gpu传输"
+        "transfergpu transfer|h2d|to device|copy|to gpu|transfer time|device transfer|cpu->gpu|"
+        "host to device|cpu to gpu|传输|cpu->gpu传输"
     ),
     "collective": "allreduce|all reduce|comm|communication|grad sync",
     "evaluation": "eval runtime|eval time|val time|validation time|evaluation time|test time",

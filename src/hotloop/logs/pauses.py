@@ -88,11 +88,12 @@ class Pauses:
             self.usual_s = usual if not self.usual_s else 0.8 * self.usual_s + 0.2 * usual
         if not self.usual_s and len(forward) < 3:
             return
-        threshold = max(_FACTOR * self.usual_s, self.usual_s + _LEAST_S)
+        usually = np.maximum(self.usual_s, _around(passed))  # a run that got slower does not pause
+        threshold = np.maximum(_FACTOR * usually, usually + _LEAST_S)
         for i in np.flatnonzero((passed > threshold) & (passed < 7 * 86400))[:1000]:
             between = body[int(starts[i]) : int(starts[i + 1])][-_BETWEEN_BYTES:]
             turned = bool(np.isfinite(epoch[i]) and epoch[i + 1] > epoch[i])
-            excess = float(passed[i]) - self.usual_s
+            excess = float(passed[i] - usually[i])
             for kind, seconds in self._apportioned(
                 between, float(clock[i]), float(clock[i + 1]), excess, turned
             ):
@@ -129,6 +130,14 @@ class Pauses:
         known.seconds += seconds
         if seconds > known.longest_s:
             known.longest_s, known.line = seconds, line
+
+
+def _around(values: Floats, width: int = 11) -> Floats:
+    """[n] the median of the values around each one."""
+    if len(values) < width:
+        return np.full(len(values), np.median(values)) if len(values) else values
+    padded = np.pad(values, width // 2, mode="edge")
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1), float)
 
 
 def _kind(words: bytes) -> str | None:

@@ -45,7 +45,7 @@ def rates(streams: Sequence[Stream]) -> Series | None:
 
 def _worth(series: Series) -> tuple[bool, bool, float, float]:
     """Many rows first, then what was printed in the log itself, then what needs least inference."""
-    order = ("samples/s", "steps/s", "tokens/s")
+    order = ("samples/s", "steps/s", "tokens/s", "epochs/h")
     rows = len(series.rate)
     return (rows >= 6, not series.stream.bar, np.log2(min(rows, 64) + 1) // 2, -order.index(series.unit))
 
@@ -64,7 +64,11 @@ def _of_stream(stream: Stream) -> list[Series]:
     times = stream.get("time")
     if times is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
-            found.append(_series(stream, 1.0 / times, "steps/s", "step times as printed"))
+            by_epoch = stream.get("step") is None and stream.get("epoch") is not None
+            if by_epoch:
+                found.append(_series(stream, 3600.0 / times, "epochs/h", "epoch times as printed"))
+            else:
+                found.append(_series(stream, 1.0 / times, "steps/s", "step times as printed"))
     if not found:
         counted = _counted(stream)
         found += [counted] if counted is not None else []
@@ -104,7 +108,7 @@ def _printed(stream: Stream, values: Floats, unit: str) -> Series:
         rate=now[keep],
         line=series.line[keep],
         unit=unit,
-        how="rebuilt from printed averages",
+        how="printed averages, rebuilt",
         time_s=series.time_s[keep] if series.time_s is not None else None,
         stream=stream,
         verdict=verdict,

@@ -245,8 +245,7 @@ def _prefix(line: bytes) -> tuple[int, list[bytes], bool]:
     match = rank_prefix(line)
     if match is None:
         return 0, [rb"\n"], False
-    group = next(index for index in (1, 2, 3) if match[index] is not None)
-    before, after = line[: match.start(group)], line[match.end(group) : match.end()]
+    before, after = line[: match.start(1)], line[match.end(1) : match.end()]
     return match.end(), [rb"\n", _literal(before), rb"(\d{1,4})", _literal(after)], True
 
 

@@ -42,11 +42,11 @@ NUMBERED_NAMES: Final = (
     b"scale",
 )
 _NUMBERED: Final = re.compile(r"(?i)(?:" + b"|".join(NUMBERED_NAMES).decode() + r")[ _#-]*$")
-_COUNTER: Final = re.compile(r"(?i)(epoch|\bep\b|iter(?:ation)?|step|batch|update)s?\W*(?:\([a-z]+\))?\W*$")
-_HEADER: Final = re.compile(r"(?i)\b(?:train|test|val|training)\b[\s:]*\[?\s*$")
-_RANK: Final = re.compile(
-    rb"\s*\[?(?:default|rank|worker|gpu|local_rank)[ =:_]?(\d{1,4})\]?[: ]|\[(\d{1,4})\]: ?|(\d{1,3}): "
+_COUNTER: Final = re.compile(
+    r"(?i)(epoch|\bep\b|iter(?:ation)?|step|batch|update)s?\W*(?:\((?:train|val|test|eval)\))?[^\w(]*\W?$"
 )
+_HEADER: Final = re.compile(r"(?i)\b(?:train|test|val|training)\b[\s:]*\[?\s*$")
+_RANK: Final = re.compile(rb"\s*\[?(?:default|rank|worker|gpu|local_rank)[ =:_]?(\d{1,4})\]?[: ]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def read_line(line: bytes) -> ReadLine:
 
 
 def rank_prefix(line: bytes) -> re.Match[bytes] | None:
-    """What launchers put before each line: ``[rank3]:``, ``[default0]:``, ``0: ``."""
+    """What launchers put before each line: ``[rank3]:``, ``[default0]:``."""
     return _RANK.match(line)
 
 

@@ -32,7 +32,7 @@ def recognized(log: Log) -> tuple[str, ...]:
     stages = sum(stage.name != REST for stage in log.stages)
     if stages:
         roles.append(f"{stages} stages")
-    out = [f"{rows:,} rows: " + ", ".join(roles)]
+    out = [f"{rows:,} rows: " + (", ".join(roles) or "durations under names of their own")]
     if any(stream.get("clock") is not None for stream in log.read.streams):
         out.append("clock: time of day")
     elif any(stream.get("elapsed") is not None for stream in log.read.streams):

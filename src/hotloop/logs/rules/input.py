@@ -9,6 +9,8 @@ import numpy as np
 from hotloop import units
 from hotloop.findings import Finding
 from hotloop.logs.log import WORTH, Log
+from hotloop.logs.streams import Stream
+from hotloop.logs.templates import Floats
 
 #: Below this hit rate a cache of the dataset does little (guide S1).
 _HIT_RATE = 0.6
@@ -44,7 +46,7 @@ def _data_wait(log: Log) -> Iterator[Finding]:
                 f"data time {units.duration(wait.s_per_step)} of "
                 f"{units.duration(wait.s_per_step / wait.share)} per step, over {found[0].num_rows:,} lines",
                 known,
-                *_uneven(found[1]),
+                *_uneven(*found),
             ),
             where=log.at(found[0].columns["line"][0]),
             remedies=("num-workers",) if single else (),
@@ -54,13 +56,17 @@ def _data_wait(log: Log) -> Iterator[Finding]:
     )
 
 
-def _uneven(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[str, ...]:
+def _uneven(stream: Stream, values: Floats) -> tuple[str, ...]:
     good = values[np.isfinite(values)]
     if len(good) < 20:
         return ()
     middle, high = float(np.median(good)), float(np.quantile(good, 0.95))
     if high < 4 * max(middle, 1e-6):
         return ()
+    step, apart = stream.get("step"), np.diff(np.flatnonzero(good > 0.5 * high))
+    every_step = step is not None and float(np.median(np.diff(step))) == 1
+    if every_step and len(apart) >= 8 and apart[0] > 1 and float(np.mean(apart == apart[0])) > 0.9:
+        return (f"in every {apart[0]}th step and hardly in the others: {apart[0]} workers that take turns",)
     return (
         f"unevenly: the median is {units.duration(middle)}, one line in twenty has {units.duration(high)}",
     )
