@@ -21,9 +21,9 @@ from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.policies import POLICIES
 from hotloop.feed.cache.reading import MISSING
+from hotloop.feed.errors import CacheError
 from hotloop.feed.stages import stage
 
 MIB = 1 << 20

@@ -22,9 +22,9 @@ from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.fingerprint import Unknowable, fingerprint
 from hotloop.feed.cache.table import table_bytes
+from hotloop.feed.errors import CacheError
 from hotloop.feed.memory import PAGE_BYTES
 
 MIB = 1 << 20

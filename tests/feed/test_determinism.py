@@ -13,9 +13,9 @@ from pipelines import Compose, Halve, MarkedPhotos, Noise, Photos, RandomApply, 
 from torch.utils.data import DataLoader, Dataset
 
 from hotloop.feed import cached
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import check_deterministic
+from hotloop.feed.errors import CacheError
 
 MODULE_RNG = np.random.default_rng(0)
 

@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader
 from hotloop.feed import cached
 from hotloop.feed.cache import disk_folder
 from hotloop.feed.cache.disk import DiskTier
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.lmdb_file import LmdbFile
 from hotloop.feed.comparing import differences, snapshot
+from hotloop.feed.errors import CacheError
 
 pytest.importorskip("lmdb")
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pipelines import Compose, Halve, MarkedPhotos, Noise, Photos, RareFlip, to_float
 from torch.utils.data import IterableDataset
 
 from hotloop.feed import stage_costs
 from hotloop.feed.determinism import Verdict
-from hotloop.feed.planning import Cut, best_mix, needed_fraction, plan_cache, refusals
+from hotloop.feed.planning import needed_fraction, plan_cache, refusals
 from hotloop.feed.stage_costs import StageCost
 
 
@@ -197,49 +194,6 @@ def test_what_cannot_be_planned_is_refused() -> None:
         plan_cache(Photos(), max_bytes="much")
 
 
-def cut(name: str, num_bytes: float, hit_s: float) -> Cut:
-    return Cut(
-        stage=name, num_bytes=num_bytes, fraction=0, hit_s=hit_s, time_s=0, cpu_s=0, needed_fraction=None
-    )
-
-
-#: Field notes 1.3: ms a sample and bytes after each stage of a photo pipeline, and the optimum by memory.
-PHOTO = [cut("jpeg", 89e3, 1.79), cut("uint8", 562e3, 0.83), cut("uint8-256", 197e3, 0.076)]
-
-
-def test_the_mix_of_the_field_notes() -> None:
-    mix, time_s = best_mix(PHOTO, 1.8, 100e3)
-    assert mix == (("uint8-256", pytest.approx(100 / 197)),)
-    assert time_s == pytest.approx(0.925, abs=0.01)
-    assert best_mix(PHOTO, 1.8, 200e3) == ((("uint8-256", 1.0),), 0.076)
-    full = [cut("uint8", 562e3, 0.83), cut("float32", 602e3, 0.024)]
-    mix, time_s = best_mix(full, 1.8, 400e3)
-    assert dict(mix) == {"float32": pytest.approx(400 / 602)}
-    mix, _ = best_mix([cut("small", 100, 1.0), cut("large", 400, 0.5)], 2.0, 250)
-    assert dict(mix) == {"small": pytest.approx(0.5), "large": pytest.approx(0.5)}
-
-
-CUTS = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 30)), min_size=1, max_size=4)
-
-
-@settings(deadline=None)
-@given(CUTS, st.integers(1, 40), st.integers(0, 60))
-def test_no_mix_of_a_grid_is_better(points: list[tuple[int, int]], miss: int, room: int) -> None:
-    cuts = [cut(str(k), num_bytes, hit) for k, (num_bytes, hit) in enumerate(points)]
-    mix, time_s = best_mix(cuts, miss, room)
-    by_name = {one.stage: one for one in cuts}
-    assert sum(share for _, share in mix) <= 1 + 1e-9
-    assert sum(share * by_name[name].num_bytes for name, share in mix) <= room + 1e-9
-    spent = sum(share * by_name[name].hit_s for name, share in mix)
-    assert time_s == pytest.approx(spent + (1 - sum(share for _, share in mix)) * miss)
-    steps = np.linspace(0, 1, 6)
-    for shares in itertools.product(steps, repeat=len(points)):
-        used = sum(share * num_bytes for share, (num_bytes, _) in zip(shares, points, strict=True))
-        if sum(shares) <= 1 and used <= room:
-            mean = sum(share * hit for share, (_, hit) in zip(shares, points, strict=True))
-            assert time_s <= mean + (1 - sum(shares)) * miss + 1e-9
-
-
 def test_the_needed_fraction() -> None:
     assert needed_fraction(1.0, 0.0, 0.25) == 0.75
     assert needed_fraction(1.0, 0.5, 0.75) == 0.5
@@ -250,7 +204,7 @@ def test_the_needed_fraction() -> None:
 def test_if_the_random_stage_cannot_be_told_none_is_safe() -> None:
     stages = [
         StageCost(
-            name=name, time_s=1, low_s=1, high_s=1, cpu_s=1, num_bytes=1, max_bytes=1, hit_s=0, dtypes=(),
+            name=name, time_s=1, low_s=1, high_s=1, cpu_s=1, num_bytes=1, hit_s=0, dtypes=(),
             num_elements=1, num_samples=1,
         )
         for name in ("source", "a")

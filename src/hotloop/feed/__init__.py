@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from hotloop.feed.cache.cache import SampleCache as SampleCache
     from hotloop.feed.cache.dataset import CachedDataset as CachedDataset
     from hotloop.feed.cache.dataset import cached as cached
-    from hotloop.feed.cache.errors import CacheError as CacheError
     from hotloop.feed.cache.statistics import CacheStats as CacheStats
     from hotloop.feed.config import ConfigError as ConfigError
     from hotloop.feed.config import FeedConfig as FeedConfig
     from hotloop.feed.determinism import check_deterministic as check_deterministic
     from hotloop.feed.errors import BakeError as BakeError
+    from hotloop.feed.errors import CacheError as CacheError
     from hotloop.feed.errors import DamagedBakeError as DamagedBakeError
     from hotloop.feed.errors import FeedError as FeedError
     from hotloop.feed.errors import StaleBakeError as StaleBakeError
@@ -59,7 +59,7 @@ _EXPORTS = {
     "NotVectorizable": "hotloop.feed.pretransforming",
     "pretransform": "hotloop.feed.pretransforming",
     "ScaledLR": "hotloop.feed.schedule",
-    "CacheError": "hotloop.feed.cache.errors",
+    "CacheError": "hotloop.feed.errors",
     "CacheStats": "hotloop.feed.cache.statistics",
     "CachedDataset": "hotloop.feed.cache.dataset",
     "SampleCache": "hotloop.feed.cache.cache",

@@ -216,22 +216,14 @@ def _prefetch(measured: Measured, setting: Setting, rule: str) -> tuple[Setting,
 
 
 def _within_memory(measured: Measured, budget: Budget, setting: Setting) -> tuple[Setting, str]:
-    """Fewer batches ahead, then fewer workers, until they fit."""
-    asked = setting
-    while setting.num_ahead > 1 and _memory(measured, setting) > budget.rank_memory_bytes:
-        if setting.prefetch_factor > 1:
-            setting = setting._replace(prefetch_factor=setting.prefetch_factor - 1)
-        else:
-            setting = Setting(setting.method, setting.num_workers - 1, asked.prefetch_factor)
-    if setting == asked:
+    fitting = setting.within(budget.rank_memory_bytes, measured.worker_bytes, measured.batch_bytes)
+    if fitting == setting:
         return setting, ""
-    return setting, f"; {asked} would not fit {units.size(budget.rank_memory_bytes)}"
+    return fitting, f"; {setting} would not fit {units.size(budget.rank_memory_bytes)}"
 
 
 def _memory(measured: Measured, setting: Setting) -> int:
-    """Workers, the batches ahead of them and the one in use."""
-    processes = setting.num_workers if setting.method == "process" else 0
-    return processes * measured.worker_bytes + (setting.num_ahead + 1) * measured.batch_bytes
+    return setting.memory_bytes(measured.worker_bytes, measured.batch_bytes)
 
 
 def _cache(

@@ -3,8 +3,12 @@
 ::
 
     HotloopError
-    └── FeedError        hotloop.feed refuses, or could not do it
-        └── WorkerError  a worker died, hung or could not be started (also a RuntimeError)
+    └── FeedError                 hotloop.feed refuses, or could not do it
+        ├── WorkerError           a worker died, hung or could not be started (also a RuntimeError)
+        ├── CacheError            a cache cannot be built, shared or trusted (also a RuntimeError)
+        └── BakeError             a bake cannot be made or opened
+            ├── StaleBakeError    ... is not of what the dataset is now
+            └── DamagedBakeError  ... is not as it was written
 """
 
 from __future__ import annotations
@@ -21,6 +25,10 @@ class FeedError(HotloopError):
 
 class WorkerError(FeedError, RuntimeError):
     """A worker process died, hung or could not be started; the message names the sample and the cause."""
+
+
+class CacheError(FeedError, RuntimeError):
+    """A cache cannot be built, shared or trusted; the message says why."""
 
 
 class BakeError(FeedError):

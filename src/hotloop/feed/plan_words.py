@@ -15,8 +15,6 @@ WIDTH = 80
 EXPANSION = 3.5
 #: A random stage whose input is this much larger than its output crops or shrinks.
 SHRINKING = 1.5
-#: A mix of two stages is mentioned where it takes this share of the best single stage's time, or less.
-MIX_GAIN = 0.9
 
 
 def table(plan: CachePlan) -> str:
@@ -47,7 +45,7 @@ def table(plan: CachePlan) -> str:
 
 def notes_on(plan: CachePlan, why_whole: str) -> tuple[str, ...]:
     """What a reader should know besides the table."""
-    notes = [_sustained(plan), _mixed(plan), _remainder(plan), _late_expansion(plan), _resize(plan)]
+    notes = [_sustained(plan), _remainder(plan), _late_expansion(plan), _resize(plan)]
     if why_whole:
         notes.append(f"Its stages could not be told apart: {why_whole}. Name them with @stage.")
     if plan.verdict.state_changes:
@@ -88,13 +86,6 @@ def _sustained(plan: CachePlan) -> str:
         return f"{text}; what follows {best.stage} is too slow even if all hit: take more workers."
     enough = "fits" if best.fraction >= best.needed_fraction else f"{units.share(best.fraction)} fits"
     return f"{text}, {units.share(best.needed_fraction)} with the work after {best.stage}; {enough}."
-
-
-def _mixed(plan: CachePlan) -> str:
-    if plan.best is None or len(plan.mix) < 2 or plan.mix_time_s > MIX_GAIN * plan.best.time_s:
-        return ""
-    parts = " and ".join(f"{units.share(share)} after {name}" for name, share in plan.mix)
-    return f"Best of all would be {parts}: {_ms(plan.mix_time_s)} ms a sample."
 
 
 def _remainder(plan: CachePlan) -> str:

@@ -1,8 +1,6 @@
 """Where in a dataset's pipeline to cache, how much would hit, and what it gives: measured, then computed.
 
-A hit costs reading the kept value and the stages after the cut; a miss costs all stages. With room for b
-bytes a sample, the least mean cost lies on the lower convex hull of the points (bytes, cost of a hit) and
-(0, cost of a miss): a fractional knapsack, whose solution mixes at most two of them.
+A hit costs reading the kept value and the stages after the cut; a miss costs all stages.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ class CachePlan:
     ``time_s`` and ``cpu_s`` are a sample's without a cache; ``miss_rate_per_s`` the samples a second that
     ``num_workers`` sustain without one; ``needed_fraction`` is c* = 1 - miss_rate_per_s / consumption_per_s,
     the part of the dataset that must hit if hits cost nothing. ``best`` is the stage to cache after, or None.
-    ``mix`` is the optimum over all stages, at most two of them: stage and share of the samples.
     """
 
     dataset: str
@@ -64,8 +61,6 @@ class CachePlan:
     stages: tuple[StageCost, ...]
     cuts: tuple[Cut, ...]
     best: Cut | None
-    mix: tuple[tuple[str, float], ...]
-    mix_time_s: float
     time_s: float
     cpu_s: float
     miss_rate_per_s: float
@@ -148,7 +143,6 @@ def _plan(
     best = min((cut for cut in cuts if not cut.refused), key=lambda cut: cut.time_s, default=None)
     if best is not None and best.time_s > (1 - WORTHWHILE) * time_s:
         best = None
-    mix, mix_time_s = best_mix([cut for cut in cuts if not cut.refused], time_s, room)
     plan = CachePlan(
         dataset=type(dataset).__name__,
         num_samples=len(dataset),
@@ -160,8 +154,6 @@ def _plan(
         stages=stages,
         cuts=cuts,
         best=best,
-        mix=mix,
-        mix_time_s=mix_time_s,
         time_s=time_s,
         cpu_s=cpu_s,
         miss_rate_per_s=miss_rate,
@@ -227,31 +219,3 @@ def needed_fraction(miss_s: float, hit_s: float, allowed_s: float) -> float | No
     if hit_s > allowed_s:
         return None
     return (miss_s - allowed_s) / (miss_s - hit_s)
-
-
-def best_mix(cuts: Sequence[Cut], miss_s: float, room: float) -> tuple[tuple[tuple[str, float], ...], float]:
-    """Shares of the samples to cache after each stage for the least mean time, and that time.
-
-    ``room`` is bytes a sample. At most two stages: neighbours on the lower convex hull of (bytes, time).
-    """
-    hull: list[tuple[float, float, str]] = [(0.0, miss_s, "")]
-    for cut in sorted(cuts, key=lambda cut: (cut.num_bytes, cut.hit_s)):
-        point = (cut.num_bytes, cut.hit_s, cut.stage)
-        if point[1] >= hull[-1][1]:
-            continue
-        while len(hull) > 1 and _slope(hull[-2], point) <= _slope(hull[-2], hull[-1]):
-            hull.pop()
-        hull.append(point)
-    right = next((k for k, point in enumerate(hull) if point[0] > room), None)
-    if right is None:
-        return ((hull[-1][2], 1.0),) if hull[-1][2] else (), hull[-1][1]
-    low, high = hull[right - 1], hull[right]
-    share = (room - low[0]) / (high[0] - low[0])
-    mix = [(low[2], 1 - share), (high[2], share)]
-    return tuple(pair for pair in mix if pair[0] and pair[1] > 0), (1 - share) * low[1] + share * high[1]
-
-
-def _slope(low: tuple[float, float, str], high: tuple[float, float, str]) -> float:
-    if high[0] == low[0]:
-        return float("-inf")
-    return (high[1] - low[1]) / (high[0] - low[0])

@@ -126,12 +126,7 @@ class Sizer:
     def relieve(self, shortage_bytes: int, reason: str) -> Setting:
         """Give back memory: batches ahead first, then workers. Does not take it again while this runs."""
         self.memory_bytes = max(0, min(self.memory_bytes, self.memory_of(self.setting)) - shortage_bytes)
-        smaller = self.setting
-        while smaller.num_ahead > 1 and self.memory_of(smaller) > self.memory_bytes:
-            if smaller.prefetch_factor > 1:
-                smaller = smaller._replace(prefetch_factor=smaller.prefetch_factor - 1)
-            else:
-                smaller = smaller._replace(num_workers=smaller.num_workers - 1)
+        smaller = self.setting.within(self.memory_bytes, self.worker_bytes, self._batch_bytes)
         self._restart(smaller, f"memory is short: {reason}")
         return self.setting
 
@@ -185,9 +180,8 @@ class Sizer:
         return setting.num_ahead + setting.num_workers + 1
 
     def memory_of(self, setting: Setting) -> int:
-        """Bytes a setting takes: its processes, the batches ahead, the one in use."""
-        processes = setting.num_workers if setting.method == "process" else 0
-        return processes * self.worker_bytes + (setting.num_ahead + 1) * self._batch_bytes
+        """Bytes a setting takes, see :meth:`Setting.memory_bytes`."""
+        return setting.memory_bytes(self.worker_bytes, self._batch_bytes)
 
     # The search: a generator that asks for a setting and is sent the block measured under it.
 

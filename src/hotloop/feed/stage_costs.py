@@ -44,7 +44,6 @@ class StageCost:
     high_s: float
     cpu_s: float
     num_bytes: float
-    max_bytes: int
     hit_s: float
     dtypes: tuple[str, ...]
     num_elements: int
@@ -162,7 +161,6 @@ def _cost(name: str, mark: _Marks) -> StageCost:
         high_s=float(np.percentile(times, 90)),
         cpu_s=float(np.mean(mark.cpu_s or [0.0])),
         num_bytes=float(np.mean(mark.num_bytes or [0])),
-        max_bytes=max(mark.num_bytes, default=0),
         hit_s=float(np.median(mark.hits_s or [0.0])),
         dtypes=mark.dtypes,
         num_elements=mark.num_elements,

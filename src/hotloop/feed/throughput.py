@@ -35,6 +35,21 @@ class Setting(NamedTuple):
         """Batches that may be under way or waiting at once."""
         return self.num_workers * self.prefetch_factor
 
+    def memory_bytes(self, worker_bytes: int, batch_bytes: int) -> int:
+        """Its processes, the batches ahead of them, the one in use."""
+        processes = self.num_workers if self.method == "process" else 0
+        return processes * worker_bytes + (self.num_ahead + 1) * batch_bytes
+
+    def within(self, room_bytes: int, worker_bytes: int, batch_bytes: int) -> Setting:
+        """Fewer batches ahead, then fewer workers, until they fit; one batch ahead is the least."""
+        setting = self
+        while setting.num_ahead > 1 and setting.memory_bytes(worker_bytes, batch_bytes) > room_bytes:
+            if setting.prefetch_factor > 1:
+                setting = setting._replace(prefetch_factor=setting.prefetch_factor - 1)
+            else:
+                setting = self._replace(num_workers=setting.num_workers - 1)
+        return setting
+
     def __str__(self) -> str:
         if self.method == "inline":
             return "no workers"

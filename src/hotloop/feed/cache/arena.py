@@ -29,7 +29,7 @@ class Pause(IntEnum):
     PRESSURE = 2
 
 
-class Arena:
+class SampleArena:
     """A part of the shared file that grows to the cache's limit and is mapped as far as it is read."""
 
     def __init__(self, file: SharedFile, table: Table) -> None:

@@ -15,15 +15,15 @@ from hotloop import units
 from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.arena import Pause
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.policies import POLICIES
 from hotloop.feed.cache.policies.clairvoyant import Clairvoyant, plan_bytes
-from hotloop.feed.cache.reading import MISSING, Reader
+from hotloop.feed.cache.reading import MISSING, SampleReader
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.cache.table import MAGIC, READY, Header, Row, Table, table_bytes
-from hotloop.feed.cache.writing import Writer
+from hotloop.feed.cache.writing import SampleWriter
 from hotloop.feed.collating import Out
+from hotloop.feed.errors import CacheError
 from hotloop.feed.memory import SharedFile
 
 
@@ -222,8 +222,8 @@ class SampleCache:
     def _attach(self, file: SharedFile) -> None:
         self._file = file
         self._shared = Shared(file, num_items=self.num_items, policy=self.policy, rank=self.rank)
-        self._reader = Reader(self._shared, copy=self.copy)
-        self._writer = Writer(self._shared)
+        self._reader = SampleReader(self._shared, copy=self.copy)
+        self._writer = SampleWriter(self._shared)
 
     def _note_other_size(self) -> None:
         """Whoever made the cache has set its size; shares of what is free differ a little by themselves."""

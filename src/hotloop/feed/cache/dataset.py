@@ -18,13 +18,13 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 from hotloop.feed import randomness
 from hotloop.feed.cache import fingerprint as fingerprints
 from hotloop.feed.cache.cache import SampleCache
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.cache.watching import DrawWatch
 from hotloop.feed.collating import Out
 from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import check_deterministic
+from hotloop.feed.errors import CacheError
 from hotloop.feed.stages import Remaining, split_after
 
 if TYPE_CHECKING:

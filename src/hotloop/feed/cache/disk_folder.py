@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 from hotloop.feed.budget import named_bytes
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.lmdb_file import LmdbFile
+from hotloop.feed.errors import CacheError
 
 #: Of what is free on the disk, "auto" takes this share.
 AUTO_SHARE = 0.5

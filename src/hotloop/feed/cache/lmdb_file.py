@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hotloop.feed.cache.errors import CacheError
+from hotloop.feed.errors import CacheError
 
 MAX_READERS = 1024
 

@@ -9,7 +9,7 @@ import threading
 import weakref
 from types import TracebackType
 
-from hotloop.feed.cache.errors import CacheError
+from hotloop.feed.errors import CacheError
 
 _STRONG_MEMORY_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _fence_lock = threading.Lock()

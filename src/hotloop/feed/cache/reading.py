@@ -21,7 +21,7 @@ from hotloop.feed.tree import tree_map
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__slots__": ()})()
 
 
-class Reader:
+class SampleReader:
     """Reads a cache through one process's hold on it."""
 
     def __init__(self, shared: Shared, *, copy: bool) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.cache.arena import Arena
+from hotloop.feed.cache.arena import SampleArena
 from hotloop.feed.cache.layouts import Layouts
 from hotloop.feed.cache.lock import SharedLock
 from hotloop.feed.cache.policies import POLICIES, Policy
@@ -30,7 +30,7 @@ class Shared:
         self.table = Table(file, num_items)
         self.header = self.table.header
         self.state = self.table.one["state"]
-        self.arena = Arena(file, self.table)
+        self.arena = SampleArena(file, self.table)
         kind = POLICIES[policy]
         self.policy: Policy = kind(self.table, file)
         self.evicts = kind.evicts

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.cache.arena import Arena
+from hotloop.feed.cache.arena import SampleArena
 from hotloop.feed.cache.table import CLAIMED, READY, Header, Table
 from hotloop.feed.layout import ALIGNMENT
 from hotloop.feed.memory import SharedFile, round_up
@@ -26,7 +26,7 @@ CHAIN_OFFSET = 1 << 41
 class Space(ABC):
     """Hands out the arena. All of it happens under the lock, except :meth:`read`."""
 
-    def __init__(self, file: SharedFile, table: Table, arena: Arena) -> None:
+    def __init__(self, file: SharedFile, table: Table, arena: SampleArena) -> None:
         self._file = file
         self._table = table
         self._header = table.header
@@ -109,7 +109,7 @@ class Stack(Space):
 class Blocks(Space):
     """Equal blocks, chained: what policies that evict need."""
 
-    def __init__(self, file: SharedFile, table: Table, arena: Arena) -> None:
+    def __init__(self, file: SharedFile, table: Table, arena: SampleArena) -> None:
         super().__init__(file, table, arena)
         self._chain: NDArray[np.uint32] = np.empty(0, np.uint32)
         self._links = memoryview(b"")

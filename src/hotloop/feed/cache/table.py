@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.cache.process import is_alive, own_start
+from hotloop.feed.errors import CacheError
 from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
 
 MAGIC = 0x686F_746C_6F6F_7031

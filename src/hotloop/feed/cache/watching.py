@@ -14,8 +14,8 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from hotloop.feed import randomness
-from hotloop.feed.cache.errors import CacheError
 from hotloop.feed.determinism import check_deterministic
+from hotloop.feed.errors import CacheError
 
 #: Reads watched in each process; each costs about 0.2 ms.
 WATCHED_READS = 256

@@ -23,7 +23,7 @@ _FEW = 16
 _PADDING = np.zeros(layout.ALIGNMENT, np.uint8)
 
 
-class Writer:
+class SampleWriter:
     """Writes a cache through one process's hold on it."""
 
     def __init__(self, shared: Shared) -> None:
