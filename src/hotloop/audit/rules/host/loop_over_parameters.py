@@ -60,7 +60,7 @@ def _averaging(tree: Tree) -> Iterator[tuple[Module, ast.AST]]:
 
 
 def over_parameters(loop: ast.For) -> bool:
-    """``for p in model.parameters()``, also in zip or enumerate; ``for k, v in model.state_dict().items()``."""
+    """``for p in model.parameters()``, also in zip or enumerate; ``for k, v in m.state_dict().items()``."""
     calls = [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
     return any(
         call.func.attr in _PARAMETERS
