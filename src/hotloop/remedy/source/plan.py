@@ -202,7 +202,8 @@ class Plan:
     def _configure(self, note: Note, value: Any) -> None:
         source, key = note.get("source"), str(note.get("key"))
         if source == "hydra":
-            raise Cannot(f"{key} is composed by Hydra", write=self._hydra(key, value))
+            self._composed(note, key, value)
+            return
         if source == "argparse" and note.get("option"):
             self._argument(note, value)
             return
@@ -242,10 +243,20 @@ class Plan:
             return
         raise Cannot(f"{option} is given on the command line", write=self._command(option, note, value))
 
-    def _hydra(self, key: str, value: Any) -> str:
-        """The command with another value for a key."""
-        kept = [word for word in self.scene.command if word.lstrip("+").partition("=")[0] != key]
-        return shlex.join([*kept, f"{key}={value}"])
+    def _composed(self, note: Note, key: str, value: Any) -> None:
+        """A value that Hydra put together: changed in the one file it can come from, else in the command."""
+        given = [word for word in self.scene.command if word.lstrip("+").partition("=")[0] == key]
+        files = [
+            other
+            for other in self.scene.config
+            if other.get("file") and f".{key}".endswith(f".{other.get('key')}")
+            and same(other.get("value"), note.get("value"))
+        ]  # fmt: skip
+        if not given and len(files) == 1:
+            self._configure(files[0], value)
+            return
+        kept = [word for word in self.scene.command if word not in given]
+        raise Cannot(f"{key} is composed by Hydra", write=shlex.join([*kept, f"{key}={value}"]))
 
     def _command(self, option: str, note: Note, value: Any) -> str:
         """The command with another value for an option, where that can be said."""
