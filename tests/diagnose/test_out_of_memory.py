@@ -126,3 +126,8 @@ def test_a_killed_worker_is_named() -> None:
     assert found is not None
     assert "a DataLoader worker (pid 4711)" in found.message
     assert told("RuntimeError", KILLED, rss=8.0 * GIB, oom_kills={"machine": 0}) is None
+    gone = "DataLoader worker (pid(s) 4711) exited unexpectedly"
+    killed = told("RuntimeError", gone, rss=8.0 * GIB, oom_kills={"cgroup": 1, "machine": 1})
+    assert killed is not None
+    assert "(pid 4711)" in killed.message
+    assert told("RuntimeError", gone, rss=15.5 * GIB) is None  # it may have crashed

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from hotloop.record import rows as r
 from hotloop.record.owners import Facts, assign
+from hotloop.record.recording import ROW_DTYPE
 
 
 def facts(pid: int, *, start: int = 0, ppid: int = 1, active: bool = True, **more: Any) -> Facts:
@@ -81,3 +85,24 @@ def test_processes_started_side_by_side_without_a_rank_are_counted_and_later_one
         facts(12, ppid=5, start=200, last_ns=300),
     )
     assert [found[pid][1] for pid in (10, 11, 12)] == [0, 1, 0]
+
+
+def test_steps_are_counted_while_rows_come_in() -> None:
+    def rows(*kinds: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+        made = np.zeros(len(kinds), ROW_DTYPE)
+        for i, (kind, obj, flags) in enumerate(kinds):
+            made[i]["kind"], made[i]["obj"], made[i]["flags"] = kind, obj, flags
+        return made
+
+    fetch, end, backward = (r.FETCH, 1, 0), (r.FETCH, 1, r.FETCH_END), (r.BACKWARD, 0, 0)
+    generator, critic = (r.OPTIMIZER, 1, 0), (r.OPTIMIZER, 2, 0)
+    fed = Facts(key="1-0", pid=1, start_ns=0)
+    fed.look_at(rows(fetch, backward, backward, fetch), 1)  # the next backward comes with the next tick
+    fed.look_at(rows(backward, generator, end, fetch), 2)
+    assert fed.steps == 2
+    unfed = Facts(key="2-0", pid=2, start_ns=0)
+    unfed.look_at(rows(backward, critic, critic, backward, generator, critic), 1)
+    assert unfed.steps == 3
+    bare = Facts(key="3-0", pid=3, start_ns=0)
+    bare.look_at(rows(backward, backward), 1)
+    assert bare.steps == 2

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hotloop.cli.run import terminal_width
 from hotloop.errors import UsageError
@@ -91,7 +91,7 @@ def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
             _NO_LINE if batch is None else batch_words(batch),
             *(line for line in memory.get("advice", ()) if "Inferred from one" not in line),
         ]
-    _write_run(reports[-1], options.json)
+    _write_run(reports[-1], options.json, to=sys.stdout)
     return 0
 
 
@@ -113,20 +113,21 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:  # a full disk: what was found is still worth reading
         print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
         report = flow.build_report(examination)
-    _write_run(report, options.json)
+    # Standard output is the command's own, unless JSON was asked for: then that has moved.
+    _write_run(report, options.json, to=sys.stdout if options.json else sys.stderr)
     print(f"hotloop: the run is in {folder}; 'hotloop memory {folder}' shows this again", file=sys.stderr)
     return outcome.exit_code
 
 
-def _write_run(report: dict[str, Any], as_json: bool) -> None:
+def _write_run(report: dict[str, Any], as_json: bool, to: TextIO) -> None:
     from hotloop.report.footprint import render
 
     findings = [finding for finding in report["findings"] if finding["id"].startswith("memory/")]
     document = {"schema": 1, "command": report["command"], **report["memory"], "findings": findings}
     if as_json:
-        print(json.dumps(document, indent=1))
+        print(json.dumps(document, indent=1), file=to)
     else:
-        sys.stdout.write(render(report, width=terminal_width()))
+        to.write(render(report, width=terminal_width()))
 
 
 def _from_shapes(options: argparse.Namespace) -> int:

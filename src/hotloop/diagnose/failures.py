@@ -26,7 +26,8 @@ _SHARED: Final = re.compile(
     r"No space left on device.*(shm|torch_)|(shm|torch_).*No space left on device",
     re.DOTALL,
 )
-_KILLED: Final = re.compile(r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed")
+#: How a worker ends that the kernel killed; «unexpectedly» may be a crash as well.
+_KILLED: Final = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal: Killed|exited unexpectedly)")
 _WORKER_PID: Final = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d+)")
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import mann_kendall_z, theil_sen
+from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Severity
 from hotloop.record.recording import Recording
 
@@ -67,15 +68,6 @@ def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth |
         ci95=(slope - 2 * error, slope + 2 * error),
         seconds=float(t[-1] - t[0]),
     )
-
-
-def private(columns: Mapping[str, npt.NDArray[Any]]) -> Floats:
-    """[samples] resident bytes a process does not share: what it has grown to by itself."""
-    if "rss_bytes" not in columns:
-        return np.zeros(0)
-    shared = columns.get("shared_bytes")
-    rss = np.asarray(columns["rss_bytes"], float)
-    return rss - np.asarray(shared, float) if shared is not None else rss
 
 
 def in_span(evidence: Evidence, pid: int) -> tuple[Floats, Floats]:
@@ -143,11 +135,13 @@ def peak_of(recording: Recording) -> float:
     """The same from the recording alone."""
     sums: dict[float, float] = {}
     shared: dict[float, float] = {}
-    for columns in recording.process_system.values():
+    inherited = shared_since_fork(recording)
+    for pid, columns in recording.process_system.items():
         if "t_s" not in columns or "rss_bytes" not in columns:
             continue
         rest = np.asarray(columns.get("shared_bytes", np.zeros(len(columns["t_s"]))), float)
-        for t, own, common in zip(columns["t_s"], private(columns), rest, strict=True):
+        alone = np.maximum(0.0, private(columns) - inherited.get(pid, 0.0))
+        for t, own, common in zip(columns["t_s"], alone, rest, strict=True):
             if np.isfinite(own):
                 sums[float(t)] = sums.get(float(t), 0.0) + float(own)
                 shared[float(t)] = max(shared.get(float(t), 0.0), float(common))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from hotloop.diagnose.memory_use import private
 from hotloop.record.recording import Process, Recording
 
 
@@ -41,6 +41,15 @@ class WorkerMemory:
         return self.private_bytes - self.copied_bytes
 
 
+def private(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+    """[samples] resident bytes a process does not share: what it has grown to by itself."""
+    if "rss_bytes" not in columns:
+        return np.zeros(0)
+    shared = columns.get("shared_bytes")
+    rss = np.asarray(columns["rss_bytes"], float)
+    return rss - np.asarray(shared, float) if shared is not None else rss
+
+
 def worker_memory(recording: Recording) -> tuple[WorkerMemory, ...]:
     """Every worker with at least one proportional sample."""
     found = []
@@ -61,7 +70,7 @@ def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
     known = np.flatnonzero(np.isfinite(uss) & np.isfinite(anonymous))
     if not len(known):
         return None
-    forked = worker.first("process").get("start_method") in (None, "fork")
+    forked = _is_forked(worker)
     start = float(anonymous[np.isfinite(anonymous)][0])
     grown = np.maximum(0.0, anonymous - start)
     copied = np.clip(uss - grown, 0.0, start) if forked else np.zeros(len(uss))
@@ -77,3 +86,19 @@ def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
         seconds=float(seconds[last] - seconds[first]),
         num_samples=len(known),
     )
+
+
+def shared_since_fork(recording: Recording) -> dict[int, float]:
+    """Forked worker -> resident bytes that are its parent's pages still, and no memory of its own."""
+    copied = {one.pid: one.copied_bytes for one in worker_memory(recording)}
+    shared = {}
+    for worker in (one for process in recording.ranks for one in process.workers if _is_forked(one)):
+        known = private(recording.process_system.get(worker.pid, {}))
+        known = known[np.isfinite(known)]
+        if len(known):
+            shared[worker.pid] = max(0.0, float(known[0]) - copied.get(worker.pid, 0.0))
+    return shared
+
+
+def _is_forked(worker: Process) -> bool:
+    return worker.first("process").get("start_method") == "fork"

@@ -10,7 +10,8 @@ import numpy as np
 from hotloop import units
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.failures import Failure, read_failure
-from hotloop.diagnose.memory_use import limit_bytes, private, run_bytes
+from hotloop.diagnose.memory_use import limit_bytes, run_bytes
+from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Finding, Place
 from hotloop.record.recording import Process
 
@@ -161,7 +162,7 @@ def _killed(evidence: Evidence) -> Iterator[Finding]:
         proof = [f"the cgroup's count of kills for want of memory rose by {kills['cgroup']} during the run"]
     elif kills.get("machine") and used > 0.25 * limit:
         proof = [f"the kernel's count of kills for want of memory rose by {kills['machine']} during the run"]
-    elif not kills and used > _MET * limit:
+    elif not kills and used > _MET * limit and _by_sigkill(evidence):
         proof = ["killed by SIGKILL; the kernel does not show its count of kills for want of memory"]
     else:
         return
@@ -208,12 +209,18 @@ def _victim(evidence: Evidence) -> tuple[Process, str] | None:
     return None
 
 
+def _by_sigkill(evidence: Evidence) -> bool:
+    """Whether SIGKILL is sure: the command's exit code says it, or the text about its worker."""
+    texts = (str(process.last("exit").get("message")) for process in evidence.recording.ranks)
+    return evidence.recording.exit_code == _SIGKILL or any("by signal: Killed" in text for text in texts)
+
+
 def _last(evidence: Evidence, processes: tuple[Process, ...]) -> float:
     """Private bytes of processes at their last samples together."""
-    total = 0.0
+    inherited, total = shared_since_fork(evidence.recording), 0.0
     for process in processes:
         columns = evidence.recording.process_system.get(process.pid, {})
         values = private(columns)
         known = values[np.isfinite(values)]
-        total += float(known[-1]) if len(known) else 0.0
+        total += max(0.0, float(known[-1]) - inherited.get(process.pid, 0.0)) if len(known) else 0.0
     return total
