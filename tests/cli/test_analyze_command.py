@@ -12,9 +12,10 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
-def hotloop(*arguments: str) -> subprocess.CompletedProcess[str]:
+def hotloop(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hotloop", "analyze", *arguments],
+        input=stdin,
         env={"PYTHONPATH": str(SRC), "PATH": "/usr/bin"},
         capture_output=True,
         text=True,
@@ -49,6 +50,11 @@ def test_json_has_the_agreed_shape(log: Path) -> None:
     (change,) = document["changes"]
     assert (change["step"], change["before"], change["after"]) == (60, 2052, 539)
     assert document["findings"][0]["where"] == {"file": str(log), "line": 61, "function": ""}
+
+
+def test_standard_input_is_a_log_too(log: Path) -> None:
+    done = hotloop("-", stdin=log.read_text())
+    assert done.stdout.splitlines()[0] == hotloop(str(log)).stdout.splitlines()[0]
 
 
 def test_a_pattern_of_ones_own(tmp_path: Path) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from hotloop.cli.run import terminal_width
+from hotloop.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop analyze``."""
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="logs, event files, traces, or folders of them"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="logs, event files, traces, folders of them; - is standard input",
     )
     parser.add_argument(
         "--pattern",
@@ -31,8 +38,10 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.logs.analyze import analyze
     from hotloop.report.analysis import render
 
-    progress = _Progress(options.files) if sys.stderr.isatty() else None
-    done = analyze(options.files, pattern=options.pattern, progress=progress)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [_on_disk(path, Path(folder)) for path in options.files]
+        progress = _Progress(files) if sys.stderr.isatty() else None
+        done = analyze(files, pattern=options.pattern, progress=progress)
     if progress is not None:
         progress.clear()
     if options.json:
@@ -41,6 +50,21 @@ def main(options: argparse.Namespace) -> int:
         color = sys.stdout.isatty()
         sys.stdout.write(render(done, width=terminal_width() if color else 80, color=color))
     return 2 if all(part.source.kind == "unreadable" for part in done.parts) else 0
+
+
+def _on_disk(path: Path, folder: Path) -> Path:
+    """The file itself; what a shell hands over as a pipe is written to ``folder`` first."""
+    piped = str(path) in ("-", "/dev/stdin") or str(path).startswith("/dev/fd/")
+    if not piped:
+        return path
+    copy = folder / ("standard-input" if path.name in ("-", "stdin") else f"pipe-{path.name}")
+    try:
+        source = sys.stdin.buffer if path.name in ("-", "stdin") else path.open("rb")
+        with source, copy.open("wb") as out:
+            shutil.copyfileobj(source, out, 1 << 20)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    return copy
 
 
 class _Progress:
