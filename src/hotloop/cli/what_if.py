@@ -154,10 +154,10 @@ class _Progress:
             last = json.loads(self._board.read_text().rpartition("\n{")[2].join(("{", "")))
         except (OSError, ValueError):
             return
-        ratios = ", ".join(name for name in last.get("ratios", ()))
+        known = ", ".join(last.get("known", ()))
         print(
             f"hotloop: block {last['block']}, {last.get('spent_s', 0.0):.0f} s of {self._budget_s:.0f} s"
-            + (f"; known so far: {ratios}" if ratios else ""),
+            + (f"; known so far: {known}" if known else ""),
             file=sys.stderr,
         )
 

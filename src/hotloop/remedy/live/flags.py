@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import Any
 
 from hotloop.remedy.live.form import Form, OnceTraining
@@ -122,8 +121,3 @@ class GcFreeze(Form):
         gc.collect()
         gc.freeze()
         self.took()
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,64 +9,32 @@ and writes it to the board, a file that the other ranks read. Only its times cou
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import time
-from dataclasses import dataclass, field
 from math import ceil, log
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.whatif.live.arms import Arm, FreeData, build, workers_cpu_s
+from hotloop.whatif.live.blocks import (
+    LEAD,
+    LEAST_PAIRS,
+    LEAST_S,
+    LEAST_STEPS,
+    MOST_STEPS,
+    PILOT,
+    WARM_UP,
+    Block,
+    log_ratios,
+)
+from hotloop.whatif.live.board import Board
 from hotloop.whatif.live.feeder import Feeder
 from hotloop.whatif.live.interval import interval
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
-#: Steps before the pilot, in the pilot (at least), and between a decision and its block.
-WARM_UP: Final = 5
-PILOT: Final = 10
-LEAD: Final = 3
-#: A block is at least this many steps and this long; both from the prototype's noise (FIELDNOTES 3.1).
-LEAST_STEPS: Final = 6
-LEAST_S: Final = 0.3
-MOST_STEPS: Final = 200
-#: Pairs of blocks before an interval is trusted.
-LEAST_PAIRS: Final = 5
-#: Seconds a rank waits for the leader's word before it goes on without interventions.
-_PATIENCE_S: Final = 2.0
 _NAME: Final = "what-if"
-
-
-@dataclass
-class Block:
-    """One block: ``skip`` steps that tell nothing yet, the times of the others."""
-
-    number: int
-    at: int
-    arm: int
-    warm: int
-    length: int
-    cycle: int
-    skip: int = 0
-    dropped: int = 0
-    step_ns: list[int] = field(default_factory=list)
-    wait_ns: list[int] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-    cpu_s: float = 0.0
-    cpu_steps: int = 0
-
-    @property
-    def end(self) -> int:
-        """The boundary after its last step."""
-        return self.at + self.warm + self.length
-
-    @property
-    def valid(self) -> bool:
-        """Whether enough of its steps count."""
-        return len(self.step_ns) >= max(3, self.length // 2)
 
 
 class Session:
@@ -85,7 +53,9 @@ class Session:
         self._pilot: list[int] = []
         self._block: Block | None = None
         self._next: Block | None = None
-        self._stop_at: int | None = None
+        self._board = Board(plan["board"])
+        self._order: list[int] = []  # the arms still to come in this cycle
+        self._length = LEAST_STEPS
         self._begun_s = 0.0
         self._done: list[Block] = []
         self._by_update = False
@@ -131,22 +101,12 @@ class Session:
         if self._updates < WARM_UP:
             return
         iterator = self._feeder.last()
-        self._leads = self._take_lead()
+        self._leads = self._board.take_lead()
         if iterator is not None:
             self._feeder.drives = self._probe.loaders.loader_of(iterator)
         self._by_update = not self._feeder.drives
         self._step = 0
         self._updates = 0
-
-    def _take_lead(self) -> bool:
-        rank = os.environ.get("RANK", "")
-        if rank.isdigit():
-            return int(rank) == 0
-        try:
-            os.close(os.open(self._plan["board"] + ".lead", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        except FileExistsError:
-            return False
-        return True
 
     # -- boundaries ------------------------------------------------------------------------------------------
 
@@ -171,7 +131,7 @@ class Session:
             self._finish_block(iterator)
         if self._next is not None and self._step >= self._next.at:
             self._begin_block(self._next, iterator)
-        if self._stop_at is not None and self._step >= self._stop_at:
+        if self._board.stop_at is not None and self._step >= self._board.stop_at:
             self._stop(iterator)
         self._edge(iterator)
         feeder = self._feeder
@@ -228,17 +188,17 @@ class Session:
     # -- deciding --------------------------------------------------------------------------------------------
 
     def _in_pilot(self, iterator: Any) -> None:
-        if self._next is not None or self._stop_at is not None:
+        if self._next is not None or self._board.stop_at is not None:
             return
         if not self._leads:
-            self._next = self._read(0)
+            self._next = self._board.read(0)
             return
         timed = self._pilot[2:]
         if len(timed) < PILOT or (sum(timed) < 0.5e9 and len(timed) < 2 * MOST_STEPS):
             return
         self._length = self._block_length(fmean(timed) / 1e9, iterator)
         self._begun_s = time.monotonic()
-        self._write(self._decide(0, self._step + LEAD, iterator))
+        self._announce(self._decide(0, self._step + LEAD, iterator))
 
     def _block_length(self, step_s: float, iterator: Any) -> int:
         """``max(6, 3 W)`` steps and 0.3 s; whole updates; no more than may be held."""
@@ -269,9 +229,6 @@ class Session:
             block.warm = 0
         return block
 
-    _order: list[int] = []  # noqa: RUF012
-    _length = LEAST_STEPS
-
     def _settled(self, arm: int) -> bool:
         """Whether an arm's interval is narrow enough."""
         ratios = log_ratios(self._done, arm)
@@ -299,10 +256,9 @@ class Session:
         if not self._leads:
             return
         if self._finished():
-            self._write_line({"block": block.number + 1, "at": block.end, "stop": True})
-            self._stop_at = block.end
+            self._board.stop(block.number + 1, block.end)
         else:
-            self._write(self._decide(block.number + 1, block.end, iterator), block)
+            self._announce(self._decide(block.number + 1, block.end, iterator))
 
     def _finish_block(self, iterator: Any) -> None:
         block = self._block
@@ -315,9 +271,9 @@ class Session:
         self._done.append(block)
         self._note(block)
         if not self._leads:
-            self._next = self._read(block.number + 1)
-            if self._next is None and self._stop_at is None:
-                self._stop_at = self._step  # the leader is gone
+            self._next = self._board.read(block.number + 1)
+            if self._next is None and self._board.stop_at is None:
+                self._board.stop_at = self._step  # the leader is gone
         if not self._stays(block, self._next):
             self._arms[block.arm].off(iterator)
 
@@ -373,54 +329,10 @@ class Session:
                 leads=self._leads,
             )
 
-    # -- the board -------------------------------------------------------------------------------------------
-
-    def _write(self, block: Block, running: Block | None = None) -> None:
+    def _announce(self, block: Block) -> None:
         self._next = block
-        words = {name: getattr(block, name) for name in ("at", "arm", "warm", "length", "cycle")}
-        ratios = {
-            self._arms[i].name: [interval(found), len(found)]
-            for i in range(1, len(self._arms))
-            if (found := log_ratios(self._done, i))
-        }
-        spent_s = time.monotonic() - self._begun_s
-        self._write_line({"block": block.number, **words, "spent_s": spent_s, "ratios": ratios})
-
-    def _write_line(self, words: dict[str, Any]) -> None:
-        with open(self._plan["board"], "a") as stream:
-            stream.write(json.dumps(words).replace("Infinity", "1e9") + "\n")
-
-    def _read(self, number: int) -> Block | None:
-        """A decision of the leader; waits for it where a block is about to end."""
-        until = time.monotonic() + (_PATIENCE_S if number else 0.0)
-        while True:
-            for words in self._lines():
-                if words["block"] == number:
-                    if words.get("stop"):
-                        self._stop_at = words["at"]
-                        return None
-                    names = ("at", "arm", "warm", "length", "cycle")
-                    return Block(number=number, **{name: words[name] for name in names})
-            if time.monotonic() >= until:
-                return None
-            time.sleep(0.005)
-
-    def _lines(self) -> list[dict[str, Any]]:
-        try:
-            with open(self._plan["board"]) as stream:
-                return [json.loads(line) for line in stream if line.endswith("\n")]
-        except FileNotFoundError:
-            return []
-
-
-def log_ratios(blocks: list[Block], arm: int) -> list[float]:
-    """Log of baseline step over the arm's step, for each cycle that has both."""
-    means: dict[tuple[int, int], float] = {}
-    for block in blocks:
-        if block.valid:
-            means[block.cycle, block.arm] = fmean(block.step_ns)
-    cycles = sorted({cycle for cycle, one in means if one == arm})
-    return [log(means[c, 0] / means[c, arm]) for c in cycles if (c, 0) in means]
+        known = [arm.name for i, arm in enumerate(self._arms) if i and log_ratios(self._done, i)]
+        self._board.write(block, spent_s=time.monotonic() - self._begun_s, known=known)
 
 
 def _epoch_length(feeder: Feeder) -> int:

@@ -1,0 +1,59 @@
+"""One block of steps, and the ratios that blocks of one cycle give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import log
+from statistics import fmean
+from typing import Any, Final
+
+#: Steps before the pilot, in the pilot (at least), and between a decision and its block.
+WARM_UP: Final = 5
+PILOT: Final = 10
+LEAD: Final = 3
+#: A block is at least this many steps and this long; both from the prototype's noise (FIELDNOTES 3.1).
+LEAST_STEPS: Final = 6
+LEAST_S: Final = 0.3
+MOST_STEPS: Final = 200
+#: Pairs of blocks before an interval is trusted.
+LEAST_PAIRS: Final = 5
+
+
+@dataclass
+class Block:
+    """One block: ``skip`` steps that tell nothing yet, the times of the others."""
+
+    number: int
+    at: int
+    arm: int
+    warm: int
+    length: int
+    cycle: int
+    skip: int = 0
+    dropped: int = 0
+    step_ns: list[int] = field(default_factory=list)
+    wait_ns: list[int] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    cpu_s: float = 0.0
+    cpu_steps: int = 0
+
+    @property
+    def end(self) -> int:
+        """The boundary after its last step."""
+        return self.at + self.warm + self.length
+
+    @property
+    def valid(self) -> bool:
+        """Whether enough of its steps count."""
+        return len(self.step_ns) >= max(3, self.length // 2)
+
+
+def log_ratios(blocks: Iterable[Block], arm: int) -> list[float]:
+    """Log of baseline step over the arm's step, for each cycle that has both."""
+    means: dict[tuple[int, int], float] = {}
+    for block in blocks:
+        if block.valid:
+            means[block.cycle, block.arm] = fmean(block.step_ns)
+    cycles = sorted({cycle for cycle, one in means if one == arm})
+    return [log(means[c, 0] / means[c, arm]) for c in cycles if (c, 0) in means]
