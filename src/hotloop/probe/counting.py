@@ -12,8 +12,8 @@ _UNFED: Final = 20
 
 
 def with_limit(source: str, count: StepCount, call: str) -> str:
-    """The source of a wrapper with a call where it says ``{stop_if_done}``, if the run is limited at all."""
-    return source.replace("{stop_if_done}", call if count.limit else "pass")
+    """The source of a wrapper with a call where it says ``{stop_if_done}``, if anybody may end the run."""
+    return source.replace("{stop_if_done}", call if count.may_end else "pass")
 
 
 class StepCount:
@@ -26,6 +26,8 @@ class StepCount:
     def __init__(self) -> None:
         limit = os.environ.get("HOTLOOP_STEPS", "")
         self.limit = int(limit) + WARM_UP if limit.isdigit() and int(limit) > 0 else 0
+        #: Whether ``limit`` is set, or may be set while the run goes on.
+        self.may_end = bool(self.limit or os.environ.get("HOTLOOP_WHAT_IF"))
         #: Optimizers that stepped in this round.
         self.stepped: set[int] = set()
         self.restart()
