@@ -238,6 +238,7 @@ def test_what_a_run_writes_elsewhere_is_left_alone_and_arguments_are_said(
     [
         (["--apply", "num-worker=4"], "did you mean num-workers"),
         (["--apply", "num-workers=many"], "num_workers is a whole number"),
+        (["--apply", "no-workers", "--apply", "num-workers=4"], "exclude each other"),
         (["nowhere.py"], "nowhere.py does not exist"),
     ],
 )

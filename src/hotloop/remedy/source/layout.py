@@ -20,8 +20,13 @@ _LIMIT: Final = 88
 _ENDS_HEAD: Final = (cst.FunctionDef, cst.ClassDef, cst.For, cst.While, cst.With)
 
 
-def with_keywords(code: Code, call: cst.Call, keywords: Mapping[str, str]) -> list[Edit]:
-    """Keywords behind the last argument: on lines of their own where the arguments are."""
+def with_keywords(
+    code: Code, call: cst.Call, keywords: Mapping[str, str], others: Sequence[Edit] = ()
+) -> list[Edit]:
+    """Keywords behind the last argument: on lines of their own where the arguments are.
+
+    ``others`` are the file's other changes: they move what stands behind them on a line.
+    """
     words = [f"{name}={value}" for name, value in keywords.items()]
     text = code.text.text
     start, end = code.span(call)
@@ -46,12 +51,18 @@ def with_keywords(code: Code, call: cst.Call, keywords: Mapping[str, str]) -> li
     limit = max(_LIMIT, max(map(len, text.splitlines()), default=0))
     first = code.span(call.args[0])[0]
     alone = "\n" not in text[start:end] and not text[end : code.line_end(end)].partition("#")[0].strip()
-    if alone and len(line) + len(added) > limit:
-        column = first - code.line_start(first)
+    moved = _moved(others, code.line_start(start), close)
+    if alone and len(line) + moved + len(added) > limit:
+        column = first - code.line_start(first) + _moved(others, code.line_start(start), first)
         added = "," + code.text.newline + " " * column + ", ".join(words)
         if "\t" in code.indent(first):
             added = ", ".join(["", *words])
     return [Edit(start=behind, end=behind, new=added)]
+
+
+def _moved(others: Sequence[Edit], begin: int, end: int) -> int:
+    inside = [edit for edit in others if begin <= edit.start and edit.end <= end and edit.start < end]
+    return sum(len(edit.new) - (edit.end - edit.start) for edit in inside)
 
 
 def _in_front(code: Code, arg: cst.Arg, words: Sequence[str]) -> Edit:
@@ -127,8 +138,8 @@ def with_statements(code: Code, statements: Sequence[str]) -> Edit:
     """Imports directly behind the others, then a blank line and the rest."""
     at, _ = after_imports(code)
     newline = code.text.newline
-    imports = [s for s in statements if s.startswith(("import ", "from "))]
-    others = [s for s in statements if s not in imports]
+    others = [s for s in statements if not s.startswith(("import ", "from "))]
+    imports = _joined([s for s in statements if s not in others])
     lines = [*imports, *(["", *others] if others else [])]
     text = code.text.text
     if at < len(text) and text[at] in "\r\n" and at > 0 and text[at - 1] not in "\r\n":
@@ -137,6 +148,15 @@ def with_statements(code: Code, statements: Sequence[str]) -> Edit:
         blank = text[at:].startswith((newline * 2,)) or not following
         return Edit(start=at, end=at, new=new + ("" if blank or not others else newline))
     return Edit(start=at, end=at, new="".join(line + newline for line in [*imports, *others]))
+
+
+def _joined(imports: Sequence[str]) -> list[str]:
+    """Imports from one module as one line."""
+    found: dict[str, list[str]] = {}
+    for line in imports:
+        module, _, names = line.partition(" import ")
+        found.setdefault(module, []).append(names)
+    return [f"{module} import {', '.join(names)}" if names[0] else module for module, names in found.items()]
 
 
 def before(plan: Plan, code: Code, node: cst.CSTNode, lines: Sequence[str]) -> None:

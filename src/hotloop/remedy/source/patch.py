@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.launch.machine import usable_cores
 from hotloop.remedy import catalogue
@@ -20,6 +21,8 @@ from hotloop.remedy.source.text import Text, diff
 
 #: Remedies of one finding that belong together; others of one finding are alternatives.
 _TOGETHER: Final = frozenset(["pin-memory", "non-blocking"])
+#: What others build on comes first; a model is compiled as it is to run.
+_ORDER: Final = {"num-workers": 0, "no-workers": 0, "compile": 2, "cuda-graphs": 2}
 #: Of these one only: the first asked for, or that of the finding that costs most.
 _EITHER: Final = (
     ("num-workers", "no-workers"),
@@ -69,9 +72,9 @@ class Patch:
 def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -> Patch:
     """The patch that writes these remedies; ``paths`` limits what it may change."""
     plan = Plan(scene)
-    ordered = sorted(applied, key=lambda one: one.remedy.id not in ("num-workers", "no-workers"))
+    ordered = sorted(applied, key=lambda one: _ORDER.get(one.remedy.id, 1))
     for one in ordered:
-        value, words = one.value, words_of(one.remedy, one.value)
+        words = words_of(one.remedy, one.value if one.value is not None else _configured(scene, one.remedy))
         if not one.remedy.source:
             plan.remedy = one.remedy.id
             plan.leave(Cannot("", *_place(scene, one.remedy)), words)
@@ -84,7 +87,7 @@ def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -
                 if paths and not any(_inside(path, limit) for limit in paths):
                     raise Cannot("it lies outside the paths given", str(path))
 
-        plan.attempt(one.remedy.id, words, limited, value)
+        plan.attempt(one.remedy.id, words, limited, one.value)
     return Patch(
         scene=scene,
         applied=tuple(ordered),
@@ -94,6 +97,11 @@ def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -
         remarks=tuple(dict.fromkeys(plan.remarks)),
         expected=tuple(plan.expected),
     )
+
+
+def _configured(scene: Scene, remedy: Remedy) -> Any:
+    notes = (scene.configured(key) for key in remedy.config_keys)
+    return next((note.get("value") for note in notes if note), None)
 
 
 def words_of(remedy: Remedy, value: Any) -> str:
@@ -128,10 +136,18 @@ def from_findings(findings: Iterable[Finding], allowed: Effect) -> tuple[list[Ap
 
 
 def with_values(applied: Iterable[Applied], findings: Iterable[Finding]) -> list[Applied]:
-    """Remedies asked for by name, with the value a finding knows where none was given."""
+    """Remedies asked for by name, with the value a finding knows where none was given.
+
+    Raises UsageError for one that is asked for twice, and for two that exclude each other.
+    """
     known = list(findings)
-    found = []
+    found: list[Applied] = []
     for one in applied:
+        for other in found:
+            if other.remedy.id == one.remedy.id:
+                raise UsageError(f"{one.remedy.id} is asked for twice", hint="give it once")
+            if _excluded(one.remedy.id, [other.remedy.id]):
+                raise UsageError(f"{other.remedy.id} and {one.remedy.id} exclude each other", hint="give one")
         value = one.value
         if value is None:
             about = [f for f in known if one.remedy.id in f.remedies]

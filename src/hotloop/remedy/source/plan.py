@@ -305,7 +305,8 @@ class Plan:
         edits = {path: list(found) for path, found in self._pending.edits.items()}
         for key, keywords in self._pending.keywords.items():
             code, call = self._calls[key]
-            edits.setdefault(code.path, []).extend(layout.with_keywords(code, call, keywords))
+            mine = edits.setdefault(code.path, [])
+            mine += layout.with_keywords(code, call, keywords, mine)
         for path, statements in self._pending.statements.items():
             code = self.scene.code(path)
             edits.setdefault(path, []).append(layout.with_statements(code, statements))

@@ -21,8 +21,8 @@ def train(model, loader, optimizer, device):
 def main():
     model = nn.Linear(4, 2)
     model = model.to('cuda')
-    model.compile()
     model.to(memory_format=torch.channels_last)
+    model.compile()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     train(model, loader, optimizer, 'cuda')
 

@@ -1,0 +1,34 @@
+import torch
+from torch import nn
+from hotloop.feed import Loader, cached
+
+
+def train(model, loader, optimizer, device):
+    for x, y in loader:
+        x = x.to(device, non_blocking=True)
+        y = y.to(device, dtype=torch.long, non_blocking=True)
+        # forward
+        out = model(x)
+        loss = nn.functional.cross_entropy(
+            out, y,
+        )
+
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def main():
+    loader = Loader(cached(data), 8,
+                    num_workers=2, persistent_workers=True, pin_memory=True)
+    model = nn.Linear(4, 2)
+    model = model.to('cuda')
+    model.to(memory_format=torch.channels_last)
+    model.compile()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    train(model, loader, optimizer, 'cuda')
+
+
+if __name__ == '__main__':
+    main()
