@@ -6,8 +6,9 @@ Works on syntax trees alone, for runs (with the stacks that say who called whom)
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,6 +19,13 @@ LOADER_POSITIONS: Final = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
     "pin_memory", "drop_last", "timeout", "worker_init_fn",
 )  # fmt: skip
+#: What ``DataLoader`` takes where these are not passed (two batches ahead for each worker).
+LOADER_DEFAULTS: Final[dict[str, Any]] = {
+    "num_workers": 0, "prefetch_factor": 2, "pin_memory": False, "persistent_workers": False,
+    "batch_size": 1, "drop_last": False, "shuffle": False,
+}  # fmt: skip
+#: What calls of DataLoader, of its subclasses and of their ``super().__init__`` are called.
+_LOADER_CALL: Final = re.compile(r"([A-Z]\w*)?Loader|__init__")
 #: Methods that leave a text what it is, but for its case.
 _SPELLING: Final = frozenset(["lower", "upper", "strip", "casefold"])
 
@@ -76,7 +84,10 @@ class _Finder:
             return self._resolved(at, given, name)
         spreads = [k.value for k in call.keywords if k.arg is None]
         if not spreads and not any(isinstance(a, ast.Starred) for a in call.args):
-            return self._say(at, call, f"{name} is not passed")
+            if not _LOADER_CALL.fullmatch(ast.unparse(call.func).rpartition(".")[2]):
+                return None  # a library's function made the loader
+            here = self._say(at, call, f"{name} is not passed")
+            return replace(here, value=LOADER_DEFAULTS.get(name))
         return self._spread(at, spreads, name)
 
     def _call(self, at: int) -> ast.Call | None:
@@ -99,7 +110,7 @@ class _Finder:
         """The literal behind an expression, else the expression where it stands."""
         here = self._say(at, node, f"{name}={ast.unparse(node)}")
         if isinstance(node, ast.Constant):
-            return Written(file=here.file, line=here.line, text=here.text, value=node.value)
+            return replace(here, value=node.value)
         if not isinstance(node, ast.Name) or not depth:
             return here
         function = self._function(at)

@@ -80,12 +80,25 @@ class Maker:
         return DataLoader(data, num_workers=workers)
 
 
+def by_library():
+    import functools
+
+    loader_cls = functools.partial(DataLoader, num_workers=1)
+    return loader_cls(data)
+
+
+class Own(DataLoader):
+    def __init__(self):
+        super().__init__(data, num_workers=1)
+
+
 def comprehension():
     return [DataLoader(data, num_workers=n) for n in (1,)][0]
 
 
 literal(); positional(); constant(); local(); loop(); expression(); parameter(num_workers=1)
 default(); missing(); options(); keywords(batch_size=2, num_workers=1); Maker().make(1); comprehension()
+by_library(); Own()
 parameter(
     1,
 )
@@ -98,13 +111,15 @@ WRITTEN = {
     "local": (24, "count=1", 1),
     "loop": (30, "num_workers=count", None),
     "expression": (35, "num_workers=max(1, cores // 8)", None),
-    "parameter": (68, "num_workers=1", 1),
+    "parameter": (80, "num_workers=1", 1),
     "default": (42, "num_workers=1 is the default of default()", 1),
-    "missing": (47, "num_workers is not passed", None),
+    "missing": (47, "num_workers is not passed", 0),
     "options": (51, "num_workers=1", 1),
-    "keywords": (69, "num_workers=1", 1),
-    "make": (69, "workers=1", 1),
-    "comprehension": (65, "num_workers=n", None),
+    "keywords": (81, "num_workers=1", 1),
+    "make": (81, "workers=1", 1),
+    "by_library": None,
+    "<module>": None,  # a subclass that passes arguments on: not followed
+    "comprehension": (77, "num_workers=n", None),
 }
 
 

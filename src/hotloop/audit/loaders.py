@@ -10,21 +10,9 @@ from typing import Any, Final, Literal
 
 from hotloop.audit.module import UNKNOWN, Module, chain
 from hotloop.audit.regions import Region
+from hotloop.written import LOADER_POSITIONS
 
 DATALOADER: Final = "torch.utils.data.DataLoader"
-_POSITIONS: Final = (
-    "dataset",
-    "batch_size",
-    "shuffle",
-    "sampler",
-    "batch_sampler",
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "drop_last",
-    "timeout",
-    "worker_init_fn",
-)
 _DEVICE: Final = re.compile(r"^((self|args|cfg|config|opt)\.)?(\w*_)?device(_id)?$")
 _TRAIN: Final = re.compile(r"(^|[^a-z])(train|trn|training)", re.I)
 EVALUATION: Final = re.compile(r"(^|[^a-z])(val|valid|test|eval|dev|infer|pred|query|gallery|calib)", re.I)
@@ -70,7 +58,7 @@ def find(module: Module) -> list[Loader]:
 def _loader(module: Module, call: ast.Call) -> Loader:
     given: dict[str, ast.expr] = {}
     complete = True
-    for name, value in zip(_POSITIONS, call.args, strict=False):
+    for name, value in zip(LOADER_POSITIONS, call.args, strict=False):
         if isinstance(value, ast.Starred):
             complete = False
             break

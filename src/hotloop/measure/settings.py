@@ -132,7 +132,8 @@ def _counting(notes: Sequence[Note], in_effect: Any) -> Note | None:
         keys = {str(n.get("key")): n.get("value") for n in written if n.get("file") == file and file}
         if len(set(map(str, keys.values()))) > 1:
             return None
-    return (written or list(notes) or [None])[-1]  # the file read last usually overrides the one before
+    said = written or notes  # the file read last usually overrides the one before
+    return said[-1] if said else None
 
 
 def _typed(note: Note) -> bool:

@@ -11,16 +11,11 @@ from hotloop.audit.module import UNKNOWN
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
 from hotloop.probe.config import meaning_of
+from hotloop.written import LOADER_DEFAULTS
 
 ID = "config/ignored-value"
-#: The arguments looked at, with what DataLoader takes where they are not passed.
-LOADER_SETTINGS = {
-    "num_workers": 0,
-    "prefetch_factor": 2,
-    "pin_memory": False,
-    "persistent_workers": False,
-    "batch_size": 1,
-}
+#: The arguments looked at.
+LOADER_SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
 
 
 def check(tree: Tree) -> Iterator[Finding]:
@@ -57,7 +52,7 @@ def _ignored_option(tree: Tree, loader: Loader, meaning: str) -> Iterator[Findin
 
 
 def _ignored_entry(tree: Tree, loader: Loader, meaning: str) -> Iterator[Finding]:
-    value = loader.constant(meaning, LOADER_SETTINGS[meaning])
+    value = loader.constant(meaning, LOADER_DEFAULTS[meaning])
     if value is UNKNOWN or loader.role != "train" or (meaning == "batch_size" and not loader.has(meaning)):
         return
     entries = [
