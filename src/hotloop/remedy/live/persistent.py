@@ -38,7 +38,7 @@ def resumed(shared_seed: Any, base_seed: int | None) -> Any:
 
 
 def _seed_worker(worker: Any, info: Any, base_seed: int) -> None:
-    """What ``_worker_loop`` does at its start (torch 2.6 to 2.13)."""
+    """What ``_worker_loop`` of torch 2.13 does at its start."""
     seed = base_seed + info.id
     random.seed(seed)
     sys.modules["torch"].manual_seed(seed)
@@ -64,6 +64,9 @@ class PersistentWorkers(LoaderForm):
         # Before the settings change: an iterator that is reset finds the patch.
         many, worker = module._MultiProcessingDataLoaderIter, sys.modules["torch.utils.data._utils.worker"]
         hooks = self.probe.hooks
+        if not _is_known(worker):
+            self.say("this torch seeds its workers in a way that is not known here")
+            return
         hooks.patch(many, "_reset", lambda original: compile_beside(original, _RESET, draw=self._draw))
         hooks.patch(worker, "_ResumeIteration", _resume_class)
         self._states: dict[int, Any] = {}
@@ -102,6 +105,15 @@ class PersistentWorkers(LoaderForm):
         torch = self.torch
         _seed = torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
         iterator._base_seed = _seed
+
+
+def _is_known(worker: Any) -> bool:
+    """Whether workers are seeded by the names used here: an error would come up in the worker."""
+    loop = worker._worker_loop
+    while hasattr(loop, "__wrapped__"):
+        loop = loop.__wrapped__
+    names = ("HAS_NUMPY", "_generate_state", "_ResumeIteration", "_worker_info")
+    return all(hasattr(worker, name) for name in names) and "init_fn" in loop.__code__.co_varnames
 
 
 def _resume_class(original: Any) -> Any:
