@@ -19,6 +19,8 @@ _TOTAL: Final = re.compile(
     rb"(?:([\d.?]+)([^,\]\s]*))?"
     rb"(?:, ([^\]\n]*))?"
 )
+#: The same without a bar, as in notebooks: ``Epoch 0: 100% 638/638 [24:00<00:00, 2.26s/it``.
+_BARE: Final = re.compile(rb"\n([^|\n\[]*?\d%) +" + _TOTAL.pattern.split(rb"\| *", 1)[1])
 _OPEN: Final = re.compile(
     rb"\n([^|\n\[]*?)(?<![\d.])([\d.]++[kMGT]?)(?:it|ba|[a-z]{2,8}) "
     rb"\[([\d:]+), *([\d.?]+)([^,\]\s]*)(?:, ([^\]\n]*))?"
@@ -42,7 +44,7 @@ class Bar:
 
 def has_bars(body: bytes) -> bool:
     """Whether it is worth looking for bars here."""
-    return b"%|" in body or b"it [" in body or b"s/it]" in body
+    return b"%|" in body or b"it [" in body or b"s/it" in body or b"it/s" in body
 
 
 def take(body: bytes, stride: int = 1) -> list[Bar]:
@@ -50,6 +52,10 @@ def take(body: bytes, stride: int = 1) -> list[Bar]:
     matches = list(_thinned(stride).finditer(body))
     ends = np.fromiter((match.end() for match in matches), np.int64, len(matches)) if stride > 1 else None
     groups = [match.groups(b"") for match in matches]
+    if b"% " in body and (bare := list(_BARE.finditer(body))):
+        matches += bare
+        ends = None
+        groups += [match.groups(b"") for match in bare]
     if b"it [" in body:
         uncounted = list(_OPEN.finditer(body))
         matches += uncounted

@@ -49,8 +49,8 @@ _NAMES: Final = {
     "loss": "loss|loss step|loss epoch|total loss|lm loss|training loss|loss total|losses|损失",
     "lr": "lr|learning rate|base lr|学习率",
     "device_bytes": (
-        "memory|mem|max mem|gpu mem|max memory|memory allocated|gpu memory|peak memory|max mem gb|"
-        "vram|cuda mem|gpu memory usage|显存"
+        "memory|mem|mem allocated|max mem|gpu mem|max memory|memory allocated|gpu memory|peak memory|"
+        "max mem gb|vram|cuda mem|gpu memory usage|显存"
     ),
     "host_bytes": (
         "process|rss|host memory|cpu mem|ram|process memory|memory process|process rss|cpu memory|"
@@ -113,24 +113,25 @@ _SIZES: Final = {
 _RATE_UNIT: Final = re.compile(r"^(?:(k|m)?(it|iter|iters|step|steps|batch|batches|ba|update|updates)"
     r"|(sample|samples|img|imgs|image|images|example|examples|frame|frames|seq|seqs|sequence|sequences|clip|clips)"
     r"|(tok|tokens|token|toks)|)/(?:s|sec|second)$")  # fmt: skip
-_TIME_UNIT: Final = re.compile(r"^(ms|s|sec)/(it|iter|step|batch|ba)$")
+_TIME_UNIT: Final = re.compile(r"^(ms|s|secs?)/(it|iter|step|batch|ba)$")
 _KEY_UNIT: Final = re.compile(r"[ _(\[]+(ms|s|sec|secs|seconds|us|mb|gb|mib|gib|%)[)\]]?$")
 _MODE: Final = re.compile(
     r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|inference|predict)\b"
     r"|\bclass +images\b|验证|评估"
 )
+_CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _WHOLE: Final = re.compile(r"\b(?:total|sum|overall)\b")
 _NO_STAGE: Final = re.compile(r"\b(?:eta|remaining|left|timeout|in|after|for|took)\b")
 #: Leading words that a key may carry: ``train/loss``, ``Avg data time``.
 _LEADING: Final = re.compile(
-    r"^(?:train(?:ing)?|trainer|perf(?:ormance)?|avg\.?|average|mean|current|timing|timer|time|stats|metrics?|cache)"
+    r"^(?:train(?:ing)?|trainer|perf(?:ormance)?|avg\.?|average|mean|curr|current|timing|timer|time|stats|metrics?|cache)"
     r"[ /]+|^平均"
 )
 
 
 def normal(key: str) -> str:
     """A key as the tables spell it: lower case, words apart by one blank, without quotes and colons."""
-    text = key.strip(" \t'\"`*:=>-#—–~≈│|•").lower()
+    text = _CAMEL.sub(" ", key.strip(" \t'\"`*:=>-#—–~≈│|•")).lower()
     return re.sub(r"[\s_.]+", " ", text.replace("-", " ") if "->" not in text else text).strip(" '\"")
 
 
@@ -150,9 +151,10 @@ def role_of(key: str, unit: str) -> tuple[str, float] | None:
     found = _of_unit(name, unit)
     if found is not None:
         return found
-    if match := _KEY_UNIT.search(name):
-        name, unit = name[: match.start()].strip(" ([_"), unit or match[1]
     role = _lookup(name)
+    if role is None and (match := _KEY_UNIT.search(name)):
+        name, unit = name[: match.start()].strip(" ([_"), unit or match[1]
+        role = _lookup(name)
     if role is None:
         return _stage(name, unit)
     return _scaled(role, name, unit)
@@ -195,6 +197,8 @@ def _scaled(role: str, name: str, unit: str) -> tuple[str, float] | None:
         return role, 0.01 if unit == "%" else 1.0
     if role == "gpu_util":
         return role, 0.01
+    if unit in _SECONDS and name in ("step", "iter", "iteration", "batch"):
+        return "time", _SECONDS[unit]
     if unit in _SECONDS and role in ("step", "epoch", "batch_size"):
         return "stage:" + name, _SECONDS[unit]
     if role == "loss" and unit in _SECONDS:

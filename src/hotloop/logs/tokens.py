@@ -22,8 +22,8 @@ _TOKEN: Final = re.compile(
     rb"|(?P<number>" + _NUM + rb"))"
 )  # fmt: skip
 _UNIT: Final = re.compile(
-    rb" ?(%|[mun]?s/[a-z]+|(?:[a-zA-Z]{2,8})?/(?:sec|second|s)|ms|msec|us|ns|secs?|seconds?|s|min|"
-    rb"[KMGT]i?B|[kmgt]b|\xe6\xaf\xab\xe7\xa7\x92|\xe7\xa7\x92)(?![\w/])|([KMGT])(?![\w/])"
+    rb" ?(%|(?:[mun]?s|secs?)/[a-z]+|(?:[a-zA-Z]{2,8})?/(?:sec|second|s)|ms|msec|us|ns|secs?|seconds?|s|min|"
+    rb"[KMGT]i?[Bb]|[kmgt]b|\xe6\xaf\xab\xe7\xa7\x92|\xe7\xa7\x92)(?![\w/])|([KMGT])(?![\w/])"
 )
 _SEPARATORS: Final = re.compile(r"[|,;\t{}()\[\]<>]|  +| [-–—] |: (?=\S*[:=])")
 _STRONG: Final = re.compile(r"[|,;\t\[\]{}]|  +|(?:INFO|DEBUG|WARNING)\W+| [-–—] ")
@@ -181,6 +181,8 @@ def _number_roles(
     found = role_of(key, unit)
     if found is not None and not found[0].startswith("stage:"):
         return (found,)
+    if before.strip() == "|" and unit in ("ms", "s"):  # a column without a name
+        return (("time", 0.001 if unit == "ms" else 1.0),)
     if unit in ("ms", "us", "s", "sec"):
         return _stage_role(
             line[:start].decode("utf-8", "replace"), unit, named=bool(re.search(r"\w", before))
