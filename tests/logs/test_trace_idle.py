@@ -109,6 +109,20 @@ def test_item_on_a_launch_bound_host_does_not_take_the_blame(tmp_path: Path) -> 
     assert found["sync"] < 0.05 * found["forward"]
 
 
+def test_a_wait_takes_no_more_than_it_lasted(tmp_path: Path) -> None:
+    machine = Machine()
+    with machine.step(0):
+        for _ in range(10):
+            machine.op(host_us=6, device_us=80)
+            machine.item()  # waits some 70 us
+            for _ in range(20):
+                machine.op(host_us=50, device_us=5)
+    found = idle_us(device(machine, tmp_path))
+    waited = sum(event["dur"] for event in machine.events if "Synchronize" in event["name"])
+    assert 0.5 * waited < found["sync"] < 1.1 * waited
+    assert found["forward"] > 3 * found["sync"]
+
+
 def test_pageable_copies_are_transfer(tmp_path: Path) -> None:
     machine = Machine()
     with machine.step(0):
@@ -226,7 +240,7 @@ def run(program: list[tuple[str, int, int]]) -> Machine:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(ACTIONS, min_size=1, max_size=30))
+@given(st.lists(ACTIONS, min_size=4, max_size=30))
 def test_causes_add_up_to_the_idle_time(
     tmp_path_factory: pytest.TempPathFactory, program: list[tuple[str, int, int]]
 ) -> None:
@@ -245,7 +259,7 @@ def test_causes_add_up_to_the_idle_time(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(CALM, min_size=1, max_size=30))
+@given(st.lists(CALM, min_size=8, max_size=30))
 def test_causes_are_those_of_a_plain_reading(
     tmp_path_factory: pytest.TempPathFactory, program: list[tuple[str, int, int]]
 ) -> None:

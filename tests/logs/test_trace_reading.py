@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.logs.kineto import BASE_US, Machine, kineto_text
 
 from hotloop.logs.trace import analyze, is_trace, stream
-from hotloop.logs.trace.table import Trace, read_trace
+from hotloop.logs.trace.table import Trace, nanoseconds, read_trace
 
 
 def training(steps: int = 3) -> Machine:
@@ -42,6 +42,7 @@ def rewritten(machine: Machine, layout: str) -> bytes:
         "compact": lambda: json.dumps(whole, separators=(",", ":")),
         "indented": lambda: json.dumps(whole, indent=1),
         "other order": lambda: json.dumps({"traceEvents": backwards}),
+        "ph first": lambda: json.dumps({"traceEvents": [{"ph": event["ph"]} | event for event in backwards]}),
         "array": lambda: json.dumps(events(machine), indent=2),
         "array left open": lambda: json.dumps(events(machine))[:-1],
         "mark": lambda: "\ufeff" + json.dumps(whole),
@@ -65,6 +66,7 @@ LAYOUTS = (
     "compact",
     "indented",
     "other order",
+    "ph first",
     "array",
     "array left open",
     "mark",
@@ -216,3 +218,15 @@ def test_progress_is_told_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
     told: list[int] = []
     analyze(path, told.append)
     assert sum(told) == path.stat().st_size
+
+
+def test_microseconds_become_nanoseconds() -> None:
+    assert nanoseconds((b"1712195495505582.988", b"0.001")).tolist() == [1712195495505582988, 1]
+    assert nanoseconds((b"1712195495505582", b"7")).tolist() == [1712195495505582000, 7000]
+    assert nanoseconds((b"1.5", b"2", b"3.25", b"4.123456", b"1.5e1")).tolist() == [
+        1500,
+        2000,
+        3250,
+        4123,
+        15000,
+    ]
