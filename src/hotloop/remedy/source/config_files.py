@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -121,7 +122,8 @@ def _dotted(text: str) -> list[str]:
 
 
 def _leaves(text: str, syntax: str) -> list[Any]:
-    return list(_walk(tomllib.loads(text) if syntax == "toml" else _composed(text, syntax)))
+    read = {"toml": tomllib.loads, "json": json.loads}.get(syntax)
+    return list(_walk(read(text) if read is not None else _composed(text, syntax)))
 
 
 def _walk(node: Any) -> Iterator[Any]:
@@ -149,7 +151,7 @@ def _walk(node: Any) -> Iterator[Any]:
 def in_command(text: Text, option: str, raw: str) -> tuple[int, int]:
     """Where a script of shell commands gives an option this value. Raises Cannot."""
     name = re.escape(option)
-    given = re.compile(rf"""(?<![\w-]){name}(?:[ \t]+|=|[ \t]*\\\r?\n[ \t]*)(["']?)([^\s"';|&]+)\1""")
+    given = re.compile(rf"""(?<![\w-]){name}(?:=|[ \t]*\\\r?\n[ \t]*|[ \t]+)(["']?)([^\s"';|&\\]+)\1""")
     found = [m for m in given.finditer(text.text) if "#" not in _line_before(text.text, m.start())]
     if len(found) == 1:
         value = found[0].group(2)
