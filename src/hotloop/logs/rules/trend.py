@@ -13,7 +13,9 @@ from hotloop.logs.log import Log
 from hotloop.logs.rates import Series, seconds, steps
 
 #: What the last level must lose against the best one before it.
-_DECAY: float = 0.10
+_DECAY = 0.10
+#: In fewer rows a wandering rate is not told from levels by its autocorrelation: a fall must stand out more.
+_SHORT = 100
 
 
 def check(log: Log) -> Iterator[Finding]:
@@ -34,8 +36,9 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
     best = int(np.argmax(levels[:-1]))
     if last > levels[best] * (1 - _DECAY) or levels[best] <= 0:
         return
-    lasting = len(series.rate) - starts[-1]
-    if lasting < 3 or last > 0.98 * max(levels[best + 1 :]) * (1 + 2 * _DECAY):
+    if len(series.rate) - starts[-1] < 3:
+        return
+    if len(series.rate) < _SHORT and np.log(levels[best] / last) < 2 * _spread(log, series):
         return
     falls = np.diff(levels[best:])
     gradual = len(falls) >= 3 and bool((falls < 0).all())
@@ -65,6 +68,13 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
         ),
         share,
     )
+
+
+def _spread(log: Log, series: Series) -> float:
+    """Robust deviation of the logarithm of the rate from its levels."""
+    sizes = np.diff([*log.starts, len(series.rate)])
+    apart = np.log(series.rate) - np.log(np.repeat(log.levels, sizes))
+    return 1.4826 * float(np.median(np.abs(apart)))
 
 
 def _advice(along: tuple[str, ...], gradual: bool) -> str:
