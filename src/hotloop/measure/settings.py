@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hotloop.measure.places import places_of
@@ -67,7 +67,10 @@ def settings_of(
                 where=_where(counts),
                 differs=differs,
                 by=by,
-                sources=tuple(_source(note, counts, value, by, final=composed is not None) for note in notes),
+                sources=tuple(
+                    _source(note, counts, value, by, final=composed is not None, differs=differs)
+                    for note in notes
+                ),
             )
         )
     return tuple(result)
@@ -177,7 +180,9 @@ def _honoured(
     return wanted / have in parts
 
 
-def _source(note: Note, counts: Note, in_effect: Any, by: Written | None, *, final: bool) -> Configured:
+def _source(
+    note: Note, counts: Note, in_effect: Any, by: Written | None, *, final: bool, differs: bool
+) -> Configured:
     """One configured value, and what replaced it: another one that counts before it, or a line of code."""
     value = note.get("value")
     if same(value, in_effect) or in_effect is None:
@@ -195,6 +200,7 @@ def _source(note: Note, counts: Note, in_effect: Any, by: Written | None, *, fin
         value=value,
         where=_where(note),
         default=note.get("source") == "argparse" and not note.get("given"),
+        differs=by is not None or (differs and not same(value, in_effect)),
         by=by,
     )
 
@@ -230,13 +236,8 @@ def _loader_argument(
 ) -> Written | None:
     if loader is None:
         return None
-    site = next((n.get("where") for n in process.notes.get("loader", ()) if n.get("id") == loader.id), None)
-    stack = places_of(process).sites.get(site) if isinstance(site, int) else None
-    if stack is None:
-        return None
-    frames = [Call(f.file, f.line, f.func, f.func_line, f.col) for f in stack.frames]
-    found = loader_argument(_texts(process), frames, name)
-    if found is None or (found.value is not None and not same(found.value, in_effect)):
+    found = next(_written(process, loader, name, in_effect), None)
+    if found is None:
         return None
     default = next(
         (n for n in notes if n.get("option") and not n.get("given") and same(n.get("value"), in_effect)), None
@@ -248,6 +249,20 @@ def _loader_argument(
             text=f"{default['option']} was not given, its default is {default.get('value')}",
         )
     return found
+
+
+def _written(process: Process, loader: LoaderUse, name: str, in_effect: Any) -> Iterator[Written]:
+    """Where the argument was written for the loader; or for the one that a library made it from."""
+    notes = process.notes.get("loader", ())
+    own = [note for note in notes if note.get("id") == loader.id]
+    alike = [n for n in notes if n.get("dataset") == loader.dataset and same(n.get(name), in_effect)]
+    sites = places_of(process).sites
+    for note in [*own, *alike]:
+        stack = sites.get(note.get("where", 0))
+        frames = [Call(f.file, f.line, f.func, f.func_line, f.col) for f in stack.frames] if stack else []
+        found = loader_argument(_texts(process), frames, name)
+        if found is not None and (found.value is None or same(found.value, in_effect)):
+            yield found
 
 
 def _flag_setter(process: Process, name: str) -> Written | None:

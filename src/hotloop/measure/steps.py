@@ -158,6 +158,7 @@ class Configured:
     value: Any
     where: str
     default: bool = False  # an argument's default that nobody gave
+    differs: bool = False  # it is not in effect
     by: Written | None = None  # what replaced it
 
 

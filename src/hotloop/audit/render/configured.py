@@ -21,7 +21,7 @@ def rows(settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "where": source["where"],
             "source": source["source"],
             "default": source["default"],
-            "differs": bool(setting["differs"] or source["by"]),
+            "differs": source["differs"],
             "by": source["by"],
         }
         for setting in settings
