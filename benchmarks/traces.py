@@ -215,6 +215,7 @@ def main() -> None:
         data = options.base.read_bytes()
         events = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)["traceEvents"]
     rows: dict[str, list[tuple[float, float]]] = {"hotloop analyze": []}
+    (ROOT / ".bench").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as folder:
         path = Path(folder) / "rank-0.json"
         with path.open("w") as stream:
