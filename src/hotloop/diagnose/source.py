@@ -11,6 +11,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
 from hotloop.record.recording import Process
+from hotloop.written import tree_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +69,6 @@ def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
         names = {name for other, name in wanted if other == file}
         parts += _definitions(text, names | ({cls} if cls else set()))
     return "\n".join(parts)
-
-
-@lru_cache(maxsize=64)
-def tree_of(text: str) -> ast.Module | None:
-    """The syntax tree of a text, None where it does not parse."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError):
-        return None
 
 
 def _processes(evidence: Evidence) -> Iterator[Process]:

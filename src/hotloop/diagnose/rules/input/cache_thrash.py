@@ -15,8 +15,9 @@ from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.source import text_of, tree_of
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding, Place
+from hotloop.written import tree_of
 
 ID = "input/cache-thrash"
 EFFORT = ARGUMENT

@@ -10,8 +10,9 @@ from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import growth, in_span, paced, room_bytes, severity_by_time
-from hotloop.diagnose.source import text_of, tree_of
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding, Place
+from hotloop.written import tree_of
 
 ID = "memory/host-growth"
 

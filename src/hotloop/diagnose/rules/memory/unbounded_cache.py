@@ -12,9 +12,10 @@ from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import in_span, limit_bytes
 from hotloop.diagnose.rules.memory.worker_copies import worker_growth
-from hotloop.diagnose.source import text_of, tree_of
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding, Place, Severity
 from hotloop.measure.steps import LoaderUse
+from hotloop.written import tree_of
 
 ID = "memory/unbounded-cache"
 

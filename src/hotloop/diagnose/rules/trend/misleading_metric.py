@@ -13,8 +13,9 @@ from pathlib import PurePath
 from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.source import text_of, tree_of
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding, Place
+from hotloop.written import tree_of
 
 ID = "trend/misleading-metric"
 
