@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import libcst as cst
 
@@ -12,6 +12,7 @@ from hotloop.record import rows as row
 from hotloop.remedy.source import calls, layout
 from hotloop.remedy.source.code import Code, argument, last_name
 from hotloop.remedy.source.flags import torch_name
+from hotloop.remedy.source.follow import Follower
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot, Site
 
@@ -20,8 +21,23 @@ _OUTSIDE = frozenset(["step", "backward", "unscale_"])
 
 
 def bf16(plan: Plan, value: Any) -> None:
-    """``with torch.autocast(device, dtype=torch.bfloat16):``."""
+    """``with torch.autocast(device, dtype=torch.bfloat16):``; one that is switched off is switched on."""
+    for site in calls.forwards(plan):
+        frame = site.frames[-1]
+        code = plan.scene.code(frame.file)
+        line = _line(code, frame)
+        around = code.above(line, cst.With) if line is not None else None
+        head = [item.item for item in around.items] if around is not None else []
+        switches = [argument(call, "enabled") for call in head if _is_autocast(call)]
+        for enabled in [node for node in switches if node is not None][:1]:
+            follower = Follower(plan.scene, site.frames, False)
+            plan.put(follower.expression(code, enabled, len(site.frames) - 1), "enabled", True)
+            return
     _wrapped(plan, "bfloat16")
+
+
+def _is_autocast(node: cst.CSTNode) -> TypeGuard[cst.Call]:
+    return isinstance(node, cst.Call) and last_name(node.func) == "autocast"
 
 
 def fp16(plan: Plan, value: Any) -> None:
@@ -80,6 +96,8 @@ def _wrapped(plan: Plan, dtype: str) -> tuple[Code, cst.SimpleStatementLine]:
 def _check(code: Code, statements: Sequence[cst.CSTNode], frame: Frame) -> None:
     for statement in statements:
         line = code.line(statement)
+        if any(_is_autocast(call) for call in code.nodes(cst.Call, statement)):
+            raise Cannot("autocast stands here, switched off", frame.file, line)
         if any(last_name(call.func) in _OUTSIDE for call in code.nodes(cst.Call, statement)):
             raise Cannot("a step or another backward stands between forward and backward", frame.file, line)
         for kind in (cst.SimpleString, cst.FormattedString):

@@ -8,6 +8,7 @@ import libcst as cst
 
 from hotloop.measure.settings import same
 from hotloop.remedy.source import layout, reading
+from hotloop.remedy.source.callers import Callers
 from hotloop.remedy.source.calls import calls_in
 from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.follow import Entry, Follower, Literal
@@ -74,12 +75,25 @@ def gc_freeze(plan: Plan, value: Any) -> None:
     loops = [n for kind in (cst.For, cst.While) for n in code.nodes(kind) if code.line(n) == loop.line]
     if len(loops) != 1:
         raise Cannot("the training loop cannot be told", loop.file, loop.line)
-    outer = code.above(loops[0], cst.For)  # the epochs
-    before = (
-        outer if outer is not None and code.function_of(outer) is code.function_of(loops[0]) else loops[0]
-    )
+    code, before = _outermost(plan, code, loops[0])
     plan.statement(code, "import gc")
     layout.before(plan, code, before, ["gc.collect()", "gc.freeze()"])
+
+
+def _outermost(plan: Plan, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode]:
+    """The loop over epochs around the loop over steps, in the caller where it stands there."""
+    function = code.function_of(node)
+    outer = code.above(node, cst.For)
+    if outer is not None and code.function_of(outer) is function:
+        return _outermost(plan, code, outer)
+    caller = Callers(plan.scene, ()).caller(code, function, None) if function is not None else None
+    if caller is None:
+        return code, node
+    above, call, _ = caller
+    loop = above.above(call, cst.For)
+    if loop is not None and above.function_of(loop) is above.function_of(call):
+        return _outermost(plan, above, loop)
+    return code, node
 
 
 def _changed(plan: Plan, flag: str, value: Any, setting: str) -> bool:

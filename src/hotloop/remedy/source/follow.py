@@ -177,6 +177,10 @@ class Follower:
             raise self._cannot(code, bound, f"{keys[0]} is read from another file")
         return target
 
+    def frame_of(self, code: Code, node: cst.CSTNode) -> int | None:
+        """The frame in whose function a node stands."""
+        return self._callers.frame_of(code, node)
+
     def passed(
         self, code: Code, param: cst.Param, at: int | None
     ) -> tuple[Code, cst.BaseExpression, int | None] | None:

@@ -49,7 +49,19 @@ def _behind_model(plan: Plan, statement: Any) -> None:
     if call is None:
         raise Cannot("the call of the model cannot be told", frame.file, frame.line)
     code, node, last = _made(plan, code, call.func, frames, len(frames) - 1)
+    if any(last_name(one.func) == "compile" for one in code.nodes(cst.Call, last)):
+        _switched(plan, code, last, frames)
+        return
     layout.behind(plan, code, last, [statement(code, code.source(node))])
+
+
+def _switched(plan: Plan, code: Code, line: cst.CSTNode, frames: tuple[Frame, ...]) -> None:
+    """``torch.compile(model) if SWITCH else model``: the switch is what to change."""
+    choices = list(code.nodes(cst.IfExp, line))
+    if plan.remedy not in ("compile", "cuda-graphs") or len(choices) != 1:
+        raise Cannot("torch.compile stands here already", str(code.path), code.line(line))
+    follower = Follower(plan.scene, frames, False)
+    plan.put(follower.expression(code, choices[0].test, follower.frame_of(code, line)), "compile", True)
 
 
 def _made(

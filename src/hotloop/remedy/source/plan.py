@@ -15,7 +15,7 @@ import libcst as cst
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import config_files, layout
-from hotloop.remedy.source.code import Code, argument, last_name
+from hotloop.remedy.source.code import Code, argument, has_spread, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal, Target
 from hotloop.remedy.source.scene import Built, Cannot, Scene
 from hotloop.remedy.source.text import Edit, Text, edited
@@ -291,8 +291,12 @@ class Plan:
         code, call = found[0]
         action = argument(call, "action")
         if isinstance(action, cst.SimpleString):
-            raise Cannot(f"{option} is a switch: run with {option}", str(code.path), code.line(call))
+            words = shlex.join([*self.scene.command, option]) if value else f"run it without {option}"
+            raise Cannot(f"{option} is a switch", str(code.path), code.line(call), write=words)
         default = argument(call, "default")
+        if default is None and has_spread(call):
+            words = shlex.join([*self.scene.command, option, str(value)])
+            raise Cannot(f"{option} has a default by **", str(code.path), code.line(call), write=words)
         if default is None:
             self.keyword(code, call, "default", repr(value))
         else:

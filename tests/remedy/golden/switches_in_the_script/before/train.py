@@ -1,0 +1,25 @@
+import argparse
+
+import torch
+
+
+def train(model, loader, args):
+    for x in loader:
+        with torch.autocast('cuda', dtype=torch.bfloat16, enabled=args.amp):
+            loss = model(x).sum()
+        loss.backward()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--amp', type=int, default=0)
+    parser.add_argument('--compile', action='store_true')
+    args = parser.parse_args()
+    model = torch.nn.Linear(4, 2)
+    model = torch.compile(model) if args.compile else model
+    for epoch in range(3):
+        train(model, loader, args)
+
+
+if __name__ == '__main__':
+    main()
