@@ -11,7 +11,7 @@ from hotloop.logs.meanings import COUNTERS
 from hotloop.logs.templates import Floats
 
 #: Rows kept of one stream; beyond twice as many, neighbours are merged.
-MAX_ROWS: Final = 1 << 15
+MAX_ROWS: Final = 1 << 14
 #: Larger numbers are damage: no step, second or byte counts that far.
 _LARGEST: Final = 1e15
 
