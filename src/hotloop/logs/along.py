@@ -17,7 +17,7 @@ _WORDS = {
     "system_bytes": "system memory", "gpu_util": "GPU utilization", "hit_rate": "cache hit rate",
 }  # fmt: skip
 _LEAST = 0.2
-_NEAR = 5
+_NEAR = 2
 
 
 def changed_along(log: Log, series: Series, at: int) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ def _differs(role: str, before: float, after: float, earlier: Floats) -> bool:
     if not (np.isfinite(before) and np.isfinite(after)):
         return False
     ratio = after / before
-    if role == "loss" and 0.5 < ratio < 2:  # a loss falls anyway
+    if role in ("loss", "lr") and 0.5 < ratio < 2:  # both move anyway
         return False
     spread = float(np.nanquantile(earlier, 0.9) / max(1e-30, np.nanquantile(earlier, 0.1)))
     return (ratio > 1 + _LEAST or ratio < 1 - _LEAST) and max(ratio, 1 / ratio) > 0.8 * spread
