@@ -104,9 +104,7 @@ def test_a_step_function_called_from_a_loop_in_another_file_is_part_of_the_step(
         "        loss.backward()\n        self.optimizer.step()\n        self.optimizer.zero_grad()\n"
         "        torch.cuda.empty_cache()\n"
     )
-    loop = (
-        "import torch\n\n\ndef main(trainer, loader):\n    for x in loader:\n        trainer.learn(x)\n"
-    )
+    loop = "import torch\n\n\ndef main(trainer, loader):\n    for x in loader:\n        trainer.learn(x)\n"
     assert "memory/empty-cache-in-step" in ids(audited(tmp_path, step=step, loop=loop))
     (tmp_path / "loop.py").unlink()
     assert "memory/empty-cache-in-step" not in ids(audited(tmp_path))
