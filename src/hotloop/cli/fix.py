@@ -72,9 +72,9 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.run} holds no training process", hint="run the training command first")
     asked = patches.with_values(map(catalogue.parse, options.apply), examination.findings)
     waiting: Sequence[Applied] = ()
-    if not asked:
-        asked, waiting = patches.from_findings(examination.findings, options.allow)
     scene = Scene.of(process, examination.recording.command, steps, examination.findings)
+    if not asked:
+        asked, waiting = patches.from_findings(examination.findings, options.allow, scene)
     patch = patches.make(scene, asked, options.paths)
     root = publish.root_of(patch)
     proof = _prove(patch, root, examination.recording.start_unix_s, options)
@@ -95,9 +95,7 @@ def _prove(patch: Patch, root: Path, started_unix_s: float, options: argparse.Na
 
     console = Console(stderr=True)
     with console.status("running a patched copy up to the change"):
-        return check.prove(
-            patch, root, started_unix_s=started_unix_s, timeout_s=options.timeout, tick=lambda: None
-        )
+        return check.prove(patch, root, started_unix_s=started_unix_s, timeout_s=options.timeout)
 
 
 def _show(

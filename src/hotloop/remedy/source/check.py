@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,9 +44,7 @@ class Proof:
     seconds: float = 0.0
 
 
-def prove(
-    patch: Patch, root: Path, *, started_unix_s: float, timeout_s: float, tick: Callable[[], None]
-) -> Proof:
+def prove(patch: Patch, root: Path, *, started_unix_s: float, timeout_s: float) -> Proof:
     """Run the command in a patched copy of ``root`` until the run shows what the patch changed."""
     if not patch.scene.command:
         return Proof(passed=None, words="the recording has no command")
@@ -64,7 +62,7 @@ def prove(
             target = copy / path.relative_to(root)
             target.unlink(missing_ok=True)
             target.write_bytes(new)
-        proof = _Trial(patch, root, copy, Path(scratch)).run(timeout_s, tick)
+        proof = _Trial(patch, root, copy, Path(scratch)).run(timeout_s)
     return Proof(passed=proof.passed, words=proof.words, seconds=time.monotonic() - begin)
 
 
@@ -106,7 +104,7 @@ class _Trial:
         self._raw, self._output = scratch / "raw", scratch / "output.txt"
         self._scratch, self._refused = scratch, scratch / "refused.txt"
 
-    def run(self, timeout_s: float, tick: Callable[[], None]) -> Proof:
+    def run(self, timeout_s: float) -> Proof:
         self._raw.mkdir()
         scene = self._patch.scene
         environment = observed_environment(
@@ -132,7 +130,7 @@ class _Trial:
             except OSError as error:
                 return Proof(passed=None, words=f"{words[0]} cannot be run: {error.strerror}")
             try:
-                return self._watched(child, time.monotonic() + timeout_s, tick, timeout_s)
+                return self._watched(child, time.monotonic() + timeout_s, timeout_s)
             finally:
                 self._end(child)
 
@@ -150,9 +148,7 @@ class _Trial:
             return str(self._copy / path.relative_to(self._root))
         return word
 
-    def _watched(
-        self, child: subprocess.Popen[bytes], until: float, tick: Callable[[], None], timeout_s: float
-    ) -> Proof:
+    def _watched(self, child: subprocess.Popen[bytes], until: float, timeout_s: float) -> Proof:
         while True:
             ended = child.poll() is not None
             proof = self._judged()
@@ -162,7 +158,6 @@ class _Trial:
                 return self._ended(child.returncode)
             if time.monotonic() > until:
                 return Proof(passed=None, words=f"the copy did not get there in {timeout_s:g} s")
-            tick()
             time.sleep(_POLL_S)
 
     def _judged(self) -> Proof | None:

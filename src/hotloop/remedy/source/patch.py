@@ -111,10 +111,13 @@ def words_of(remedy: Remedy, value: Any) -> str:
     )
 
 
-def from_findings(findings: Iterable[Finding], allowed: Effect) -> tuple[list[Applied], list[Applied]]:
+def from_findings(
+    findings: Iterable[Finding], allowed: Effect, scene: Scene
+) -> tuple[list[Applied], list[Applied]]:
     """The remedies the findings ask for, by cost: those to write, and those that wait to be asked for.
 
-    Of the alternatives for one finding the first that can be written and is allowed is taken.
+    Of the alternatives for one finding the first that can be written and is allowed is taken. Where a value
+    was configured and ignored, it is that value.
     """
     taken: dict[str, Applied] = {}
     waiting: dict[str, Applied] = {}
@@ -123,7 +126,8 @@ def from_findings(findings: Iterable[Finding], allowed: Effect) -> tuple[list[Ap
         chosen = False
         for name in finding.remedies:
             remedy = catalogue.get(name)
-            one = Applied(remedy=remedy, value=_value(remedy, finding))
+            value = None if _configured(scene, remedy) is not None else _value(remedy, finding)
+            one = Applied(remedy=remedy, value=value)
             may = EFFECTS.index(remedy.source_effect or remedy.effect) <= limit and not remedy.depends
             if name in taken:
                 chosen = True
