@@ -75,6 +75,7 @@ def test_ctrl_c_reaches_the_script_and_a_report_is_still_made(tmp_path: Path) ->
     words = whole.hotloop_command([sys.executable, str(path)], tmp_path / "run")
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job has it ignored
         os.execve(words[0], words, whole.surroundings())
     seen = b""
     while b"ready" not in seen:
