@@ -145,3 +145,47 @@ def test_a_cumulative_average_over_a_real_fall_shows_the_fall(tmp_path: Path) ->
     (change,) = done.parts[0].changes
     assert (change.before, change.after) == (pytest.approx(32, rel=0.02), pytest.approx(8, rel=0.02))
     assert change.step == pytest.approx(1010, abs=10)
+
+
+def test_time_since_the_start_is_no_step_time(tmp_path: Path) -> None:
+    for stamped in (False, True):
+        for per_epoch in (200, 50):
+            lines = [
+                (f"2024-01-01 00:{i * 5 // 4 // 60:02d}:{i * 5 // 4 % 60:02d} " if stamped else "")
+                + f"epoch {i // per_epoch} step {i * 10} loss 2.1 time {1.25 * (i % per_epoch + 1):.2f}s\n"
+                for i in range(200)
+            ]
+            done = written(tmp_path, lines)
+            assert done.findings == ()
+            assert done.parts[0].throughput[-1].rate == pytest.approx(8.0, rel=0.05)
+
+
+def test_epochs_that_print_the_time_since_the_start(tmp_path: Path) -> None:
+    done = written(tmp_path, [f"Epoch {i}/40 - train_loss: 2.1 - time: {60.0 * i}s\n" for i in range(1, 41)])
+    assert done.findings == ()
+    assert {(point.rate, point.unit) for point in done.parts[0].throughput} == {(60.0, "epochs/h")}
+
+
+def test_steps_that_take_longer_and_longer_are_a_fall(tmp_path: Path) -> None:
+    now, lines = 0.0, []
+    for i in range(1, 100):
+        now += 10 * 0.1 * i
+        lines.append(f"2024-01-01 {now // 3600:02.0f}:{now % 3600 // 60:02.0f}:{int(now % 60):02d} "
+                     f"step {i * 10} loss 2.1 time {0.1 * i:.2f}s\n")  # fmt: skip
+    assert "trend/throughput-decay" in [finding.id for finding in written(tmp_path, lines).findings]
+
+
+def test_seconds_between_two_prints_are_shared_by_their_steps(tmp_path: Path) -> None:
+    lines = [
+        f"2024-01-01 00:{i * 12 // 60:02d}:{i * 12 % 60:02d} step {i * 100} loss 2.1 time 12.{i % 5}s\n"
+        for i in range(1, 200)
+    ]
+    done = written(tmp_path, lines)
+    assert done.findings == ()
+    assert done.parts[0].throughput[0].rate == pytest.approx(100 / 12, rel=0.05)
+
+
+def test_a_resumed_run_has_the_steps_it_says(tmp_path: Path) -> None:
+    counts = [*range(0, 1000, 10), *range(800, 2000, 10)]
+    points = written(tmp_path, [f"step {n} loss 2.1 time 0.25s\n" for n in counts]).parts[0].throughput
+    assert [point.step for point in points] == counts

@@ -161,3 +161,12 @@ def test_dmon(tmp_path: Path) -> None:
     part = written(tmp_path, text, "dmon.txt").parts[0]
     assert part.source.kind == "nvidia-smi dmon"
     assert part.sections[-1].data["GPU 1"]["gpu_util"] == pytest.approx(0.8)
+
+
+def test_cells_with_thousands_and_decimal_commas(tmp_path: Path) -> None:
+    rows = [json.dumps({"step": i, "tokens/s": "150.2K" if i % 2 else "1.1M"}) for i in range(1, 50)]
+    points = written(tmp_path, "\n".join(rows), "history.jsonl").parts[0].throughput
+    assert [point.rate for point in points[:2]] == pytest.approx([150_200, 1_100_000])
+    table = "step;time;loss\n" + "".join(f"{i};1,2{i % 10}0;0,5\n" for i in range(1, 50))
+    done = written(tmp_path, table + "50;0,5;0,5\n", "history.csv")
+    assert done.parts[0].throughput[0].rate == pytest.approx(1 / 1.21)

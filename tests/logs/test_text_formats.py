@@ -228,3 +228,51 @@ def test_steps_per_second_of_unlike_batches(tmp_path: Path) -> None:
 def test_epochs_make_one_axis_of_steps(tmp_path: Path) -> None:
     part = the_part(analyzed(tmp_path, (FORMATS["mmengine"][0](o) for o in a_run(epochs=3))))
     assert part.throughput[-1].step == 3 * STEPS
+
+
+def test_the_next_numbers_name_is_no_unit(tmp_path: Path) -> None:
+    names = (
+        ("tok/s ", "tokens/s"),
+        ("samples/s: ", "samples/s"),
+        ("img/s=", "samples/s"),
+        ("it/s ", "steps/s"),
+    )
+    for name, unit in names:
+        done = analyzed(tmp_path, [f"step {i} loss {9 / i:.4f} {name}{1500 + i % 7}\n" for i in range(1, 99)])
+        points = the_part(done).throughput
+        assert {point.unit for point in points} == {unit}, name
+        assert min(point.rate for point in points) >= 1500, name
+        assert done.findings == (), name
+
+
+def test_a_unit_before_a_bare_number_stays_a_unit(tmp_path: Path) -> None:
+    done = analyzed(tmp_path, [f"step {i} time 250.0 ms/it 300\n" for i in range(1, 50)])
+    assert the_part(done).throughput[0].rate == pytest.approx(4.0)
+
+
+def test_two_shapes_of_line_that_take_turns_are_one_run(tmp_path: Path) -> None:
+    lines = [
+        f"step {i} loss 2.1 time {f'9{i % 5}0ms' if i % 3 == 0 else f'0.9{i % 5}s'}\n" for i in range(1, 301)
+    ]
+    points = the_part(analyzed(tmp_path, lines)).throughput
+    assert [point.step for point in points] == list(range(1, 301))
+    assert points[2].rate == pytest.approx(1 / 0.93)
+
+
+def test_thousands_and_millions_behind_a_rate(tmp_path: Path) -> None:
+    values = ("152.3K", "1.50M", "950.0K")
+    done = analyzed(tmp_path, [f"step {i} loss 2.1 tok/s: {values[i % 3]}\n" for i in range(1, 100)])
+    assert [p.rate for p in the_part(done).throughput[:3]] == pytest.approx([1.5e6, 9.5e5, 1.523e5])
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    lines = [f"step {i} loss 2,{800 + i} time 1,2{i % 10}0 s data 0,10 s\n" for i in range(1, 100)]
+    part = the_part(analyzed(tmp_path, lines))
+    assert part.throughput[0].rate == pytest.approx(1 / 1.21)
+    assert {p.name: p.s_per_step for p in part.phases}["data_wait"] == pytest.approx(0.1)
+
+
+def test_a_comma_in_a_count_parts_thousands_even_beside_decimal_commas(tmp_path: Path) -> None:
+    lines = [f"step {i:,} loss 2.1 time 0,25 s\n" for i in range(1000, 1100)]
+    points = the_part(analyzed(tmp_path, lines)).throughput
+    assert (points[0].step, points[0].rate) == (1000, pytest.approx(4.0))

@@ -22,6 +22,7 @@ from hotloop.logs.pattern import compiled
 from hotloop.logs.reading import BAD, head
 from hotloop.logs.rules import cadence, device, input, memory, numerics, ranks, trend
 from hotloop.logs.sections import sections
+from hotloop.logs.settled import settle
 from hotloop.logs.text import Read, TextReader
 from hotloop.logs.words import recognized, verdict
 
@@ -148,6 +149,8 @@ def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], N
             "json": "JSON history",
             "csv": "CSV history",
         }.get(kind, kind)
+    for stream in read.streams:
+        settle(stream)
     log = Log(file=str(path), read=read, rank=_rank(path.name))
     source = Source(
         file=str(path),

@@ -12,15 +12,16 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.logs.clocks import CLOCK, Clock
-from hotloop.logs.meanings import evaluating, role_of
+from hotloop.logs.meanings import RATES, THOUSANDS, evaluating, role_of
 from hotloop.logs.pauses import Piece
 from hotloop.logs.reading import chunks
 from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats, worth_reading
+from hotloop.logs.templates import Floats, decimal_commas, worth_reading
+from hotloop.logs.templates import number as number_of
 from hotloop.logs.text import Read, note_losses
 
 _GPU_KEY: Final = re.compile(r"gpu[./](?:process[./])?\d+[./]gpu$")
-_NUMBER: Final = re.compile(r"\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)")
+_NUMBER: Final = re.compile(r"\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?)(?:\s*([kKMGT])\b)?")
 _DECODER: Final = json.JSONDecoder()
 _CLOCK: Final = re.compile(CLOCK)
 _SMI: Final = {
@@ -153,7 +154,7 @@ def _columns(plan: _Plan, values: list[tuple[Any, ...]]) -> dict[str, Floats]:
     numbers, *rest = zip(*values, strict=True)
     columns = {"line": np.array(numbers, dtype=float)}
     for (_, role, factor), column in zip(plan, rest, strict=True):
-        columns[role] = _values(column) * factor
+        columns[role] = _values(column, role) * factor
         if role == "loss":
             columns["has_loss"] = np.ones(len(values))
     return columns
@@ -251,7 +252,7 @@ def _table(
         if role == "clock" and any(":" in cell for cell in cells[:10]):
             columns[role] = np.array([_moment(cell, clock) for cell in cells])
         else:
-            columns[role] = _values(cells) * factor
+            columns[role] = _values(cells, role) * factor
         if role == "loss":
             columns["has_loss"] = np.array([1.0 if cell.strip() else 0.0 for cell in cells])
     columns["line"] = np.array([number for number, _ in rows], dtype=float)
@@ -261,12 +262,13 @@ def _table(
     return columns
 
 
-def _values(cells: Sequence[Any]) -> Floats:
+def _values(cells: Sequence[Any], role: str) -> Floats:
     """Numbers, and texts that hold one; NaN for everything else."""
     try:
         return np.fromiter(map(float, cells), np.float64, len(cells))
     except (ValueError, TypeError, OverflowError):
-        return np.array([_cell(cell) for cell in cells])
+        commas = decimal_commas([cell.strip().encode() for cell in cells if isinstance(cell, str)])
+        return np.array([_cell(cell, role, commas) for cell in cells])
 
 
 def _moment(cell: str, clock: Clock) -> float:
@@ -286,17 +288,16 @@ def _smi_role(name: str) -> Role | None:
     return _SMI.get(name.split("[")[0].strip())
 
 
-def _cell(cell: Any) -> float:
+def _cell(cell: Any, role: str, commas: bool) -> float:
     try:
         return float(cell)
     except OverflowError:
         return float("inf")
     except (ValueError, TypeError):
         match = _NUMBER.match(cell) if isinstance(cell, str) else None
-    try:
-        return float(match[1]) if match else float("nan")
-    except ValueError:
+    if match is None or (match[2] and role not in RATES):
         return float("nan")
+    return number_of(match[1].encode(), commas) * (THOUSANDS[match[2].lower()] if match[2] else 1.0)
 
 
 def read_dmon(path: Path, read: Read, progress: Progress = None) -> Read:

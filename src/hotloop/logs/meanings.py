@@ -110,6 +110,8 @@ _SIZES: Final = {
     "b": 1.0, "k": 2.0**10, "kb": 2.0**10, "kib": 2.0**10, "m": 2.0**20, "mb": 2.0**20, "mib": 2.0**20,
     "g": 2.0**30, "gb": 2.0**30, "gib": 2.0**30, "tb": 2.0**40, "tib": 2.0**40,
 }  # fmt: skip
+RATES: Final = frozenset({"rate", "sample_rate", "token_rate"})
+THOUSANDS: Final = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _RATE_UNIT: Final = re.compile(r"^(?:(k|m)?(it|iter|iters|step|steps|batch|batches|ba|update|updates)"
     r"|(sample|samples|img|imgs|image|images|example|examples|frame|frames|seq|seqs|sequence|sequences|clip|clips)"
     r"|(tok|tokens|token|toks)|)/(?:s|sec|second)$")  # fmt: skip
@@ -193,6 +195,8 @@ def _scaled(role: str, name: str, unit: str) -> tuple[str, float] | None:
         bare = 2.0**20 if role == "device_bytes" else 0.0
         scale = _SIZES.get(unit, bare if not unit else 0.0)
         return (role, scale) if scale else None
+    if role in RATES and unit in THOUSANDS:
+        return role, THOUSANDS[unit]
     if role == "hit_rate":
         return role, 0.01 if unit == "%" else 1.0
     if role == "gpu_util":

@@ -10,7 +10,7 @@ import numpy as np
 from hotloop.errors import UsageError
 from hotloop.logs.clocks import CLOCK, Clock, duration_s
 from hotloop.logs.meanings import role_of
-from hotloop.logs.templates import Rows, number
+from hotloop.logs.templates import Rows, number, numbers
 
 _CLOCK: Final = re.compile(CLOCK)
 #: Group names that need no table: the roles themselves, with units in their name where they have some.
@@ -57,7 +57,7 @@ def rows_of(pattern: re.Pattern[bytes], body: bytes) -> Rows | None:
         elif role == "elapsed" and any(b":" in text for text in texts):
             columns[role] = np.array([duration_s(text) for text in texts])
         else:
-            columns[role] = np.array([number(text) for text in texts]) * factor
+            columns[role] = numbers(texts) * factor
     # A match may begin on the line's own first byte or on the separator before it.
     starts = [body.rfind(b"\n", 0, max(1, match.end())) for match in matches]
     return Rows(starts=np.array([max(0, start) for start in starts], dtype=np.int64), columns=columns)

@@ -124,7 +124,12 @@ def steps(stream: Stream) -> Floats:
         step = counter if counter is not None else epoch
     if step is None:
         return np.arange(1.0, len(stream.columns["line"]) + 1) * stream.stride
-    return unwrapped(step, restarts(stream, step), stream.get("total"))
+    again, filled = restarts(stream, step), _filled(step)
+    rises = np.diff(filled)
+    usual = float(np.median(rises[rises > 0])) if (rises > 0).any() else np.inf
+    # A fall to something well above the beginning is a run that was resumed, no new epoch.
+    begins = filled[again] <= max(4 * usual, filled[0])
+    return unwrapped(step, again[begins], stream.get("total"))
 
 
 def restarts(stream: Stream, counter: Floats) -> Ints:

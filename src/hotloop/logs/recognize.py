@@ -92,7 +92,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def _is_cell(text: bytes) -> bool:
-    return not text.strip() or _is_number(text.strip(b' "\r'))
+    return not text.strip() or _is_number(text.strip(b' "\r').replace(b",", b".", 1))
 
 
 def framework(text: bytes) -> str:

@@ -53,9 +53,11 @@ class Stream:
     @property
     def columns(self) -> dict[str, Floats]:
         """All rows; NaN where a row has no value for a role."""
-        if len(self._parts) != 1:
+        if len(self._parts) > 1:
             roles = list(dict.fromkeys(role for part in self._parts for role in part))
             sizes = [len(next(iter(part.values()))) for part in self._parts]
+            # Two shapes of line that take turns come as two parts of a chunk.
+            order = np.argsort(np.concatenate([part["line"] for part in self._parts]), kind="stable")
             self._parts = [
                 {
                     role: np.concatenate(
@@ -63,12 +65,11 @@ class Stream:
                             part.get(role, np.full(size, np.nan))
                             for part, size in zip(self._parts, sizes, strict=True)
                         ]
-                        or [np.zeros(0)]
-                    )
+                    )[order]
                     for role in roles
                 }
             ]
-        return self._parts[0]
+        return self._parts[0] if self._parts else {}
 
     def get(self, role: str) -> Floats | None:
         """A column, None where no row has a value."""

@@ -24,6 +24,9 @@ Ints = npt.NDArray[np.int64]
 # Possessive throughout: a line that does not fit must fail at once, whatever it holds.
 _LETTERS: Final = b"eEnaifNAIFty"
 _DURATION: Final = rb"(?:\d++ days?,? *+)?+[\d:.]++"
+_DECIMAL_COMMA: Final = re.compile(rb"[-+]?(?:0,\d+|\d+,(?!\d{3}(?!\d))\d+)(?![\d.,])")
+#: Counts: a comma in one parts its thousands.
+_WHOLE: Final = frozenset({"step", "total", "samples"})
 _BLANK: Final = re.compile(rb"[ \t]+")
 #: Exact patterns for one signature; beyond it one looser pattern takes their place.
 _MAX_VARIANTS: Final = 4
@@ -63,6 +66,7 @@ class Template:
     loose: bool = False
     skip: bytes = b""
     hits: int = 0
+    _commas: bool = False
     _clock: Clock = field(default_factory=Clock)
     _thinned: dict[int, re.Pattern[bytes]] = field(default_factory=dict)
 
@@ -82,6 +86,7 @@ class Template:
         self.hits += len(matches)
         columns: dict[str, Floats] = {}
         at = 0
+        self._commas = self._commas or self._has_decimal_commas(groups)
         if self.ranked:
             columns["rank"] = numbers(groups[at])
             at += 1
@@ -96,6 +101,17 @@ class Template:
             self._thinned[stride] = re.compile(thinned(self.pattern.pattern, self.skip, stride))
         return self._thinned[stride]
 
+    def _has_decimal_commas(self, groups: Sequence[Sequence[bytes]]) -> bool:
+        """Whether any column of measurements has them: then all columns of the shape do."""
+        at = int(self.ranked)
+        for token in self.tokens:
+            whole = token.kind not in ("number", "pair") or _WHOLE.intersection(r for r, _ in token.roles)
+            size = 2 if token.kind == "clock" else len(token.roles)
+            if token.commas and not whole and any(map(decimal_commas, groups[at : at + size])):
+                return True
+            at += size
+        return False
+
     def _convert(
         self, token: Token, groups: Sequence[Sequence[bytes]], at: int, out: dict[str, Floats]
     ) -> int:
@@ -109,7 +125,7 @@ class Template:
             if token.kind == "duration":
                 out[role] = np.array([duration_s(text) for text in groups[at]])
             else:
-                out[role] = numbers(groups[at])
+                out[role] = numbers(groups[at], self._commas and role not in _WHOLE)
                 if factor != 1.0:
                     out[role] *= factor
             at += 1
@@ -190,16 +206,24 @@ def thinned(source: bytes, skip: bytes, stride: int) -> bytes:
     return source + rb"[^\n]*(?:" + skip + rb"[^\n]*){0," + str(stride).encode() + rb"}"
 
 
-def numbers(texts: Sequence[bytes]) -> Floats:
-    """Texts as numbers; NaN for what is none."""
+def decimal_commas(texts: Sequence[bytes]) -> bool:
+    """Whether a comma stands before the decimals in any of these: ``0,25``, ``12,5``; not ``1,250``."""
+    return any(b"," in text and _DECIMAL_COMMA.match(text) for text in texts)
+
+
+def numbers(texts: Sequence[bytes], commas: bool | None = None) -> Floats:
+    """Texts as numbers, all with decimal commas or none (told by themselves); NaN for what is none."""
     try:
         return np.fromiter(map(float, texts), np.float64, len(texts))
     except ValueError:
-        return np.array([number(text) for text in texts])
+        commas = decimal_commas(texts) if commas is None else commas
+        return np.array([number(text, commas) for text in texts])
 
 
-def number(text: bytes) -> float:
-    """One text as a number, thousands separators allowed; NaN for what is none."""
+def number(text: bytes, commas: bool = False) -> float:
+    """One text as a number, with a decimal comma or thousands separators; NaN for what is none."""
+    if commas and text.count(b",") == 1 and b"." not in text:
+        text = text.replace(b",", b".")
     try:
         return float(text.replace(b",", b""))
     except ValueError:

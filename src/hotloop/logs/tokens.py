@@ -107,6 +107,8 @@ def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[b
     start, end = match.span()
     before = line[previous:start].decode("utf-8", "replace")
     unit_match = _UNIT.match(line, end)
+    if unit_match and after is not None and _next_name(before, unit_match, line[: after.start()]):
+        unit_match = None
     unit = (unit_match[1] or unit_match[2]).decode("utf-8", "replace") if unit_match else ""
     if line[end : end + 1].isalpha() and not unit_match:
         roles: tuple[tuple[str, float], ...] = ()
@@ -127,6 +129,15 @@ def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[b
         commas=b"," in match[0],
         name=not roles and _NUMBERED.search(before) is not None,
     )
+
+
+def _next_name(before: str, unit: re.Match[bytes], line: bytes) -> bool:
+    """Whether what looks like a unit is the next number's name: ``loss 2.31 tok/s 152000``."""
+    between = line[unit.end() :].strip()
+    if b"/" not in unit[0] or not unit[0].startswith(b" ") or between not in (b"", b":", b"="):
+        return False
+    known, with_unit = (role_of(_key(before), text) for text in ("", unit[1].decode("utf-8", "replace")))
+    return bool(between) or (known is not None and (with_unit is None or with_unit[0] != known[0]))
 
 
 def _key(before: str) -> str:
