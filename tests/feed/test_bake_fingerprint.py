@@ -6,6 +6,7 @@ import functools
 import importlib
 import itertools
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from bake_datasets import Counting, Given, Images, Rows, scaled
 
 from hotloop.feed import Baked, StaleBakeError, bake
@@ -339,6 +341,43 @@ def tuned(side: int) -> type:
     return Tuned
 
 
+def adding(by: int) -> type:
+    class Adds:
+        def __call__(self, value: int) -> int:
+            return value + by
+
+    return Adds
+
+
+def derived(base: type) -> type:
+    class Derived(base):  # type: ignore[misc]
+        pass
+
+    return Derived
+
+
+def which(*order: int) -> list[Any]:
+    """A long list of two objects, over and over."""
+    two = [[1, 0], [0, 1]]
+    return [two[k] for k in (0, 1, *order, *[0] * 50)]
+
+
+def of_two(*order: int, make: Callable[[type], Any] = lambda kind: kind) -> list[Any]:
+    kinds = adding(1), adding(2)
+    return [*kinds, *(make(kinds[k]) for k in order)]
+
+
+def seeded(number: int) -> list[Any]:
+    return [
+        torch.Generator().manual_seed(number),
+        np.random.default_rng(number),
+        np.random.SeedSequence(number),
+        np.random.PCG64(number),
+        np.random.RandomState(number),
+        random.Random(number),
+    ]
+
+
 SAME, OTHER = [1], [1]
 
 PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -352,6 +391,31 @@ PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "the object of a bound method": (lambda: {"a": 1}.get, lambda: {"a": 2}.get),
     "an element of a large set": (lambda: set(range(100)), lambda: set(range(1, 101))),
+    "which object, in a long list": (lambda: which(0, 1), lambda: which(1, 0)),
+    "which object, in a large dict": (
+        lambda: dict(enumerate(which(0, 1))),
+        lambda: dict(enumerate(which(1, 0))),
+    ),
+    "what a second class of one name took along": (
+        lambda: [adding(1), adding(2)],
+        lambda: [adding(1), adding(3)],
+    ),
+    "which class of one name it is of": (
+        lambda: of_two(0, make=lambda kind: kind()),
+        lambda: of_two(1, make=lambda kind: kind()),
+    ),
+    "which class of one name is the base": (
+        lambda: of_two(0, make=derived),
+        lambda: of_two(1, make=derived),
+    ),
+    "an attribute of a class met in a set": (lambda: {tuned(4)()}, lambda: {tuned(5)()}),
+    **{
+        f"the seed of a {type(one).__module__}.{type(one).__name__}": (
+            lambda k=k: seeded(1)[k],
+            lambda k=k: seeded(2)[k],
+        )  # type: ignore[misc]
+        for k, one in enumerate(seeded(0))
+    },
 }
 
 
@@ -365,13 +429,26 @@ def test_bake_and_cache_tell_apart(name: str) -> None:
     assert cache_fingerprint(Given([second()])) != key
 
 
-def test_who_draws_is_no_part_of_what_is_read() -> None:
-    """The guard refuses what draws; a lock, a logger or a seed besides that says nothing about samples."""
-    first, second = (Given([np.random.default_rng(seed), threading.Lock()]) for seed in (1, 2))
+def test_a_lock_is_no_part_of_what_is_read() -> None:
+    first, second = Given([threading.Lock()]), Given([threading.Lock()])
+    second.samples[0].acquire()
     assert fingerprint.changes(fingerprint.take(first), fingerprint.take(second)) == []
     assert cache_fingerprint(first) == cache_fingerprint(second)
 
 
-def test_a_set_of_objects_has_no_order() -> None:
-    first, second = ({Given([number]) for number in order} for order in (range(5), range(4, -1, -1)))
+def test_a_generator_counts_by_its_seed_and_not_by_what_was_drawn() -> None:
+    first, second = (Given(seeded(1)[:4]) for _ in range(2))
+    torch.rand(3, generator=second.samples[0])
+    second.samples[1].random(3)
+    second.samples[2].spawn(2)
     assert cache_fingerprint(first) == cache_fingerprint(second)
+
+
+def test_behind_a_stage_every_rank_and_run_may_draw_from_a_seed_of_its_own() -> None:
+    assert cache_fingerprint(seeded(1), seeds=False) == cache_fingerprint(seeded(2), seeds=False)
+
+
+def test_a_set_of_objects_has_no_order() -> None:
+    for make in (lambda number: Given([number]), lambda number: adding(number)()):
+        first, second = ({make(number) for number in order} for order in (range(5), range(4, -1, -1)))
+        assert cache_fingerprint(first) == cache_fingerprint(second)

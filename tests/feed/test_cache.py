@@ -373,6 +373,29 @@ def test_the_memory_in_use_grows_with_what_is_in_it_and_ends_at_the_limit() -> N
             kept.close()
 
 
+class OneHot:
+    """Labels that share two tensors."""
+
+    def __init__(self, labels: list[int]) -> None:
+        two = torch.eye(2)
+        rows = [two[0], two[1]]
+        self.targets = [rows[label] for label in labels]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> Any:
+        return index, self.targets[index]
+
+
+def test_datasets_whose_shared_objects_come_in_another_order_do_not_share_a_cache() -> None:
+    kept, other = (cached(OneHot([0, 1, *(index % 2 ^ flip for index in range(60))]), MIB) for flip in (0, 1))
+    assert [int(kept[index][1][1]) for index in range(62)] == [0, 1] + [0, 1] * 30
+    assert [int(other[index][1][1]) for index in range(62)] == [0, 1] + [1, 0] * 30
+    kept.close()
+    other.close()
+
+
 def test_the_disk_tier_takes_what_memory_cannot_and_serves_the_next_run(tmp_path: Path) -> None:
     pytest.importorskip("lmdb")
     first = cached(Squares(40, 50_000), MIB, disk=tmp_path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import fcntl
+import os
 import pickle
 import warnings
 from collections import OrderedDict
@@ -38,7 +40,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hotloop.feed import Loader, cached, engine, inline
+from hotloop.feed import Loader, cached, channel, engine, inline
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -331,6 +333,47 @@ class Big(Dataset[Any]):
 def test_batches_of_many_indices_do_not_block() -> None:
     loader = Loader(Big(), batch_size=1 << 15, num_workers=1, prefetch_factor=4, shuffle=True)
     assert torch.cat(list(loader)).sort().values.equal(torch.arange(1 << 17))
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[channel.Link, channel.Ends]]:
+    life = channel.Life()
+    link, ends = channel.connect(life.read)
+    yield link, ends
+    link.close()
+    ends.close()
+    life.close()
+
+
+def may_enlarge() -> bool:
+    read, write = os.pipe()
+    try:
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
+    except (AttributeError, OSError):
+        return False
+    finally:
+        os.close(read)
+        os.close(write)
+    return True
+
+
+@pytest.mark.skipif(not may_enlarge(), reason="this user's pipes may not be larger")
+def test_a_large_task_is_sent_while_the_worker_and_the_loader_are_busy(
+    ends: tuple[channel.Link, channel.Ends],
+) -> None:
+    task = (1, list(range(100_000)))
+    ends[0].send(task)
+    assert ends[0].flush()
+    assert ends[1].receive() == task
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 16])
+def test_messages_come_whole_and_in_order_wherever_they_were_cut(step: int) -> None:
+    tasks = [(number, list(range(size * step))) for number, size in enumerate((0, 5, 1, 2))]
+    data, partial, found = b"".join(map(channel._framed, tasks)), bytearray(), []
+    for start in range(0, len(data), step):
+        found += channel._messages(partial, data[start : start + step])
+    assert found == tasks and not partial
 
 
 def test_large_batches_use_memory_again() -> None:

@@ -194,6 +194,13 @@ def test_a_pinned_slot_is_not_written_while_the_device_copies() -> None:
         assert copy[0].eq(2 * number).all() and copy[1].eq(2 * number + 1).all()
 
 
+def test_without_workers_a_large_batch_is_stacked_though_only_some_samples_need_gradients() -> None:
+    samples = [torch.full((1 << 18,), float(k), requires_grad=k > 0) for k in range(4)]
+    (batch,) = Loader(samples, batch_size=4)  # type: ignore[arg-type]
+    (expected,) = DataLoader(samples, batch_size=4)  # type: ignore[arg-type]
+    assert batch.requires_grad and expected.requires_grad and torch.equal(batch, expected)
+
+
 def test_copies_and_poison_without_workers() -> None:
     for copy in (False, True):
         loader = Loader(Large(), batch_size=4, debug=True, copy=copy)

@@ -18,6 +18,8 @@ from typing import Any
 
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 16
+#: What Linux gives anybody; its pipes hold 64 KiB unless asked.
+_LARGE_PIPE_BYTES = 1 << 20
 
 
 class Link:
@@ -28,6 +30,7 @@ class Link:
         self.tasks = tasks
         self.replies = replies
         self.ended = False
+        self._is_large = False
         self._unsent = bytearray()
         self._partial = bytearray()
         _links.add(self)
@@ -43,9 +46,24 @@ class Link:
             try:
                 del self._unsent[: os.write(self.tasks, self._unsent)]
             except BlockingIOError:
-                return False
+                if not self._enlarge():
+                    return False
             except BrokenPipeError:
                 self.ended = True
+        return True
+
+    def _enlarge(self) -> bool:
+        """Let the pipe hold more, once: what waits here is sent on only when the loader asks for a batch.
+
+        Only where it is needed: all pipes of a user together may not be large.
+        """
+        if self._is_large:
+            return False
+        self._is_large = True
+        try:
+            fcntl.fcntl(self.tasks, fcntl.F_SETPIPE_SZ, _LARGE_PIPE_BYTES)
+        except (AttributeError, OSError):  # not Linux, or this user's pipes have their share
+            return False
         return True
 
     def receive(self) -> list[Any]:
@@ -161,18 +179,17 @@ def _framed(message: tuple[Any, ...]) -> bytes:
 
 def _messages(partial: bytearray, data: bytes) -> list[Any]:
     """The complete messages in ``partial + data``; the rest stays in ``partial``."""
-    if partial:
-        data = bytes(partial) + data
-        partial.clear()
-    found, start, end = [], 0, len(data)
-    while end - start >= _LENGTH.size:
-        first = start + _LENGTH.size
-        stop = first + _LENGTH.unpack_from(data, start)[0]
-        if stop > end:
-            break
-        found.append(marshal.loads(data[first:stop]))
-        start = stop
-    partial += data[start:]
+    partial += data
+    found, start, end = [], 0, len(partial)
+    with memoryview(partial) as whole:
+        while end - start >= _LENGTH.size:
+            first = start + _LENGTH.size
+            stop = first + _LENGTH.unpack_from(whole, start)[0]
+            if stop > end:
+                break
+            found.append(marshal.loads(whole[first:stop]))
+            start = stop
+    del partial[:start]
     return found
 
 

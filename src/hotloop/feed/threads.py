@@ -64,11 +64,11 @@ class GilShare:
         while not is_over() and not self.is_known:
             began, delayed_s = perf_counter(), _run_delay_s()
             sleep(_TICK_S)
-            took = perf_counter() - began
-            late_s = took - _TICK_S - (_run_delay_s() - delayed_s)  # no core was free: that is no lock
-            self.watched_s += took
-            if late_s > _LATE_S:
-                self.late_s += late_s
+            delayed_s = _run_delay_s() - delayed_s  # no core was free: that is no lock
+            took_s = perf_counter() - began - delayed_s
+            self.watched_s += took_s
+            if took_s - _TICK_S > _LATE_S:
+                self.late_s += took_s - _TICK_S
 
 
 def _run_delay_s() -> float:

@@ -200,7 +200,13 @@ def cached(
     part, remaining = _first_stages(dataset, stage)
     if not allow_random and len(dataset):
         _refuse_random(part, stage)
-    identity, why_unknown = _identity(dataset if fingerprint is None else fingerprint, len(dataset), stage)
+    identity, why_unknown = _identity(
+        dataset if fingerprint is None else fingerprint,
+        len(dataset),
+        stage,
+        # What is read after the stage may draw, every rank and run from a seed of its own.
+        seeds=stage is None and not allow_random,
+    )
     meeting = fingerprints.fingerprint(identity, policy, allow_random) if shared and identity else None
     if disk is not None and identity is None:
         raise CacheError(f"no disk tier: {why_unknown}", hint="name the data with fingerprint=")
@@ -249,9 +255,9 @@ def _differing_leaves(part: Any, index: int) -> str:
     return f"; sample {index} differs in {', '.join(lines[:3])}" if lines else ""
 
 
-def _identity(*what: Any) -> tuple[bytes | None, str]:
+def _identity(*what: Any, seeds: bool) -> tuple[bytes | None, str]:
     """What is cached, as bytes; or None and why it cannot be told."""
     try:
-        return fingerprints.fingerprint(*what), ""
+        return fingerprints.fingerprint(*what, seeds=seeds), ""
     except fingerprints.Unknowable as unknown:
         return None, str(unknown)

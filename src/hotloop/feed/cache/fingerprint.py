@@ -19,13 +19,13 @@ class Unknowable(Exception):  # noqa: N818 - an answer, not a fault
     """Something cannot be told from another of its kind; the message says where and what."""
 
 
-def fingerprint(*parts: Any) -> bytes:
-    """32 bytes that are equal in another process exactly if these objects are.
+def fingerprint(*parts: Any, seeds: bool = True) -> bytes:
+    """32 bytes that are equal in another process exactly if these objects are; see Ingredients for ``seeds``.
 
     Raises:
         Unknowable: an object holds state that cannot be read (an open file of another library, say).
     """
-    found = Ingredients(bytecode_digest)
+    found = Ingredients(bytecode_digest, seeds=seeds)
     try:
         for position, part in enumerate(parts):
             found.visit(f"dataset({position})" if position else "dataset", part)

@@ -28,6 +28,7 @@ from hotloop.feed.identity.sourcecode import (
     is_irrelevant,
     module_name,
     qualified,
+    seed_of,
     source_digest,
     texts,
 )
@@ -50,19 +51,23 @@ class Ingredients:
 
     ``code`` and ``parameters`` go from a name to a digest or a value; ``paths`` are the parameters that are
     the path of something that exists; ``unreadable`` says where something could not be looked into: only its
-    type is known then. ``code_digest`` tells one class or function of the user's from another.
+    type is known then. ``code_digest`` tells one class or function of the user's from another. ``seeds``:
+    what is read may depend on the seed of a generator of random numbers; without, these are left out.
     """
 
-    def __init__(self, code_digest: Callable[[Any], str] = source_digest) -> None:
+    def __init__(self, code_digest: Callable[[Any], str] = source_digest, *, seeds: bool = True) -> None:
         self.code: dict[str, str] = {}
         self.parameters: dict[str, str] = {}
         self.paths: set[str] = set()
         self.unreadable: list[str] = []
-        self._code_digest = code_digest
+        self._code_digest = functools.cache(code_digest)
+        self._seeds = seeds
         self._packages: set[str] = set()
         self._texts: set[str] = set()
         # By id, with the name it had first; the objects are kept: an id must not be given away meanwhile.
         self._seen: dict[int, tuple[Any, str]] = {}
+        # By id as well: the classes a function makes share one name, and may differ in what they took along.
+        self._classes: dict[int, tuple[type, str]] = {}
 
     def versions(self) -> dict[str, str]:
         """The installed packages that were met, with their versions."""
@@ -103,11 +108,11 @@ class Ingredients:
         elif type(value) in (list, tuple, dict, set, frozenset):
             self._container(name, value)
         elif is_irrelevant(value):
-            self.parameters[name] = qualified(type(value))
+            self.parameters[name] = qualified(type(value)) + (seed_of(value) if self._seeds else "")
         else:
             # What it holds before what it is: a reason then names the attribute.
             self._object(name, value)
-            self._class(type(value))
+            self.parameters[name] += self._class(type(value))
 
     def _atom(self, value: Any) -> str:
         if isinstance(value, (str, os.PathLike)):
@@ -142,21 +147,23 @@ class Ingredients:
             return
         inner = self._inner()
         whole = hashlib.blake2b(digest_size=8)
-        for pair in items:
-            for one in pair:
+        for position, (key, element) in enumerate(items):
+            for own, one in ((f"{name} key {position}", key), (f"{name}[{position}]", element)):
                 inner.parameters.clear()
                 if _is_plain(one):
                     whole.update(f"{inner._full(one)};".encode("utf-8", "surrogatepass"))
                 else:
-                    inner.visit("", one)
+                    inner.visit(own, one)
                     whole.update(f"{inner.parameters};".encode("utf-8", "surrogatepass"))
         self.parameters[name] = f"{type(value).__name__} of {len(items)}, {whole.hexdigest()}"
 
     def _inner(self) -> Ingredients:
         """One that collects into this one, with parameters of its own."""
-        inner = Ingredients(self._code_digest)
+        inner = Ingredients(seeds=self._seeds)
+        inner._code_digest = self._code_digest
         inner.code, inner.paths, inner.unreadable = self.code, self.paths, self.unreadable
         inner._seen, inner._texts, inner._packages = self._seen, self._texts, self._packages
+        inner._classes = self._classes
         return inner
 
     def _alone(self, value: Any) -> str:
@@ -164,9 +171,9 @@ class Ingredients:
         if _is_plain(value):
             return repr(value)
         inner = self._inner()
-        inner._seen = {}
+        inner.code, inner._classes, inner._seen = dict(self.code), dict(self._classes), {}
         inner.visit("", value)
-        return repr(inner.parameters)
+        return repr((inner.parameters, sorted(inner.code.items() - self.code.items())))
 
     def _full(self, value: Any) -> str:
         for one in value if isinstance(value, tuple) else (value,):
@@ -239,28 +246,39 @@ class Ingredients:
             self.visit(f"{name}.function", value.__func__)
             self.parameters[name] = qualified(value.__func__)
         elif isinstance(value, type):
-            self._class(value)
-            self.parameters[name] = qualified(value)
+            self.parameters[name] = qualified(value) + self._class(value)
         else:
             self.parameters[name] = qualified(value)
             self._function(name, value)
 
-    def _class(self, kind: type) -> None:
+    def _class(self, kind: type) -> str:
+        """Describe a class and its bases; which of those of its name they are, where there are several."""
+        which = ""
         for one in kind.__mro__:
-            own = qualified(one)
-            if own in self.code or one is object:
-                continue
-            if is_installed(one):
-                self.code[own] = "installed"
-                self._note_package(one)
-                continue
-            self.code[own] = self._code_digest(one)
-            for name, member in sorted(vars(one).items()):
-                inner = function_of(member)
-                if isinstance(inner, types.FunctionType):
-                    self._method(one, f"{own}.{name}", inner)
-                elif name not in _NOT_OF_THE_CLASS and not inspect.isdatadescriptor(member):
-                    self.visit(f"{own}.{name}", member)
+            if id(one) not in self._classes and one is not object:
+                self._one_class(one)
+            _, number = self._classes.get(id(one), (one, ""))
+            which += number
+        return which
+
+    def _one_class(self, kind: type) -> None:
+        own = qualified(kind)
+        if is_installed(kind):
+            self._classes[id(kind)] = kind, ""
+            self.code[own] = "installed"
+            self._note_package(kind)
+            return
+        others = sum(qualified(known) == own for known, _ in self._classes.values())
+        number = f" #{others + 1}" if others else ""
+        own += number
+        self._classes[id(kind)] = kind, number
+        self.code[own] = self._code_digest(kind)
+        for name, member in sorted(vars(kind).items()):
+            inner = function_of(member)
+            if isinstance(inner, types.FunctionType):
+                self._method(kind, f"{own}.{name}", inner)
+            elif name not in _NOT_OF_THE_CLASS and not inspect.isdatadescriptor(member):
+                self.visit(f"{own}.{name}", member)
 
     def _method(self, kind: type, name: str, function: types.FunctionType) -> None:
         """A class's text has its methods' text; what decorated or was put there comes from elsewhere."""

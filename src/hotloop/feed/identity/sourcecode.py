@@ -5,22 +5,47 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import pickle
+import random
 import sys
 import sysconfig
 import textwrap
 import types
 from typing import Any
 
+import numpy as np
+import torch
+
 _INSTALLED = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-#: Objects that say nothing about samples: who runs, not what is read.
+#: Objects whose state says nothing about samples: who runs, not what is read.
 _IRRELEVANT = ("_thread.", "threading.", "logging.", "torch._C.Generator", "numpy.random.", "random.Random")
 
 
 def is_irrelevant(value: Any) -> bool:
-    """A lock, a logger or a generator of random numbers."""
+    """A lock, a logger or a generator of random numbers, whose seed may count (:func:`seed_of`)."""
     return f"{type(value).__module__}.{type(value).__qualname__}".startswith(_IRRELEVANT)
+
+
+def seed_of(value: Any) -> str:
+    """What a generator of random numbers starts from, in words; nothing for all else.
+
+    That is its seed where it keeps it, so that drawing changes nothing; its state where it does not.
+    """
+    if isinstance(value, torch.Generator):
+        return f", seed {value.initial_seed()}"
+    if isinstance(value, random.Random):
+        return f", state {digest(repr(value.getstate()).encode())}"
+    if isinstance(value, np.random.RandomState):
+        return f", state {digest(pickle.dumps(value.get_state(legacy=False)))}"
+    if isinstance(value, np.random.Generator):
+        value = value.bit_generator
+    if isinstance(value, np.random.BitGenerator):
+        value = value.seed_seq
+    if isinstance(value, np.random.SeedSequence):
+        return f", seed {value.entropy} {value.spawn_key} {value.pool_size}"
+    return ""
 
 
 def texts(code: types.CodeType) -> set[str]:
