@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how to read a text log of a shape of its own: named groups step, epoch, time_ms, data_time, "
         "sample_rate, loss, clock, ...",
     )
+    parser.add_argument("--html", metavar="OUT", type=Path, help="write the analysis as one HTML file")
     parser.add_argument("--json", action="store_true", help="the analysis as JSON on standard output")
 
 
@@ -35,6 +36,7 @@ def main(options: argparse.Namespace) -> int:
     """Returns 0, or 2 where none of the files could be read."""
     import json
 
+    from hotloop.cli.published import publish
     from hotloop.logs.analyze import analyze
     from hotloop.report.analysis import render
 
@@ -44,9 +46,13 @@ def main(options: argparse.Namespace) -> int:
         done = analyze(files, pattern=options.pattern, progress=progress)
     if progress is not None:
         progress.clear()
+    if options.html:
+        from hotloop.report import analysis_html
+
+        publish(options.html, analysis_html.render(done))
     if options.json:
         sys.stdout.write(json.dumps(_finite(done.to_json()), indent=1, ensure_ascii=False) + "\n")
-    else:
+    elif not options.html:
         color = sys.stdout.isatty()
         sys.stdout.write(render(done, width=terminal_width() if color else 80, color=color))
     return 2 if all(part.source.kind == "unreadable" for part in done.parts) else 0

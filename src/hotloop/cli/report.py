@@ -28,22 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where the recording could be read."""
     from hotloop import flow
-    from hotloop.record.publish import write_text_atomic
+    from hotloop.cli.published import publish
     from hotloop.report import html, json, perfetto, terminal
 
     examination = flow.examine(flow.read(options.run))
     report = flow.build_report(examination)
     if options.html:
-        write_text_atomic(options.html, html.render(report))
-        print(f"hotloop: wrote {options.html}", file=sys.stderr)
+        publish(options.html, html.render(report))
     if options.perfetto:
         perfetto.write(examination.recording, examination.ranks, options.perfetto)
         print(f"hotloop: wrote {options.perfetto}; open it at ui.perfetto.dev", file=sys.stderr)
     if options.json == "-":
         sys.stdout.write(json.render(report))
     elif options.json:
-        write_text_atomic(Path(options.json), json.render(report))
-        print(f"hotloop: wrote {options.json}", file=sys.stderr)
+        publish(Path(options.json), json.render(report))
     if not (options.html or options.perfetto or options.json):
         sys.stdout.write(terminal.render(report, width=terminal_width(), color=sys.stdout.isatty()))
     return 0

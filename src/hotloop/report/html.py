@@ -22,27 +22,38 @@ _SECTIONS: Final = (summary, time, findings, charts, device, lines, pauses, load
 _LINKS: Final = (
     ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("device", "Device"),
     ("lines", "Lines"), ("calls", "Calls"), ("loaders", "Loaders"), ("settings", "Settings"),
-    ("modules", "Modules"), ("machine", "Machine"),
+    ("modules", "Modules"), ("machine", "Machine"), ("files", "Files"),
 )  # fmt: skip
 
 
 def render(report: Report) -> str:
     """The whole page."""
-    body = join(part.render(report) for part in _SECTIONS)
+    command = " ".join(map(str, report["command"]))
+    folder = report.get("run_folder")
+    return page(
+        f"hotloop: {command[:120]}",
+        join(part.render(report) for part in _SECTIONS),
+        f"hotloop {report['hotloop_version']}, report schema {report['schema']}"
+        + (f". Recording: {folder}" if folder else ""),
+        {"wall_s": report["wall_s"], "span": report["span"], "charts": charts.specs(report)},
+    )
+
+
+def page(title: str, body: str, foot: str, data: Mapping[str, Any]) -> str:
+    """A page around sections; ``data`` is what its script draws: ``wall_s`` and ``charts``."""
     return (
         "<!doctype html>\n"
         + tag(
             "html",
-            _head(report),
-            tag("body", _top(body), tag("main", body), _foot(report), *_scripts(report)),
+            _head(title),
+            tag("body", _top(body), tag("main", body), tag("footer", tag("p", foot)), *_scripts(data)),
             lang="en",
         )
         + "\n"
     )
 
 
-def _head(report: Report) -> Markup:
-    command = " ".join(map(str, report["command"]))
+def _head(title: str) -> Markup:
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -50,7 +61,7 @@ def _head(report: Report) -> Markup:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"hotloop: {command[:120]}"),
+        tag("title", title),
         tag("link", rel="icon", href="data:,"),
         tag("style", Markup(_colours() + _asset("report.css"))),
     )
@@ -68,20 +79,7 @@ def _top(body: str) -> Markup:
     )
 
 
-def _foot(report: Report) -> Markup:
-    folder = report.get("run_folder")
-    return tag(
-        "footer",
-        tag(
-            "p",
-            f"hotloop {report['hotloop_version']}, report schema {report['schema']}",
-            f". Recording: {folder}" if folder else None,
-        ),
-    )
-
-
-def _scripts(report: Report) -> list[Markup]:
-    data = {"wall_s": report["wall_s"], "span": report["span"], "charts": charts.specs(report)}
+def _scripts(data: Mapping[str, Any]) -> list[Markup]:
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     # Inside a script element only "<" can end it or open a comment.
     return [

@@ -16,7 +16,18 @@ Spec = dict[str, Any]
 
 def render(report: Report) -> Markup:
     """A figure for each chart; the script fills them from ``specs``."""
-    figures = (
+    found = specs(report)
+    return section(
+        "charts",
+        "Over the run",
+        figures(found) if found else None,
+        note="Seconds since the command started. Hover, or focus a chart and use the arrow keys.",
+    )
+
+
+def figures(found: Sequence[Spec]) -> Markup:
+    """A place for each chart."""
+    each = (
         tag(
             "figure",
             tag("figcaption", spec["title"], tag("span", spec["unit_words"], class_="unit")),
@@ -30,15 +41,9 @@ def render(report: Report) -> Markup:
             ),
             class_="chart wide" if spec["kind"] == "stack" else "chart",
         )
-        for spec in specs(report)
+        for spec in found
     )
-    grid = tag("div", *figures, class_="charts")
-    return section(
-        "charts",
-        "Over the run",
-        grid if specs(report) else None,
-        note="Seconds since the command started. Hover, or focus a chart and use the arrow keys.",
-    )
+    return tag("div", *each, class_="charts")
 
 
 def specs(report: Report) -> list[Spec]:
@@ -63,39 +68,45 @@ def _from_steps(report: Report) -> list[Spec]:
     middles = [(a + b) / 2 for a, b in pairwise(edges)]
     times = series["step_s"]
     return [
-        _spec("phases", "Phases over time", "share", edges, stack, kind="stack"),
-        _spec("throughput", "Throughput", unit, None, [_line("throughput", 0, middles, rate)]),
-        _spec(
+        make_spec("phases", "Phases over time", "share", edges, stack, kind="stack"),
+        make_spec("throughput", "Throughput", unit, None, [make_line("throughput", 0, middles, rate)]),
+        make_spec(
             "step-time",
             "Step time",
             "s",
             None,
-            [_line("longest", 1, middles, times["max"]), _line("median", 0, middles, times["median"])],
+            [
+                make_line("longest", 1, middles, times["max"]),
+                make_line("median", 0, middles, times["median"]),
+            ],
         ),
     ]
 
 
 def _system(chart: Mapping[str, Any]) -> Spec:
-    lines = [_line(line["label"], i, line["t_s"], line["values"]) for i, line in enumerate(chart["lines"])]
-    return _spec(chart["id"], chart["title"], chart["unit"], None, lines)
+    lines = [
+        make_line(line["label"], i, line["t_s"], line["values"]) for i, line in enumerate(chart["lines"])
+    ]
+    return make_spec(chart["id"], chart["title"], chart["unit"], None, lines)
 
 
 def _loss(report: Report) -> Spec | None:
     loss = (report["series"] or {}).get("loss")
     if not loss:
         return None
-    spec = _spec("loss", "Loss", "", None, [_line("loss", 0, loss["step"], loss["value"])])
+    spec = make_spec("loss", "Loss", "", None, [make_line("loss", 0, loss["step"], loss["value"])])
     spec["x"] = "step"
     if loss["num_non_finite"]:
         spec["unit_words"] = f"{loss['num_non_finite']} not finite"
     return spec
 
 
-def _line(label: str, index: int, t_s: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+def make_line(label: str, index: int, t_s: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+    """A line of a chart over ``t_s``, in the colour of its number."""
     return {"label": label, "color": f"--l-{index % 6}", "t_s": t_s, "values": values}
 
 
-def _spec(
+def make_spec(
     id_: str,
     title: str,
     unit: str,
@@ -103,6 +114,7 @@ def _spec(
     lines: list[dict[str, Any]],
     kind: str = "line",
 ) -> Spec:
+    """A chart as the page's script takes it; its ``x`` may be set to "step"."""
     unit_words = {
         "s": "",
         "share": "share of each moment",

@@ -19,7 +19,7 @@ def render(report: Report) -> Markup:
     return section(
         "time",
         "Where the time goes",
-        _bar(_span(report), "Training span"),
+        bar(_span(report), "Training span"),
         tag("div", _legend(report), _startup(report), class_="split"),
         _ranks(report),
         note=f"Of rank {report['lead_rank']}, which holds up the others."
@@ -39,7 +39,8 @@ def _span(report: Report) -> list[tuple[str, float, str]]:
     return [*found, ("unaccounted", missing, "neither spans nor samples")] if missing > 0.001 else found
 
 
-def _bar(shares: Sequence[tuple[str, float, str]], label: str) -> Markup:
+def bar(shares: Sequence[tuple[str, float, str]], label: str) -> Markup:
+    """One bar of (phase or name of a stage, share, words)."""
     words_ = ", ".join(
         f"{_word(name)} {units.share(share)}" for name, share, _ in sorted(shares, key=lambda item: -item[1])
     )
@@ -47,12 +48,17 @@ def _bar(shares: Sequence[tuple[str, float, str]], label: str) -> Markup:
         tag(
             "span",
             tag("b", f"{_word(name)} {units.share(share)}") if share >= 0.12 else None,
-            style=f"flex-grow:{share:.5f};--c:var(--p-{name})",
+            style=f"flex-grow:{share:.5f};--c:{color(name, i)}",
             title=f"{_word(name)}: {units.share(share)}, {note}",
         )
-        for name, share, note in shares
+        for i, (name, share, note) in enumerate(shares)
     )
     return tag("div", *parts, class_="bar", role="img", aria_label=f"{label}: {words_}")
+
+
+def color(name: str, index: int = 0) -> str:
+    """The colour of a phase; of anything else the next of those for lines."""
+    return f"var(--p-{name})" if name in words.PHASE_WORDS else f"var(--l-{index % 6})"
 
 
 def _word(name: str) -> str:
@@ -125,7 +131,7 @@ def _ranks(report: Report) -> Markup:
                 f"{rank['num_steps']:,}",
                 units.duration(whole),
                 own,
-                _bar(shares, title),
+                bar(shares, title),
             ]
         )
     head = ["rank", "steps", "per step", "own work", "phases"]

@@ -1,0 +1,20 @@
+"""A file that a verb was asked to write."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hotloop.errors import UsageError
+from hotloop.record.publish import write_text_atomic
+
+
+def publish(path: Path, text: str) -> None:
+    """Write a file whole and say so on standard error; a UsageError where it cannot be written."""
+    try:
+        write_text_atomic(path, text)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}", hint="give a file in a folder that is there"
+        ) from error
+    print(f"hotloop: wrote {path}", file=sys.stderr)
