@@ -19,9 +19,11 @@ from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.footprint.watch import MemoryWatch
 from hotloop.launch.command import Outcome, run_command
+from hotloop.launch.guard import Guard
 from hotloop.launch.machine import facts
 from hotloop.launch.oom_kills import oom_kills, since
 from hotloop.launch.system import Sampler
+from hotloop.launch.throwaway import Throwaway
 from hotloop.measure import measure
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
@@ -87,12 +89,16 @@ def observe(
     env: Mapping[str, str] | None = None,
     watch_tick: Callable[[], None] | None = None,
     stdout: IO[str] | None = None,
+    stderr: IO[str] | None = None,
+    apart: Throwaway | None = None,
+    guard: Guard | None = None,
 ) -> Outcome:
     """Run the command under observation; the recording lies in ``folder`` when it returns.
 
     ``memory`` watches closely what grows (slows the command down); ``memory_every`` says a line on standard
     error every so many steps. ``env`` is added to the command's environment (remedies, interventions);
-    ``watch_tick`` is called once or twice a second.
+    ``watch_tick`` is called once or twice a second. With ``apart`` the command's writes are thrown away;
+    ``guard`` ends it where it has to.
     """
     store = Store(folder)
     machine, kills = facts(with_gpus=False), oom_kills()
@@ -101,6 +107,8 @@ def observe(
     watch = MemoryWatch(machine, say=_say, every=memory_every)
 
     def tick(pid: int) -> None:
+        if guard is not None:
+            guard.look(pid)
         sampler.sample(pid, extra_pids=store.living_pids)
         samples = sampler.drain()
         store.take_in(samples)
@@ -119,6 +127,8 @@ def observe(
             env_extra={**(env or {}), **({"HOTLOOP_MEMORY": "1"} if memory else {})},
             on_tick=tick,
             stdout=stdout,
+            stderr=stderr,
+            prefix=apart.prefix if apart is not None else (),
         )
     except UsageError:
         store.discard()

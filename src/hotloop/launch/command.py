@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,10 @@ _OURS: Final = frozenset(
 )
 
 
+#: Descriptors to put in the place of others: (from, to).
+Redirects = Sequence[tuple[int, int]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How the command ended. Times are of ``hotloop.clock`` except ``start_unix_s``."""
@@ -48,6 +53,7 @@ class Outcome:
     start_unix_s: float
     signal: int | None = None  # that killed the command
     abandoned: bool = False  # hotloop was told twice to end and left the command running
+    passed_on: tuple[int, ...] = ()  # signals hotloop was sent meanwhile
     warnings: tuple[str, ...] = ()
 
     @property
@@ -67,14 +73,16 @@ def run_command(
     on_tick: Callable[[int], None] | None = None,
     tick_s: float = 0.5,
     stdout: IO[str] | int | None = None,
+    stderr: IO[str] | int | None = None,
+    prefix: Sequence[str] = (),
 ) -> Outcome:
     """Run ``command`` under observation and wait for it.
 
     ``raw_dir`` receives the raw files; ``src_dir`` is the folder that holds the ``hotloop`` package.
     ``on_tick`` gets the command's pid every ``tick_s`` seconds and once after it ended; if it raises it is
     not called again and the outcome has a warning. ``stdout`` is a file or descriptor for the command's
-    output instead of hotloop's own. To be called from the main thread. Raises UsageError when the command
-    cannot be started.
+    output instead of hotloop's own, ``stderr`` for its errors. ``prefix`` is a program that becomes the
+    command. To be called from the main thread. Raises UsageError when the command cannot be started.
     """
     if not command:
         raise UsageError("no command given", hint="hotloop run -- python train.py")
@@ -86,7 +94,11 @@ def run_command(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_WATCHED, signal.SIGCHLD})
     try:
         start_unix_s, start_ns = time(), perf_counter_ns()
-        pid = _spawn(command, environment, before, stdout if stdout is None else _descriptor(stdout))
+        if prefix and shutil.which(command[0]) is None:
+            raise UsageError(f"command not found: {command[0]}", hint=_hint_not_found(command[0]))
+        streams = ((stdout, 1), (stderr, 2))
+        redirects = [(_descriptor(stream), number) for stream, number in streams if stream is not None]
+        pid = _spawn([*prefix, *command], environment, before, redirects)
         wait = _Wait(pid=pid, ticker=_Ticker(on_tick, pid), tick_s=tick_s)
         wait.until_over()
     finally:
@@ -103,6 +115,7 @@ def run_command(
         start_unix_s=start_unix_s,
         signal=killed_by,
         abandoned=wait.abandoned,
+        passed_on=tuple(wait.passed_on),
         warnings=(*isolation_warnings(command), *wait.ticker.warnings),
     )
 
@@ -125,11 +138,14 @@ def observed_environment(
 
 
 def _spawn(
-    command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int], stdout: int | None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    mask: Iterable[int],
+    redirects: Sequence[tuple[int, int]],
 ) -> int:
     """Start the command without a shell, with the signal state hotloop itself was started with."""
     try:
-        return _posix_spawn(command, environment, mask, stdout)
+        return _posix_spawn(command, environment, mask, redirects)
     except FileNotFoundError as error:
         raise UsageError(f"command not found: {command[0]}", hint=_hint_not_found(command[0])) from error
     except PermissionError as error:
@@ -138,20 +154,22 @@ def _spawn(
         if error.errno != errno.ENOEXEC:
             raise UsageError(f"cannot run {command[0]}: {error.strerror}") from error
     # A script without a #! line: shells run it themselves.
-    return _posix_spawn(["/bin/sh", *command], environment, mask, stdout)
+    return _posix_spawn(["/bin/sh", *command], environment, mask, redirects)
 
 
 def _posix_spawn(
-    command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int], stdout: int | None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    mask: Iterable[int],
+    redirects: Sequence[tuple[int, int]],
 ) -> int:
-    redirect = [] if stdout is None else [(os.POSIX_SPAWN_DUP2, stdout, 1)]
     # Python ignores these two; a command started by a shell does not.
     restored = [signal.SIGPIPE, signal.SIGXFSZ]
     return os.posix_spawnp(
         command[0],
         list(command),
         dict(environment),
-        file_actions=redirect,
+        file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in redirects],
         setsigmask=mask,
         setsigdef=restored,
     )
@@ -187,6 +205,7 @@ class _Wait:
     code: int = 0
     end_ns: int = 0
     abandoned: bool = False
+    passed_on: list[int] = field(default_factory=list)
     _terminated_at: float | None = None
     _group: GroupSentinel = field(default_factory=GroupSentinel)
 
@@ -218,6 +237,7 @@ class _Wait:
         return True
 
     def _pass_on(self, number: int) -> None:
+        self.passed_on.append(number)
         if not self._group.was_hit(number):
             os.kill(self.pid, number)
         if number == signal.SIGTERM:

@@ -1,0 +1,281 @@
+"""A run that cannot touch the user's files: it reads them as they are, and what it writes is thrown away.
+
+On Linux the command gets a mount namespace of its own (``launch.within``) in which every folder that can be
+written is covered by an overlay: the real folder below, an empty one above it that takes what is written,
+changed, deleted. The run folder and the caches of libraries are bound through and stay what they are, as do
+/dev and /run. Network, other machines and processes that were there before are not covered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from hotloop.errors import HotloopError
+
+_CHILD: Final = Path(__file__).with_name("within.py")
+_NAME: Final = "hotloop-throwaway-"
+#: Filesystems that hold no files of anybody.
+_PSEUDO: Final = frozenset(
+    {
+        "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs",
+        "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs",
+        "securityfs", "selinuxfs", "sysfs", "tracefs",
+    }
+)  # fmt: skip
+_FLAGS: Final = {
+    "nosuid": 2,
+    "nodev": 4,
+    "noexec": 8,
+    "noatime": 1024,
+    "nodiratime": 2048,
+    "relatime": 1 << 21,
+}
+#: Libraries' caches, written in every run, and expensive to fill again.
+_CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+
+Kind = Literal["written", "deleted"]
+
+
+class Refused(HotloopError):  # noqa: N818 - an answer of the machine
+    """Writes cannot be kept apart here; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mount:
+    path: Path
+    kind: str
+    flags: int
+    writable: bool
+
+    @property
+    def holds_files(self) -> bool:
+        """Whether somebody's files may be written there."""
+        volatile = any(self.path.is_relative_to(name) for name in ("/dev", "/run", "/proc", "/sys"))
+        return self.writable and self.kind not in _PSEUDO and not volatile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throwaway:
+    """One run's folder of writes. ``prefix`` goes before the command."""
+
+    scratch: Path
+    plan: dict[str, Any]
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What to put before a command so that its writes go to ``scratch``."""
+        return (sys.executable, "-ISB", str(_CHILD), json.dumps(self.plan))
+
+    def written(self) -> list[tuple[Kind, Path]]:
+        """What would have been written or deleted, sorted by path; compiled Python files left out."""
+        found: list[tuple[Kind, Path]] = []
+        for folder, upper, *_ in self.plan["layers"]:
+            found += _changes(Path(upper), Path(folder))
+        return sorted(found, key=lambda change: change[1])
+
+    def close(self) -> None:
+        """Drop all of it."""
+        _remove(self.scratch)
+
+
+@contextlib.contextmanager
+def throwaway(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Iterator[Throwaway]:
+    """A folder of writes for one run, dropped at the end; ``keep`` are folders that stay really written.
+
+    Raises Refused where the machine does not allow it.
+    """
+    found = prepare(command, keep=keep)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwaway:
+    """Like ``throwaway``; to be closed by the caller. Raises Refused."""
+    if sys.platform != "linux":
+        raise Refused(f"needs Linux, this is {sys.platform}")
+    kept = [path.resolve() for path in (*keep, *_caches()) if path.is_dir()]
+    needed = [Path.cwd(), Path.home().resolve(), *_named(command)]
+    why = "no temporary folder can be written"
+    for folder in dict.fromkeys(
+        Path(name).resolve() for name in ("/var/tmp", tempfile.gettempdir(), "/dev/shm")
+    ):
+        if not os.access(folder, os.W_OK):
+            continue
+        _sweep(folder)
+        try:
+            scratch = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=folder))
+        except OSError as error:
+            why = f"{folder}: {error.strerror}"
+            continue
+        try:
+            found = Throwaway(scratch=scratch, plan=_plan(scratch, kept, needed))
+            _try(found)
+        except Refused as refused:
+            why = refused.message
+            _remove(scratch)
+        except BaseException:
+            _remove(scratch)
+            raise
+        else:
+            return found
+    raise Refused(why)
+
+
+def _try(found: Throwaway) -> None:
+    done = subprocess.run([*found.prefix, "true"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refused((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+
+
+def _caches() -> list[Path]:
+    named = [Path(value) for name in _CACHES if (value := os.environ.get(name))]
+    return [Path.home() / ".cache", *named]
+
+
+# -- which folders -------------------------------------------------------------------------------------------
+
+
+def _plan(scratch: Path, keep: Sequence[Path], needed: Sequence[Path]) -> dict[str, Any]:
+    """Every folder that can be written gets a layer, except those on the way to ``scratch``: read-only.
+
+    Raises Refused where a folder that is needed lies on that way.
+    """
+    mounts = _mounts(Path("/proc/self/mountinfo").read_text(errors="replace"))
+    layers: list[Path] = []
+    split: list[_Mount] = []
+    for mount in mounts:
+        if not mount.holds_files:
+            continue
+        if mount.path == Path("/") or scratch.is_relative_to(mount.path):
+            split.append(mount)
+            layers += _around(mount.path, scratch, {other.path for other in mounts}, needed)
+        else:
+            layers.append(mount.path)
+    layers = sorted({*layers, *(_owned(path, layers) for path in needed if _below(path, layers))})
+    flags = {mount.path: mount.flags for mount in mounts}
+    kept = [path for path in (*(m.path for m in mounts if not m.holds_files), *keep) if _below(path, layers)]
+    return {
+        "layers": [
+            [
+                str(path),
+                *_pair(scratch, number),
+                flags.get(path, 0),
+                any(_below(one, [path]) for one in needed),
+            ]
+            for number, path in enumerate(layers)
+        ],
+        "kept": [str(path) for path in sorted(set(kept)) if path.exists()],
+        "frozen": [[str(mount.path), mount.flags] for mount in split],
+    }
+
+
+def _around(folder: Path, scratch: Path, mounted: set[Path], needed: Sequence[Path]) -> list[Path]:
+    """The folders in ``folder`` that together hold all but the way to ``scratch``."""
+    if folder in needed:
+        raise Refused(f"{scratch.parent} and {folder} cannot be told apart")
+    found: list[Path] = []
+    for child in sorted(folder.iterdir()):
+        if child.is_symlink() or not child.is_dir() or child in mounted or child == scratch:
+            continue
+        found += _around(child, scratch, mounted, needed) if scratch.is_relative_to(child) else [child]
+    return found
+
+
+def _pair(scratch: Path, number: int) -> tuple[str, str]:
+    upper, work = scratch / str(number) / "upper", scratch / str(number) / "work"
+    upper.mkdir(parents=True)
+    work.mkdir()
+    return str(upper), str(work)
+
+
+def _named(command: Sequence[str]) -> list[Path]:
+    """The folders of absolute paths in a command's words."""
+    words = [Path(word.partition("=")[2] or word) for word in command]
+    whole = [word.resolve() for word in words if word.is_absolute()]
+    return [next(one for one in (word, *word.parents) if one.is_dir()) for word in whole]
+
+
+def _owned(path: Path, layers: Sequence[Path]) -> Path:
+    """The outermost folder around a path that is this user's: in a user namespace no other can be copied."""
+    around = [one for one in (path, *path.parents) if _below(one, layers)]
+    return next((one for one in reversed(around) if one.stat().st_uid == os.getuid()), around[-1])
+
+
+def _around_any(folder: Path, paths: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for path in paths)
+
+
+def _below(path: Path, layers: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(layer) for layer in layers)
+
+
+def _mounts(text: str) -> list[_Mount]:
+    """The mounts of ``/proc/self/mountinfo`` that can be reached, outer ones first, one for each place."""
+    found: dict[Path, _Mount] = {}
+    for line in text.splitlines():
+        fields, _, rest = line.partition(" - ")
+        words = fields.split(" ")
+        path = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
+        options = words[5].split(",")
+        kind, _, above = rest.split(" ")[:3]
+        found[path] = _Mount(
+            path=path,
+            kind=kind,
+            flags=sum(_FLAGS.get(option, 0) for option in options),
+            writable="rw" in options and "ro" not in above.split(","),
+        )
+    return [found[path] for path in sorted(found) if _reachable(path)]
+
+
+def _reachable(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_PATH))
+    except OSError:
+        return False
+    return True
+
+
+# -- what was written ----------------------------------------------------------------------------------------
+
+
+def _changes(upper: Path, folder: Path) -> Iterator[tuple[Kind, Path]]:
+    for entry in sorted(os.scandir(upper), key=lambda entry: entry.name):
+        path, target = Path(entry.path), folder / entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name != "__pycache__":
+                inside = list(_changes(path, target))
+                yield from inside or ([] if target.is_dir() else [("written", target)])
+        elif stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode):
+            yield "deleted", target
+        else:
+            yield "written", target
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed hotloop left behind."""
+    for path in folder.glob(f"{_NAME}*"):
+        pid = path.name.removeprefix(_NAME).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if path.stat().st_uid == os.getuid() and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                _remove(path)
+
+
+def _remove(scratch: Path) -> None:
+    for work in scratch.glob("*/work/*"):  # the kernel leaves it without any permission
+        with contextlib.suppress(OSError):
+            work.chmod(stat.S_IRWXU)
+    shutil.rmtree(scratch, ignore_errors=True)

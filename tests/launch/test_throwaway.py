@@ -1,0 +1,156 @@
+"""A run whose writes are thrown away: it sees them, nobody else ever does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotloop.errors import UsageError
+from hotloop.launch import throwaway as room
+from hotloop.launch.command import Outcome, run_command
+from hotloop.launch.throwaway import Refused, Throwaway, prepare, throwaway
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+TRAINING = """
+import json, os, shutil, sys
+from pathlib import Path
+
+assert Path("config.json").read_text() == '{"lr": 0.1}'
+Path("checkpoints").mkdir(exist_ok=True)
+for step in range(3):
+    Path(f"checkpoints/{step}.pt").write_bytes(b"w" * 1000)
+    with open("train.log", "a") as log:
+        log.write(f"step {step}\\n")
+os.replace("checkpoints/2.pt", "best.pt")
+os.remove("old.pt")
+os.chmod("config.json", 0o600)
+shutil.rmtree("previous")
+Path("previous").mkdir()
+os.symlink("best.pt", "latest.pt")
+Path("run/inside.txt").write_text("kept")
+Path(os.environ["ELSEWHERE"], "new.txt").write_text("x")
+assert Path("train.log").read_text() == "before\\nstep 0\\nstep 1\\nstep 2\\n"
+json.dump([os.getcwd(), os.getuid(), os.getpid(), sorted(os.listdir("."))], open("run/seen.json", "w"))
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    (folder / "previous").mkdir(parents=True)
+    (folder / "run" / "raw").mkdir(parents=True)
+    (folder / "train.py").write_text(TRAINING)
+    (folder / "config.json").write_text('{"lr": 0.1}')
+    (folder / "train.log").write_text("before\n")
+    for name in ("old.pt", "previous/model.pt"):
+        (folder / name).write_text("precious")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setenv("ELSEWHERE", str(tmp_path / "elsewhere"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def possible(project: Path) -> None:
+    try:
+        prepare(keep=[project / "run"]).close()
+    except Refused as refused:
+        pytest.skip(f"not possible here: {refused.message}")
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Everything of a folder but the run folder: mode, time of change, content."""
+    return {
+        str(path.relative_to(folder)): (
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in sorted(folder.rglob("*"))
+        if "run" not in path.relative_to(folder).parts
+    }
+
+
+def launch(found: Throwaway, project: Path, *command: str) -> Outcome:
+    return run_command(command, raw_dir=project / "run" / "raw", src_dir=SRC, prefix=found.prefix)
+
+
+@pytest.mark.usefixtures("possible")
+def test_nothing_of_what_a_training_writes_stays_but_the_run_folder(project: Path) -> None:
+    before = tree(project.parent)
+    with throwaway(keep=[project / "run"]) as found:
+        outcome = launch(found, project, sys.executable, "-S", "train.py")
+        written = {(kind, str(path.relative_to(project.parent))) for kind, path in found.written()}
+    assert tree(project.parent) == before
+    assert (project / "run" / "inside.txt").read_text() == "kept"
+    assert outcome.exit_code == 7
+    assert f'"{project}", {os.getuid()}, {outcome.pid}' in (project / "run" / "seen.json").read_text()
+    assert {
+        ("written", "project/best.pt"),
+        ("written", "project/checkpoints/0.pt"),
+        ("written", "project/config.json"),
+        ("written", "project/latest.pt"),
+        ("written", "project/train.log"),
+        ("written", "elsewhere/new.txt"),
+        ("deleted", "project/old.pt"),
+    } <= written
+    assert not found.scratch.exists()
+
+
+@pytest.mark.usefixtures("possible")
+def test_each_run_starts_from_the_same_files(project: Path) -> None:
+    for _ in range(2):  # the script itself asserts what it reads
+        with throwaway(keep=[project / "run"]) as found:
+            assert launch(found, project, sys.executable, "-S", "train.py").exit_code == 7
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_command_that_is_not_there_is_told_as_ever(project: Path) -> None:
+    with throwaway() as found, pytest.raises(UsageError, match="command not found: no-such-program"):
+        launch(found, project, "no-such-program")
+
+
+@pytest.mark.usefixtures("possible")
+def test_what_a_killed_run_left_is_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    stale = tmp_path / f"hotloop-throwaway-{ended.pid}-x" / "0" / "work" / "work"
+    stale.mkdir(parents=True)
+    stale.chmod(0)
+    mine = tmp_path / f"hotloop-throwaway-{os.getpid()}-y"
+    mine.mkdir()
+    room._sweep(tmp_path)
+    assert list(tmp_path.glob("hotloop-throwaway-*")) == [mine]
+
+
+def test_where_it_is_not_possible_the_reason_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = project / "refuses.py"
+    child.write_text("import sys; sys.exit('unshare: Operation not permitted')")
+    monkeypatch.setattr(room, "_CHILD", child)
+    with pytest.raises(Refused, match="Operation not permitted"):
+        prepare()
+    assert not list(Path("/var/tmp").glob(f"hotloop-throwaway-{os.getpid()}-*"))
+
+
+def test_mounts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    escaped = str(tmp_path / "a b").replace(" ", "\\040")
+    text = (
+        "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
+        f"2 1 8:2 / {escaped} rw,nosuid - xfs /dev/b rw\n"
+        "3 1 0:5 / /proc rw - proc proc rw\n"
+        "4 1 0:6 / /not/there rw - ext4 /dev/c rw\n"
+        "5 1 0:7 / /dev rw - devtmpfs dev ro\n"
+    )
+    found = {str(mount.path): mount for mount in room._mounts(text)}
+    assert set(found) == {"/", str(tmp_path / "a b"), "/proc", "/dev"}
+    assert [found[name].holds_files for name in ("/", str(tmp_path / "a b"), "/proc", "/dev")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert found[str(tmp_path / "a b")].flags == 2
