@@ -10,8 +10,8 @@ from typing import Any
 from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
-    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--profile] [--memory-every N] [--json] "
-    "-- COMMAND..."
+    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--evidence] [--profile] [--memory-every N] "
+    "[--json] -- COMMAND..."
 )
 
 
@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="put a remedy in force without an edit: ID or ID=VALUE; may be repeated",
+    )
+    parser.add_argument(
+        "--evidence", action="store_true", help="record what is computed, for hotloop verify to compare"
     )
     parser.add_argument(
         "--profile", action="store_true", help="add a short torch.profiler window for kernel truth"
@@ -58,7 +61,8 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.remedy import catalogue
 
     env = catalogue.environment(map(catalogue.parse, options.apply))
-
+    if options.evidence:
+        env["HOTLOOP_EVIDENCE"] = "1"
     folder = flow.new_run_folder(options.out, command)
     outcome = flow.observe(
         command,

@@ -11,10 +11,10 @@ MAX_LEAVES: Final = 1000
 MAX_DEPTH: Final = 8
 
 
-def leaves(batch: Any) -> Iterator[tuple[str, Any]]:
+def leaves(batch: Any, limit: int = MAX_LEAVES) -> Iterator[tuple[str, Any]]:
     """(path, value) of everything in nested mappings, sequences and dataclasses that is none of these."""
     stack: list[tuple[str, Any, int]] = [("", batch, 0)]
-    budget = MAX_LEAVES
+    budget = limit
     while stack and budget > 0:
         path, node, depth = stack.pop()
         inner = None if depth >= MAX_DEPTH else _children(node)
@@ -23,7 +23,7 @@ def leaves(batch: Any) -> Iterator[tuple[str, Any]]:
             yield path, node
         else:
             children = [(f"{path}.{name}" if path else str(name), value, depth + 1) for name, value in inner]
-            stack.extend(reversed(children[:MAX_LEAVES]))
+            stack.extend(reversed(children[:limit]))
 
 
 def num_bytes(batch: Any) -> int:

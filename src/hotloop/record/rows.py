@@ -159,13 +159,21 @@ SLOWEST: Final = 23
 MODULE: Final = 24
 MODULE_BACKWARD: Final = 0x01
 
-#: Zero-length: a loss value. value = float32 bits.
+#: Zero-length: a loss value. value = float32 bits; extra = checksum of its exact bytes (``--evidence``).
 LOSS: Final = 25
+
+#: Zero-length, ``--evidence``: the batch that follows. value = crc32 of its sample indices in order; extra =
+#: their sum modulo 2^16; obj = loader id.
+ORDER: Final = 26
+#: Zero-length, ``--evidence``: one leaf of a batch. value = crc32 of its values, sampled, or of all
+#: (CONTENT_ALL); extra = leaf number; obj = loader id, 0 for what a module was called with.
+CONTENT: Final = 27
+CONTENT_ALL: Final = 0x01
 
 KIND_NAMES: Final = {
     FETCH: "fetch", ITER: "iter", SHUTDOWN: "shutdown", FORWARD: "forward", BACKWARD: "backward",
     OPTIMIZER: "optimizer", ZERO_GRAD: "zero_grad", CLIP: "clip", SCALER: "scaler", SYNC: "sync",
     TRANSFER: "transfer", COLLECTIVE: "collective", SAVE: "save", LOG: "log", MODE: "mode", SOCKET: "socket",
     GC: "gc", SAMPLE: "sample", COMPILE: "compile", DEVICE: "device", MAKE: "make", COLLATE: "collate",
-    SLOWEST: "slowest", MODULE: "module", LOSS: "loss",
+    SLOWEST: "slowest", MODULE: "module", LOSS: "loss", ORDER: "order", CONTENT: "content",
 }  # fmt: skip

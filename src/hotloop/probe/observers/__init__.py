@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 #: Modules below ``hotloop.probe``, in the order they are installed. The sampler comes first: start-up counts.
+#: Evidence comes below what times loaders and backward: it asks for their batches before anybody else does.
 OBSERVERS: Final = (
     "sampler",
+    "observers.evidence",
     "observers.loaders",
     "observers.workers",
     "observers.modules",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.places import with_site
-from hotloop.record.rows import BACKWARD, LOSS
+from hotloop.record.rows import BACKWARD, LOSS, U32_MAX
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -94,6 +94,8 @@ def install(probe: Probe) -> None:
     """Observe this process's backward passes."""
     torch = probe.torch
     hooks = probe.hooks
+    every = probe.losses  # --evidence
+    read_loss = loss_reader(probe) if every is None else every.backward
     for name in ("backward", "grad"):
         hooks.patch(
             torch.autograd,
@@ -105,9 +107,9 @@ def install(probe: Probe) -> None:
                 count=probe.count,
                 emit=probe.emit,
                 kind=BACKWARD,
-                every_loss=_EVERY_LOSS,
+                every_loss=_EVERY_LOSS if every is None else U32_MAX,
                 loss_stride=_LOSS_STRIDE,
-                read_loss=loss_reader(probe),
+                read_loss=read_loss,
                 inside=probe.inside,
                 claim=probe.claim,
                 switch=hooks.switch(NAME),

@@ -1,0 +1,1 @@
+"""What ``--evidence`` records, one file per kind; ``probe.observers.evidence`` installs them."""

@@ -1,0 +1,55 @@
+"""``--evidence``: what a run computed, for ``hotloop verify`` to hold beside another run.
+
+Per batch the order of its samples and checksums of its values, every loss, and at exit the trained state. The
+device is never waited for while training goes on, random generators are only read, no batch is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+NAME: Final = "observers.evidence"
+
+
+def install(probe: Probe) -> None:
+    """Record what is computed, if asked to. Comes before the observers whose calls it wants to be inside."""
+    if os.environ.get("HOTLOOP_EVIDENCE", "") in ("", "0"):
+        return
+    # Not at the top: a run that is only observed needs none of it.
+    from hotloop.probe.evidence.checkpoints import Checkpoints
+    from hotloop.probe.evidence.handed import Handed
+    from hotloop.probe.evidence.logged import Logged
+    from hotloop.probe.evidence.losses import Losses, scaled_losses
+    from hotloop.probe.evidence.trained_state import TrainedState
+
+    losses = probe.losses = Losses(probe)
+    handed, state, logged = Handed(probe), TrainedState(probe), Logged(probe)
+    hooks = probe.hooks
+
+    def on_dataloader(module: Any) -> None:
+        base = module._BaseDataLoaderIter
+        for name, end in (
+            ("_next_index", handed.end_index),
+            ("_reset", handed.end_reset),
+            ("__next__", handed.end_next),
+        ):
+            hooks.around(base, name, NAME, _owner, end, unseen=True)
+
+    hooks.on_import("torch.utils.data.dataloader", on_dataloader, NAME)
+    scaled_losses(probe, losses, NAME)
+    for part in (state, Checkpoints(probe), logged):
+        part.install(NAME)
+    for restart in (losses.restart, handed.restart, state.restart):
+        probe.on_fork(NAME, restart)
+    for finish in (losses.finish, state.finish, logged.finish):
+        probe.on_exit(NAME, finish)
+    probe.note("evidence", version=1)
+
+
+def _owner(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+    return args[0]
