@@ -6,6 +6,7 @@ import copy
 import fcntl
 import os
 import pickle
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -365,6 +366,20 @@ def test_a_large_task_is_sent_while_the_worker_and_the_loader_are_busy(
     ends[0].send(task)
     assert ends[0].flush()
     assert ends[1].receive() == task
+
+
+@pytest.mark.parametrize("spin_s", [0.0, 60.0])
+def test_waiting_ends_with_a_message_with_the_time_and_with_the_other_end(spin_s: float) -> None:
+    read, write = os.pipe()
+    watch = channel.Watch(read, spin_s=spin_s)
+    assert not watch.wait(0.001)
+    threading.Timer(0.01, os.write, (write, b".")).start()
+    assert watch.wait(30)
+    assert os.read(read, 1) == b"."
+    threading.Timer(0.01, os.close, (write,)).start()
+    assert watch.wait(30)
+    assert os.read(read, 1) == b""
+    os.close(read)
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 16])

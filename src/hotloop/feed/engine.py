@@ -331,7 +331,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         # What comes out of turn wakes nobody: it is taken in with the rest.
         turn = self._task_info.get(self._rcvd_idx) if self._in_order and not self._is_draining else None
         if turn is not None:
-            turn.worker.poll.poll(timeout * 1000)
+            turn.worker.link.watch.wait(timeout)
             timeout = 0
         events = self._poll.poll(timeout * 1000)
         for descriptor, _ in events:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from typing import Any
 
 from hotloop.feed.channel import Life, Link, connect
@@ -30,15 +29,13 @@ class Member:
     handed out yet.
     """
 
-    __slots__ = ("__weakref__", "active", "link", "num_tasks", "number", "pid", "poll", "process")
+    __slots__ = ("__weakref__", "active", "link", "num_tasks", "number", "pid", "process")
 
     def __init__(self, number: int, process: Any, link: Link) -> None:
         self.number = number
         self.process = process
         self.pid = int(process.pid)
         self.link = link
-        self.poll = select.poll()
-        self.poll.register(link.replies, select.POLLIN)
         self.active = True
         self.num_tasks = 0
 

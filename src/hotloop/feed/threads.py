@@ -22,6 +22,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils as torch_utils
 from torch.utils.data import default_collate
 
+from hotloop.feed.channel import Watch
 from hotloop.feed.collating import stacking
 from hotloop.feed.engine import Engine
 from hotloop.feed.inline import Recycler
@@ -155,6 +156,7 @@ class _ThreadLink:
 
     def __init__(self) -> None:
         self.replies, self._bell = os.pipe()
+        self.watch = Watch(self.replies, spin_s=0.0)  # awake, it would hold the interpreter
         self.ended = False
         self.tasks: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._made: deque[Reply] = deque()
