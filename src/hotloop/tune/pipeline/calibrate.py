@@ -1,0 +1,225 @@
+"""The model's numbers from one run: what was measured, and defaults with their source where it was not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hotloop.diagnose import costs
+from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.crowding import span_since_command
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.worker_memory import worker_memory
+from hotloop.errors import UsageError
+from hotloop.footprint.training import host_memory
+from hotloop.measure.steps import LoaderUse, Steps
+from hotloop.phases import COLUMN
+from hotloop.record.recording import Process
+from hotloop.tune.pipeline.handover import Handover, handover
+from hotloop.tune.pipeline.pipeline import EpochCost, Floats, Memory, Pipeline, Setup
+from hotloop.tune.pipeline.predict import alone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumed:
+    """Where a run does not show it. FIELDNOTES 3.5: tiny batches and batches of 40 MB, 2 shared cores."""
+
+    receive_s: float = 3e-4  # of the training thread, for a batch that is ready
+    receive_s_per_byte: float = 0.1e-9
+    latency_s: float = 2e-4
+    overhead_s: float = 2e-4  # of a worker, between two batches
+    ship_s: float = 5e-4  # a batch in a worker over the same in the training thread
+    ship_s_per_byte: float = 0.5e-9  # pages of a new shared-memory segment
+    worker_bytes: float = 200 << 20
+
+
+ASSUMED: Final = Assumed()
+
+#: Fewer samples of a process, or of lines, say nothing about what it wants of the cores.
+_CPU_SAMPLES: Final = 2
+_LINE_SAMPLES: Final = 5
+
+
+def calibrate(evidence: Evidence) -> Pipeline:
+    """The pipeline of the run's leading rank.
+
+    Raises UsageError, with what would help, where the run shows no steps, no DataLoader, or too few of them.
+    """
+    feed = costs.feed(evidence)
+    if feed is None:
+        raise _cannot(evidence)
+    loader, workers = feed.loader, feed.workers
+    process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
+    prefetch = int(loader.settings.get("prefetch_factor") or 2)
+    seen = handover(process, loader.id, prefetch) if workers else Handover()
+    make_s, ship_s, make_cores = _making(feed)
+    step_s, step_cores = _own_work(evidence, feed)
+    receive_s, latency_s = _moving(seen, loader)
+    ranks = len(evidence.ranks)
+    measured = Pipeline(
+        make_s=make_s,
+        ship_s=ship_s,
+        make_cores=make_cores,
+        collate_s=loader.collate_s,
+        step_s=step_s,
+        step_cores=step_cores,
+        receive_s=receive_s,
+        latency_s=latency_s,
+        overhead_s=ASSUMED.overhead_s if seen.between_s is None else seen.between_s,
+        device_s=_device_s(evidence),
+        transfer_s=evidence.steps.per_step("transfer") * costs.exposed_ratio(evidence.steps, "transfer"),
+        epoch=_epoch_cost(loader, workers, seen),
+        batches_per_epoch=_batches_per_epoch(loader, ranks),
+        other_s=_other_s(evidence.steps, loader),
+        batch_samples=_batch_samples(evidence.steps, loader),
+        num_samples=int(loader.dataset.get("len") or 0),
+        recorded=Setup(
+            num_workers=workers,
+            prefetch_factor=prefetch,
+            persistent_workers=bool(loader.settings.get("persistent_workers")),
+            in_order=bool(loader.settings.get("in_order", True)),
+            cores=evidence.cores,
+            ranks=ranks,
+        ),
+        measured_s=feed.step_s,
+        memory=_memory(evidence, process, loader, workers),
+    )
+    return alone(measured)
+
+
+def _making(feed: Feed) -> tuple[Floats, float, float]:
+    """(seconds of a batch in a worker, what of them shipping costs, share of them that wants a core)."""
+    loader = feed.loader
+    ship_s = ASSUMED.ship_s + ASSUMED.ship_s_per_byte * loader.batch_bytes
+    if not feed.workers:
+        # Short batches of the training thread are not all recorded as such, its fetches are.
+        made, computing = loader.wait_s, feed.computing_ratio
+        wanted = (float(made.mean()) * computing + ship_s) / (float(made.mean()) + ship_s)
+        return made + ship_s, ship_s, wanted
+    made = loader.make_s
+    counted = loader.worker_stats.get("cpu_s", 0.0) / float(made.sum()) / feed.crowd.got
+    wanted = counted if counted > 0 else feed.computing_ratio
+    return made, min(ship_s, 0.8 * float(made.mean())), min(1.0, wanted)
+
+
+def _own_work(evidence: Evidence, feed: Feed) -> tuple[Floats, float]:
+    """[n] seconds of each step's own work, and the cores that it wants."""
+    steps = evidence.steps
+    columns = [COLUMN[phase] for phase in costs.BUSY_PHASES]
+    kept = steps.steady if steps.steady.sum() >= 4 else np.ones(steps.num_steps, np.bool_)
+    busy = steps.phases[kept][:, columns].sum(axis=1)
+    mean = float(busy.mean())
+    torch = steps.facts.get("torch") or {}
+    threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
+    return busy, min(max(1.0, threads), _main_cpu_s(evidence, feed, mean) / mean) if mean > 0 else 0.0
+
+
+def _main_cpu_s(evidence: Evidence, feed: Feed, busy_s: float) -> float:
+    """CPU seconds that the training process wants per step, without making batches of its own."""
+    steps = evidence.steps
+    columns = evidence.recording.process_system.get(steps.pid, {})
+    seconds = np.asarray(columns.get("t_s", ()), float)
+    start, end = span_since_command(evidence)
+    inside = (seconds > start + 0.5) & (seconds <= end)
+    if "cpu_ratio" in columns and np.isfinite(columns["cpu_ratio"][inside]).sum() >= _CPU_SAMPLES:
+        ratios = np.asarray(columns["cpu_ratio"], float)[inside]
+        used = float(ratios[np.isfinite(ratios)].mean()) * steps.step_s
+        making = feed.make_cpu_s if feed.workers == 0 else 0.0
+        wanted: float = max(0.0, used - making) / feed.main_crowd.got
+        return wanted
+    sampled = [line for line in steps.lines if line.phase in costs.BUSY_PHASES]
+    weight = sum(line.seconds for line in sampled)
+    if sum(line.num_samples for line in sampled) >= _LINE_SAMPLES and weight > 0:
+        return busy_s * sum(line.seconds * line.on_cpu_ratio for line in sampled) / weight
+    return feed.step_cpu_s
+
+
+def _moving(seen: Handover, loader: LoaderUse) -> tuple[float, float]:
+    """(receive, latency): what the training thread does for a batch, and what passes before it can."""
+    assumed = ASSUMED.receive_s + ASSUMED.receive_s_per_byte * loader.batch_bytes
+    if seen.ready_s is None and seen.late_s is None:
+        return assumed, ASSUMED.latency_s
+    if seen.ready_s is None:
+        assert seen.late_s is not None
+        receive = min(assumed, seen.late_s)
+    else:
+        receive = seen.ready_s
+    latency = ASSUMED.latency_s if seen.late_s is None else max(0.0, seen.late_s - receive)
+    return receive, latency
+
+
+def _device_s(evidence: Evidence) -> float:
+    device = evidence.steps.device
+    return device.busy_ratio * evidence.steps.step_s if device is not None else 0.0
+
+
+def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
+    usual = EpochCost()
+    if not workers or not len(loader.iter_s):
+        return usual
+    start = float(loader.iter_s.max() if loader.settings.get("persistent_workers") else loader.iter_s.mean())
+    return EpochCost(
+        start_s=usual.start_s,
+        worker_start_s=max(0.0, start - usual.start_s) / workers,
+        wake_s=usual.wake_s if seen.wake_s is None else seen.wake_s,
+        stop_s=float(loader.shutdown_s.mean()) if len(loader.shutdown_s) else usual.stop_s,
+    )
+
+
+def _batches_per_epoch(loader: LoaderUse, ranks: int) -> float:
+    """As seen where an epoch was finished, else from the dataset's length."""
+    if loader.num_iterators > 1:
+        return loader.batches_per_epoch
+    length, size = loader.dataset.get("len"), loader.settings.get("batch_size")
+    if isinstance(length, int) and isinstance(size, int) and length > 0 and size > 0:
+        return max(1.0, np.ceil(length / size / ranks))
+    return float(np.inf)
+
+
+def _other_s(steps: Steps, loader: LoaderUse) -> dict[str, float]:
+    """Seconds per step of what is neither the step, its wait, nor starting and stopping workers."""
+    found = {name: steps.per_step(name) for name in ("evaluation", "checkpoint")}
+    turned = float(loader.iter_s.sum() + loader.shutdown_s.sum()) / max(1, steps.num_steps)
+    found["epochs"] = max(0.0, steps.per_step("epoch_gap") - turned)
+    return found
+
+
+def _batch_samples(steps: Steps, loader: LoaderUse) -> float:
+    known = steps.samples[np.isfinite(steps.samples)]
+    if len(known):
+        return float(known.mean())
+    size = loader.settings.get("batch_size")
+    return float(size) if isinstance(size, int) else 0.0
+
+
+def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: int) -> Memory:
+    held = host_memory(evidence.recording, process)
+    own = [one.private_bytes for one in worker_memory(evidence.recording) if one.rank == process.rank]
+    return Memory(
+        main_bytes=held.peak_bytes if held is not None else 0.0,
+        worker_bytes=float(np.mean(own)) if own and workers else ASSUMED.worker_bytes,
+        batch_bytes=loader.batch_bytes,
+        measured=bool(own and workers),
+    )
+
+
+def _cannot(evidence: Evidence) -> UsageError:
+    steps = evidence.steps
+    if not steps.num_steps:
+        return UsageError(
+            "the run shows no training steps: there is nothing to predict from",
+            hint="record a run that trains: hotloop run -- COMMAND",
+        )
+    loader = steps.train_loader()
+    if loader is None or "num_workers" not in loader.settings:
+        return UsageError(
+            f"the run trains without a DataLoader ({steps.num_steps} steps): workers and prefetching cannot "
+            "be predicted",
+            hint="hotloop report RUN says what the steps wait for; hotloop what-if measures changes",
+        )
+    return UsageError(
+        f"{steps.num_steps} steps in {steps.span_s:.2g} s are too few to predict from",
+        hint=f"at least {evidence.limits.min_steps} steps and {evidence.limits.min_span_s:g} s: a longer run",
+    )

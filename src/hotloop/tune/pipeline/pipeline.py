@@ -1,0 +1,144 @@
+"""The model's nouns: what a run's pipeline costs, a setup to ask about, and what is predicted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Limit = Literal["input", "transfer", "device", "cores"]
+
+#: What can be taken as costing nothing, each as a whole.
+FREE = ("data", "evaluation", "checkpoint", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Settings of one rank's loader and of the machine; None leaves what the run had.
+
+    ``cores`` and ``ranks`` are of the whole machine, ``step_s`` the mean of the step's own work (another
+    device). ``sample_ratio`` scales the seconds of a sample, ``hit_rate`` is the share of samples that come
+    out of a cache of ``cache_bytes``. ``free`` names what costs nothing, see ``FREE``.
+    """
+
+    num_workers: int | None = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+    in_order: bool | None = None
+    cores: float | None = None
+    ranks: int | None = None
+    step_s: float | None = None
+    sample_ratio: float = 1.0
+    hit_rate: float = 0.0
+    cache_bytes: float = 0.0
+    free: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.free - set(FREE))
+        if unknown:
+            raise ValueError(f"free must be among {', '.join(FREE)}, not {', '.join(unknown)}")
+        counts = {"num_workers": (self.num_workers, 0), "ranks": (self.ranks, 1)}
+        counts["prefetch_factor"] = (self.prefetch_factor, 1)
+        for name, (value, least) in counts.items():
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+        amounts = {"cores": self.cores, "step_s": self.step_s}
+        for name, amount in amounts.items():
+            if amount is not None and not amount > 0:
+                raise ValueError(f"{name} must be positive, not {amount}")
+        if not (self.sample_ratio >= 0 and 0 <= self.hit_rate <= 1):
+            raise ValueError("sample_ratio must not be negative, hit_rate lies in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochCost:
+    """What an epoch costs beside its batches, in seconds of the training thread.
+
+    ``start_s`` and ``worker_start_s`` (for each worker) are constructing an iterator, ``wake_s`` is from then
+    until a new worker begins its first batch, ``stop_s`` shutting workers down. Persistent workers pay
+    ``start_s`` only.
+    """
+
+    start_s: float = 0.0005
+    worker_start_s: float = 0.010  # fork; FIELDNOTES 3.5: 9, 14, 40 ms for 1, 2, 4 workers
+    wake_s: float = 0.020
+    stop_s: float = 0.010
+
+    def between_s(self, workers: int, persistent: bool) -> float:
+        """Seconds of the training thread between two epochs."""
+        if workers == 0 or persistent:
+            return self.start_s
+        return self.start_s + workers * self.worker_start_s + self.stop_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Host memory in bytes: the training process, one worker's own, one batch; per rank."""
+
+    main_bytes: float
+    worker_bytes: float
+    batch_bytes: float
+    measured: bool  # a worker's own was measured, not assumed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What one rank's pipeline costs, with the cores to itself. Seconds per batch unless said otherwise.
+
+    ``make_s`` is a worker's; ``ship_s`` of it is what a batch for another process costs, in shared memory
+    that is new each time, and what the training thread saves where it makes its own. ``step_s`` is the
+    step's own work.
+    """
+
+    make_s: Floats  # [n] as measured, in the order they were begun
+    step_s: Floats  # [m] in order
+    ship_s: float
+    make_cores: float  # wanted of a core while making a batch: 0 waits, 1 computes
+    step_cores: float  # wanted by all threads of a step
+    collate_s: float
+    receive_s: float  # of the training thread, for a batch that is ready
+    latency_s: float  # from a finished batch until the training thread can have it
+    overhead_s: float  # of a worker between two batches
+    device_s: float = 0.0  # an accelerator's busy time, 0 where the step runs on the host
+    transfer_s: float = 0.0  # host-to-device copies that the step waits for, part of step_s
+    epoch: EpochCost = field(default_factory=EpochCost)
+    batches_per_epoch: float = np.inf
+    other_s: Mapping[str, float] = field(default_factory=dict)  # evaluation, checkpoint, epochs: per step
+    batch_samples: float = 0.0
+    num_samples: int = 0
+    recorded: Setup  # every field set
+    measured_s: float  # seconds per step as recorded, the first batches of a short run left out
+    doubts: tuple[str, ...] = ()  # why predictions are less sure, in words
+    memory: Memory
+
+    def complete(self, setup: Setup) -> Setup:
+        """The setup with what it leaves open as the run had it."""
+        names = ("num_workers", "prefetch_factor", "persistent_workers", "in_order", "cores", "ranks")
+        given = {name: getattr(setup, name) for name in names}
+        return replace(
+            setup,
+            **{name: getattr(self.recorded, name) for name, value in given.items() if value is None},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a setup is predicted to do, per rank; epochs, evaluation and checkpoints included.
+
+    ``low`` and ``high`` bound ``s_per_step`` with 95 %: how much the measured times vary, and how far the
+    model was off where it was checked. ``confirm``: only the ranking is to be trusted, measure it; ``doubts``
+    say why.
+    """
+
+    s_per_step: float
+    low: float
+    high: float
+    samples_per_s: float  # of all ranks together; 0 where the batch size is not known
+    host_bytes: float  # of all ranks together
+    limit: Limit
+    confirm: bool = False
+    doubts: tuple[str, ...] = ()

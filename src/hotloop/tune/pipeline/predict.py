@@ -1,0 +1,254 @@
+"""Seconds per step of a setup: the simulation, an epoch at a time, with an interval and what limits it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from hotloop.feed.throughput import Setting
+from hotloop.tune.pipeline.pipeline import Floats, Limit, Pipeline, Prediction, Setup
+from hotloop.tune.pipeline.simulate import Stage, simulate
+
+#: Batches simulated for the prediction itself; for each replicate of its interval as many as were measured.
+_NUM_BATCHES: Final = 1000
+_REPLICATE_BATCHES: Final = 300
+_REPLICATES: Final = 16
+#: Resampled together, so that slow stretches stay together.
+_BLOCK: Final = 10
+#: Student's t for the replicates, two-sided 95 %.
+_T: Final = 2.13
+
+#: How far predictions were off where they were checked (95 %): FIELDNOTES 3.7, benchmarks/prediction.py.
+_BAND_SAME: Final = 0.02
+_BAND_FREE: Final = 0.06
+_BAND_TRANSPORT: Final = 0.20
+_BAND_SHARED: Final = 0.35
+#: From this share of the cores wanted on, work that computes beside other work is no longer free of it.
+_SHARED: Final = 0.6
+#: Rounds of finding times that crowding stretches to those measured; each halves what is left.
+_FITTING: Final = 6
+#: A model further off than this for its own run is not to be trusted for others.
+_EXPLAINS: Final = 1.15
+
+
+def predict(pipeline: Pipeline, setup: Setup | None = None) -> Prediction:
+    """What ``setup`` would do (None: what the run had). Deterministic."""
+    case = _case(pipeline, setup or Setup())
+    seconds = case.s_per_step()
+    spread = float(np.std(np.log(case.replicates()), ddof=1)) * _T
+    shared = case.shared(seconds)
+    margin = math.exp(math.hypot(spread, case.band(seconds, shared)))
+    ranks = case.setup.ranks or 1
+    return Prediction(
+        s_per_step=seconds,
+        low=seconds / margin,
+        high=seconds * margin,
+        samples_per_s=pipeline.batch_samples * ranks / seconds if seconds > 0 else 0.0,
+        host_bytes=case.host_bytes(),
+        limit=case.limit(seconds),
+        confirm=shared or bool(pipeline.doubts),
+        doubts=(*pipeline.doubts, *(_SHARED_WORDS,) * shared),
+    )
+
+
+_SHARED_WORDS = "the step computes on the same cores as the workers: measure to confirm"
+
+
+def gain(pipeline: Pipeline, setup: Setup, *, over: Setup | None = None) -> tuple[float, float, float]:
+    """(ratio, low, high) of speeds, ``setup`` over ``over`` (None: as recorded), on the same times."""
+    new, old = _case(pipeline, setup), _case(pipeline, over or Setup())
+    ratio = old.s_per_step() / new.s_per_step()
+    spread = float(np.std(np.log(old.replicates() / new.replicates()), ddof=1)) * _T
+    if new.setup == old.setup:
+        return 1.0, 1.0, 1.0
+    seconds = new.s_per_step()
+    margin = math.exp(math.hypot(spread, new.band(seconds, new.shared(seconds))))
+    return ratio, ratio / margin, ratio * margin
+
+
+def fast(pipeline: Pipeline, setup: Setup) -> float:
+    """Seconds per step alone, for a search over many setups."""
+    return _case(pipeline, setup).s_per_step()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """One setup, its costs worked out."""
+
+    pipeline: Pipeline
+    setup: Setup  # every field set
+    make_s: Floats
+    step_s: Floats
+    stage: Stage
+    make_cpu_s: float
+    step_cpu_s: float
+    device_s: float
+    turn_s: float  # of the training thread, from one epoch to the next
+    other_s: float
+
+    def s_per_step(self) -> float:
+        """Means of everything, times in the order measured."""
+        return self._seconds(_tiled(self.make_s, _NUM_BATCHES), _tiled(self.step_s, _NUM_BATCHES))
+
+    def replicates(self) -> Floats:
+        """[replicates] the same with times drawn again in blocks."""
+        generator = np.random.default_rng(7)
+        found = []
+        for _ in range(_REPLICATES):
+            make, step = (_redrawn(times, generator) for times in (self.make_s, self.step_s))
+            num = max(_REPLICATE_BATCHES, 4 * self.stage.ahead)
+            found.append(self._seconds(_tiled(make, num), _tiled(step, num)))
+        return np.array(found)
+
+    def _seconds(self, make: Floats, step: Floats) -> float:
+        """Seconds per step over an epoch: all of a short one, a long one drawn out from its steady part."""
+        num, length = len(make), self.pipeline.batches_per_epoch
+        if length <= num:
+            count = int(length)
+            spans = [slice(at, at + count) for at in range(0, num - count + 1, count)]
+            total = sum(float(simulate(make[span], step[span], self.stage).ended_s[-1]) for span in spans)
+            steady = (total / len(spans) + self.turn_s) / count
+        else:
+            ended = simulate(make, step, self.stage).ended_s
+            filled = min(num // 2, 2 * self.stage.ahead + 1)
+            rate = float(ended[-1] - ended[filled]) / (num - 1 - filled)
+            steady = rate
+            if math.isfinite(length):
+                steady += (float(ended[filled]) - (filled + 1) * rate + self.turn_s) / length
+        return max(steady, self.device_s) + self.other_s
+
+    def busy_workers(self, seconds: float) -> float:
+        """Workers at work on average."""
+        mean = float(self.make_s.mean()) + self.stage.overhead_s
+        return min(self.stage.workers, mean / seconds) if seconds > 0 else 0.0
+
+    def shared(self, seconds: float) -> bool:
+        """Whether a step that computes meets workers that do on cores that do not suffice."""
+        wanted = self.stage.step_cores + self.busy_workers(seconds) * self.stage.make_cores
+        both = self.stage.step_cores > 0.25 and self.stage.make_cores > 0.1 and self.stage.workers > 0
+        return both and wanted > _SHARED * self.stage.cores
+
+    def band(self, seconds: float, shared: bool) -> float:
+        """How far the model may be off, as a logarithm."""
+        if self.setup == self.pipeline.recorded:
+            return _BAND_SAME
+        if shared:
+            return _BAND_SHARED
+        moving = self.stage.receive_s + (self.pipeline.ship_s if self.stage.workers else 0.0)
+        return _BAND_TRANSPORT if moving > 0.2 * seconds else _BAND_FREE
+
+    def limit(self, seconds: float) -> Limit:
+        """What would have to be faster first."""
+        begun = self.turn_s + self.stage.wake_s + float(self.make_s.mean())
+        inner = seconds - self.other_s - begun / self.pipeline.batches_per_epoch
+        step = float(self.step_s.mean())
+        if self.stage.workers == 0:
+            if float(self.make_s.mean()) > 0.05 * inner:
+                return "input"
+        elif inner > 1.03 * max(step + self.stage.receive_s, self.device_s):
+            full = (self.make_cpu_s + self.step_cpu_s) / self.stage.cores
+            return "cores" if full > 0.9 * inner else "input"
+        moving = self.pipeline.transfer_s + self.stage.receive_s
+        return "transfer" if moving > 0.5 * (step + self.stage.receive_s) else "device"
+
+    def host_bytes(self) -> float:
+        """Processes, batches ahead and cache of all ranks; one cache for the machine."""
+        memory = self.pipeline.memory
+        stage = self.stage
+        prefetch = stage.ahead // stage.workers if stage.workers else 0
+        setting = Setting("process", stage.workers, prefetch)
+        rank = memory.main_bytes + setting.memory_bytes(int(memory.worker_bytes), int(memory.batch_bytes))
+        return rank * (self.setup.ranks or 1) + self.setup.cache_bytes
+
+
+def _case(pipeline: Pipeline, asked: Setup) -> _Case:
+    setup = pipeline.complete(asked)
+    assert setup.num_workers is not None and setup.prefetch_factor is not None
+    assert setup.cores is not None and setup.ranks is not None
+    workers = 0 if "data" in setup.free else setup.num_workers
+    make, make_cores = _making(pipeline, setup)
+    step, ratio = pipeline.step_s, 1.0
+    if setup.step_s is not None:
+        ratio = setup.step_s / max(float(step.mean()), 1e-12)
+        step = step * ratio
+    # Another device: the host launches, it does not compute.
+    step_cores = pipeline.step_cores if setup.step_s is None else min(1.0, pipeline.step_cores)
+    kept = bool(setup.persistent_workers)
+    stage = Stage(
+        workers=workers,
+        ahead=workers * setup.prefetch_factor,
+        receive_s=pipeline.receive_s if workers else 0.0,
+        latency_s=pipeline.latency_s,
+        overhead_s=pipeline.overhead_s if workers else 0.0,
+        wake_s=0.0 if kept or "epochs" in setup.free else pipeline.epoch.wake_s,
+        make_cores=make_cores,
+        step_cores=step_cores,
+        cores=setup.cores / setup.ranks,
+        in_order=bool(setup.in_order),
+    )
+    return _Case(
+        pipeline=pipeline,
+        setup=setup,
+        make_s=make,
+        step_s=step,
+        stage=stage,
+        make_cpu_s=make_cores * float(make.mean()),
+        step_cpu_s=step_cores * (float(step.mean()) + pipeline.receive_s),
+        device_s=pipeline.device_s * ratio,
+        turn_s=0.0 if "epochs" in setup.free else pipeline.epoch.between_s(workers, kept),
+        other_s=sum(seconds for name, seconds in pipeline.other_s.items() if name not in setup.free),
+    )
+
+
+def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
+    """([n] seconds of a batch where the setup makes it, the share of them that computes)."""
+    if "data" in setup.free:
+        return np.zeros(1), 0.0
+    mean = float(pipeline.make_s.mean())
+    fixed = min(mean, pipeline.collate_s + pipeline.ship_s)  # computes, whatever a sample costs
+    sample = (mean - fixed) * setup.sample_ratio * (1 - setup.hit_rate)
+    saved = 0.0 if setup.num_workers else min(pipeline.ship_s, 0.8 * (sample + fixed))
+    made = sample + fixed - saved
+    computing = max(0.0, pipeline.make_cores * mean - fixed) / max(mean - fixed, 1e-12)
+    cores = (sample * min(1.0, computing) + fixed - saved) / made if made > 0 else 0.0
+    return pipeline.make_s * (made / mean if mean > 0 else 0.0), min(1.0, cores)
+
+
+def _tiled(times: Floats, num: int) -> Floats:
+    return np.resize(times, num)
+
+
+def _redrawn(times: Floats, generator: np.random.Generator) -> Floats:
+    """As many again, in blocks of neighbours."""
+    num = len(times)
+    starts = generator.integers(0, num, math.ceil(num / _BLOCK))
+    drawn: Floats = times[(starts[:, None] + np.arange(_BLOCK)) % num]
+    return drawn.ravel()[:num]
+
+
+def alone(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with its own crowding taken out of its times.
+
+    They were measured while workers and step shared the cores: with free cores they would be what the
+    simulation of the recorded setup stretches to what was measured. Where the model then does not explain
+    its own run, it says so in ``doubts``.
+    """
+    make, step = pipeline.make_s, pipeline.step_s
+    recorded = Setup(free=frozenset(("evaluation", "checkpoint", "epochs")))
+    for _ in range(_FITTING):
+        case = _case(pipeline, recorded)
+        num = min(_REPLICATE_BATCHES, max(len(make), 4 * case.stage.ahead))
+        course = simulate(_tiled(case.make_s, num), _tiled(case.step_s, num), case.stage)
+        pipeline = replace(
+            pipeline,
+            make_s=(pipeline.make_s + make / course.make_stretch) / 2,
+            step_s=(pipeline.step_s + step / course.step_stretch) / 2,
+        )
+    off = _case(pipeline, recorded).s_per_step() / pipeline.measured_s
+    if 1 / _EXPLAINS < off < _EXPLAINS:
+        return pipeline
+    words = f"the model gives {off - 1:+.0%} for the run it was made from"
+    return replace(pipeline, doubts=(*pipeline.doubts, words))

@@ -1,0 +1,151 @@
+"""A DataLoader and the step it feeds, event by event: workers, the queue, the training thread, cores.
+
+It follows torch's dispatch: worker ``k % W`` makes batch ``k``, ``W x prefetch_factor`` batches are asked for
+at the start and one more whenever one is taken. Cores are shared as by a fair scheduler: where more threads
+want one than there are, all that compute slow down alike, and what sleeps does not (processor sharing, in
+fluid form). Workers then advance on one clock of their own, whose speed changes at events: an event costs
+O(log W).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotloop.tune.pipeline.pipeline import Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """How batches are made and handed over. Seconds, and cores' worth of work while at it.
+
+    ``make_cores`` is what making one batch wants of a core (0 sleeps, 1 computes), ``step_cores`` what the
+    step wants (its threads).
+    """
+
+    workers: int
+    ahead: int
+    receive_s: float = 0.0
+    latency_s: float = 0.0
+    overhead_s: float = 0.0
+    wake_s: float = 0.0
+    make_cores: float = 0.0
+    step_cores: float = 0.0
+    cores: float = np.inf
+    in_order: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What came of it: when each step ended ([n], from the iterator's start), and how much longer than with
+    free cores making a batch and a step took on average.
+    """
+
+    ended_s: Floats
+    make_stretch: float = 1.0
+    step_stretch: float = 1.0
+
+
+def simulate(make_s: Floats, step_s: Floats, stage: Stage) -> Course:
+    """One epoch of batches that take ``make_s`` and steps of ``step_s``, [n] each, where cores are free."""
+    if stage.workers == 0:
+        return Course(ended_s=np.cumsum(make_s + step_s))
+    return _Run(make_s, step_s, stage).finish()
+
+
+def speeds(stage: Stage, stepping: bool) -> list[tuple[float, float]]:
+    """(worker's, step's) speed with 0..W workers at work, 1 where the cores suffice."""
+    found = []
+    for active in range(stage.workers + 1):
+        wanted = active * stage.make_cores + stepping * stage.step_cores
+        slower = max(1.0, wanted / stage.cores)
+        computing = (min(1.0, stage.make_cores), min(1.0, stage.step_cores))
+        worker, step = (1 / (1 - part + part * slower) for part in computing)
+        found.append((worker, step))
+    return found
+
+
+class _Run:
+    """One epoch under way."""
+
+    def __init__(self, make_s: Floats, step_s: Floats, stage: Stage) -> None:
+        self.stage = stage
+        self.make = (make_s + stage.overhead_s).tolist()
+        self.step = (step_s + stage.receive_s).tolist()
+        queues = stage.workers if stage.in_order else 1
+        self.waiting: list[deque[int]] = [deque() for _ in range(queues)]
+        self.idle = [1 if stage.in_order else stage.workers for _ in range(queues)]
+        self.running: list[tuple[float, int]] = []  # (worker clock at its end, batch)
+        self.clock = 0.0  # of the workers
+        self.ready: list[tuple[float, float]] = []  # heap of (batch, arrival), out of order turned round
+        self.asked = 0
+        self.worked = 0.0  # seconds, summed over workers
+
+    def finish(self) -> Course:
+        """Runs to the last step."""
+        stage, num = self.stage, len(self.step)
+        free, busy = speeds(stage, False), speeds(stage, True)
+        ended, now, left = [0.0] * num, 0.0, 0.0
+        running, ready = self.running, self.ready
+        for _ in range(stage.ahead):
+            self._ask(stage.wake_s)
+        taken = done = 0
+        stepped, inf = 0.0, float("inf")
+        while done < num:
+            stepping = taken > done
+            worker_speed, step_speed = (busy if stepping else free)[len(running)]
+            made_in = (running[0][0] - self.clock) / worker_speed if running else inf
+            if stepping:
+                turn_in = left / step_speed
+            elif ready and (not stage.in_order or ready[0][0] == taken):
+                turn_in = max(0.0, (ready[0][1] if stage.in_order else ready[0][0]) - now)
+            else:
+                turn_in = inf
+            passed = min(made_in, turn_in)
+            now += passed
+            self.worked += passed * len(running)
+            stepped += passed * stepping
+            self.clock += passed * worker_speed
+            if made_in <= turn_in:
+                self._made(now)
+                left -= passed * step_speed
+            elif stepping:
+                ended[done] = now
+                done += 1
+            else:
+                heapq.heappop(ready)
+                left = self.step[taken]
+                taken += 1
+                self._ask()
+        made_s = sum(self.make[: self.asked]) + stage.wake_s * min(stage.workers, num)
+        return Course(
+            ended_s=np.array(ended),
+            make_stretch=self.worked / made_s if made_s > 0 else 1.0,
+            step_stretch=stepped / sum(self.step) if sum(self.step) > 0 else 1.0,
+        )
+
+    def _ask(self, extra_s: float = 0.0) -> None:
+        """Hands the next batch to the worker whose turn it is."""
+        if self.asked < len(self.make):
+            queue = self.asked % len(self.waiting)
+            self.waiting[queue].append(self.asked)
+            self.asked += 1
+            self._begin(queue, extra_s)
+
+    def _begin(self, queue: int, extra_s: float = 0.0) -> None:
+        if self.idle[queue] and self.waiting[queue]:
+            self.idle[queue] -= 1
+            batch = self.waiting[queue].popleft()
+            heapq.heappush(self.running, (self.clock + self.make[batch] + extra_s, batch))
+
+    def _made(self, now: float) -> None:
+        _, batch = heapq.heappop(self.running)
+        arrival = now + self.stage.latency_s
+        # In order the queue's head is the lowest number, else the earliest arrival.
+        heapq.heappush(self.ready, (batch, arrival) if self.stage.in_order else (arrival, batch))
+        queue = batch % len(self.waiting)
+        self.idle[queue] += 1
+        self._begin(queue)
