@@ -78,6 +78,18 @@ def test_waiting_in_the_training_process_asks_for_workers() -> None:
     assert "input/slow-storage" not in findings, "a sleep is not storage"
 
 
+def test_a_stream_is_not_offered_other_workers() -> None:
+    """Each worker reads all of a stream that does not share itself out."""
+    stream = {"iterable": True}
+    for run in (
+        input_run(make_s=0.064, busy_s=0.020, make_on_cpu_ratio=0.02, settings=stream),
+        input_run(make_s=0.064, busy_s=0.010, workers=2, make_on_cpu_ratio=0.02, settings=stream),
+    ):
+        findings = found(run)
+        assert {"input/single-process", "input/too-few-workers"} & set(findings)
+        assert all("num-workers" not in finding.remedies for finding in findings.values())
+
+
 def test_computing_on_full_cores_names_the_line_first() -> None:
     run = input_run(make_s=0.08, busy_s=0.02, lines=[line(41, 7.5, source="y = slow(x)"), line(42, 0.5)])
     findings = found(run, cores=2)

@@ -97,6 +97,11 @@ class Feed:
         fastest = min(times.values())
         return min(workers for workers, seconds in times.items() if seconds <= fastest * 1.03)
 
+    def offers(self, *remedies: str) -> tuple[str, ...]:
+        """Those of the remedies that can be had: a stream is cut by its workers, so their number stays."""
+        stream = self.loader.settings.get("iterable")
+        return tuple(one for one in remedies if not stream or one not in ("num-workers", "no-workers"))
+
     def fits(self) -> bool:
         """Whether the model explains the observed step: within 40 % of it."""
         return abs(self.at(self.workers) - self.step_s) <= 0.4 * self.step_s

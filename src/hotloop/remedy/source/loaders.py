@@ -150,6 +150,10 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         raise Cannot(f"which {name} is not known: give a value", str(code.path), code.line(call))
     if same(current, wanted):
         raise Cannot(f"{name} is {current} already", str(code.path), code.line(call))
+    if name == "num_workers" and built.settings.get("iterable"):
+        words = "an iterable dataset: its workers decide what is read, and in which order"
+        split = "each worker's __iter__ gives all of it unless it takes its part by get_worker_info()"
+        raise Cannot(words, str(code.path), code.line(call), write=f"num_workers={wanted} by hand: {split}")
     follower = Follower(plan.scene, built.site.frames, current)
     target = follower.argument(code, call, at, name, name in built.given)
     if written_down is not None and not isinstance(target, Entry):

@@ -42,6 +42,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"together they use {cores_used:.1f} of {evidence.cores:g} cores",
         ],
         where=loader.where,
-        remedies=("num-workers",),
+        remedies=() if loader.settings.get("iterable") else ("num-workers",),
         data={"workers": total, "cores": evidence.cores},
     )
