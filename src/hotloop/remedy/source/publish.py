@@ -15,15 +15,15 @@ def write(patch: Patch) -> None:
     """Apply the patch. Raises UsageError, with every file as it was."""
     for path, (text, _) in patch.files.items():
         _check(path, text.encoded(text.text))
-    written: list[Path] = []
     try:
         for path, (_, new) in sorted(patch.files.items()):
             _replace(path, new)
-            written.append(path)
-    except OSError as error:
-        for path in written:
-            text = patch.files[path][0]
-            _replace(path, text.encoded(text.text))
+    except BaseException as error:  # an interrupt too
+        for done, (text, new) in patch.files.items():
+            if done.read_bytes() == new:
+                _replace(done, text.encoded(text.text))
+        if not isinstance(error, OSError):
+            raise
         raise UsageError(f"{path} cannot be written: {error.strerror}; nothing is changed") from error
 
 
