@@ -13,6 +13,7 @@ from hotloop.remedy.source import calls, layout
 from hotloop.remedy.source.code import Code, argument, last_name
 from hotloop.remedy.source.flags import torch_name
 from hotloop.remedy.source.follow import Follower
+from hotloop.remedy.source.halved import called, look_behind
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot, Site
 
@@ -88,6 +89,7 @@ def _wrapped(plan: Plan, dtype: str) -> tuple[Code, cst.SimpleStatementLine]:
         end -= 1  # it need not be inside
     wrapped = body[min(inside) : end]
     _check(code, wrapped, frame)
+    look_behind(plan, code, wrapped, backward, dtype)
     torch = torch_name(plan, code)
     layout.wrap(plan, code, wrapped, f'with {torch}.autocast("{plan.scene.device}", dtype={torch}.{dtype}):')
     return code, backward
@@ -122,9 +124,7 @@ def _statement(
 
 
 def _line(code: Code, frame: Frame) -> cst.CSTNode | None:
-    call = code.call_at(frame.line, frame.col) or next(
-        (c for c in code.nodes(cst.Call) if code.begin(c) == (frame.line, frame.col)), None
-    )
+    call = called(code, frame)
     return code.statement_of(call) if call is not None else None
 
 
