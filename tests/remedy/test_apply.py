@@ -90,7 +90,7 @@ def test_a_cache_refuses_samples_that_are_random(tmp_path: Path) -> None:
     assert found["order"] == unmodified(*args)["order"]
 
 
-def test_exact_remedies_of_the_update_keep_losses(tmp_path: Path) -> None:
+def test_remedies_of_the_update_keep_losses_where_every_parameter_gets_a_gradient(tmp_path: Path) -> None:
     found, done = applied(tmp_path, "set-to-none", "foreach", "gc-freeze", args=("--zero",))
     assert set(statuses(done).values()) == {"in effect"}
     assert found == unmodified("--zero")

@@ -7,7 +7,8 @@ from hotloop.remedy.remedy import Remedy
 REMEDY = Remedy(
     id="non-blocking",
     summary="Copy pinned batches to the device without waiting for the copy.",
-    effect="exact",
+    effect="numeric",
+    alters="a script that refills a pinned buffer of its own races with the copy",
     answers=(
         "transfer/blocking",
         "transfer/pageable",

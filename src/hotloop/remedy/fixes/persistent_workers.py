@@ -8,7 +8,11 @@ REMEDY = Remedy(
     id="persistent-workers",
     summary="Keep the workers between epochs instead of starting them anew.",
     effect="exact",
-    alters=("state that the dataset keeps in a worker (counters, caches) lives on into the next epoch"),
+    alters=(
+        "state that the dataset keeps in a worker (counters, caches) lives on into the next epoch, and "
+        "what the script changes in place between epochs, at the same length, is not seen in arrays, other "
+        "objects and containers of more than 1,000 items"
+    ),
     answers=(
         "input/respawned-workers",
         "input/cold-start",

@@ -7,8 +7,11 @@ from hotloop.remedy.remedy import Remedy
 REMEDY = Remedy(
     id="set-to-none",
     summary="Drop gradients instead of writing zeros over them.",
-    effect="exact",
-    alters="code that reads .grad after zero_grad finds None",
+    effect="semantic",
+    alters=(
+        "a parameter without a gradient in a step is left alone, where zeros still apply momentum and "
+        "weight decay; code that reads .grad after zero_grad finds None"
+    ),
     answers=(),
     live="hotloop.remedy.live.optimizer:SetToNone",
     source="hotloop.remedy.source.calls:set_to_none",

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import MethodType
 from typing import Any
 
+from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.outermost import around_outermost, has_parameters
 
@@ -22,30 +24,32 @@ class Compile(Form):
 
     def install(self) -> None:
         """At the outermost forward."""
-        self._seen: set[int] = set()
-        self._compiled: list[tuple[Any, Any]] = []
+        # What was compiled of each module, None where nothing was; functions, that hold no module alive.
+        self._calls: Known[tuple[Any]] = Known()
         around_outermost(self, self._begin, self._end, self._leave)
 
     def on(self) -> None:
         """Compiled, where it was."""
         super().on()
-        for module, call in self._compiled:
-            module._compiled_call_impl = call
+        for module, (call,) in self._calls.values():
+            if call is not None:
+                module._compiled_call_impl = MethodType(call, module)
 
     def off(self) -> None:
         """As the script has it."""
         super().off()
-        for module, _ in self._compiled:
-            module._compiled_call_impl = None
+        for module, (call,) in self._calls.values():
+            if call is not None:
+                module._compiled_call_impl = None
 
     def mode(self) -> str | None:
         """The mode of ``torch.compile``."""
         return None if self.value in (None, "default") else str(self.value)
 
     def _begin(self, module: Any, args: Any, kwargs: Any) -> None:
-        if id(module) in self._seen or not self.torch.is_grad_enabled() or not has_parameters(module):
+        if self._calls.get(module) or not self.torch.is_grad_enabled() or not has_parameters(module):
             return
-        self._seen.add(id(module))
+        self._calls.put(module, (None,))
         if module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
             self.say("the script compiles it already")
             return
@@ -54,9 +58,10 @@ class Compile(Form):
         # A module of torch's own lies in a file that dynamo skips: a frame around it is compiled instead.
         wrap = importlib.import_module("torch._dynamo.external_utils").wrap_inline
         own = type(module).__module__.startswith("torch.")
-        call = wrap(module._call_impl) if own else module._call_impl
-        module._compiled_call_impl = self.torch.compile(call, mode=self.mode())
-        self._compiled.append((module, module._compiled_call_impl))
+        plain = type(module)._call_impl
+        call = self.torch.compile(wrap(plain) if own else plain, mode=self.mode())
+        module._compiled_call_impl = MethodType(call, module)
+        self._calls.put(module, (call,))
         self.took()
 
     def _leave(self, begun: Any) -> None:

@@ -34,33 +34,52 @@ class _Attributes(OnceTraining):
             setattr(owner, name, value)
         self._before.clear()
 
-    def needs_cuda(self) -> bool:
-        """Say so where there is none."""
-        if self.torch.cuda.is_available():
-            return True
-        self.say("torch finds no CUDA device")
-        return False
+
+class _CudaFlags(_Attributes):
+    """Flags that matter on a CUDA device.
+
+    Whether the script uses one is known once it trains. Asking the driver before would fix the devices that
+    it sees, and break CUDA in processes that the script forks.
+    """
+
+    def apply(self) -> bool:
+        """Set ahead of the first update; from then on in effect, or taken back where nothing runs on CUDA."""
+        if not self.torch.backends.cuda.is_built():
+            self.say("torch finds no CUDA device")
+            return False
+        if not self.probe.updates:
+            super().apply()
+            return False
+        if not self.torch.cuda.is_initialized():
+            self.restore()
+            self.say("the training runs on no CUDA device")
+            return False
+        return super().apply() or bool(self._before)
+
+    def exits(self) -> None:
+        """A script without an optimizer of torch's had it in effect too."""
+        if self.active and self._before and not self.count and self.torch.cuda.is_initialized():
+            self.took()
+        super().exits()
 
 
-class Tf32(_Attributes):
+class Tf32(_CudaFlags):
     """TensorFloat-32 in products and convolutions."""
 
     def wanted(self) -> list[tuple[Any, str, Any]]:
         """Both flags."""
         backends = self.torch.backends
-        if not self.needs_cuda():
-            return []
         return [(backends.cuda.matmul, "allow_tf32", True), (backends.cudnn, "allow_tf32", True)]
 
 
-class CudnnBenchmark(_Attributes):
+class CudnnBenchmark(_CudaFlags):
     """cuDNN times its algorithms: each new shape costs a while."""
 
     warm_up = 5
 
     def wanted(self) -> list[tuple[Any, str, Any]]:
         """One flag."""
-        return [(self.torch.backends.cudnn, "benchmark", True)] if self.needs_cuda() else []
+        return [(self.torch.backends.cudnn, "benchmark", True)]
 
 
 class NotDeterministic(_Attributes):

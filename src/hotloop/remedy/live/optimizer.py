@@ -6,9 +6,14 @@ import sys
 from typing import Any
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import Form
+from hotloop.remedy.live.strides import align, fits
 
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+#: Multi-tensor kernels that do not give what the loop over parameters gives, bit for bit.
+ROUND_OTHERWISE = frozenset(["NAdam", "RAdam", "ASGD", "Adafactor"])
+_SPARSE = "gradients are sparse: no fused kernel takes them"
 _ZERO = """
 def {name}(self, set_to_none=True):
     if not is_compiling() and not set_to_none and form.active and not form.refused(self):
@@ -25,7 +30,7 @@ class _Groups(Form):
 
     def install(self) -> None:
         """Before each step: torch's global hook."""
-        self._optimizers: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
+        self._optimizers: Known[list[dict[str, Any]]] = Known()  # what each group had; empty: refused
         register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
         self.probe.hooks.at_undo(register(self.guard(self._before_step)).remove)
 
@@ -36,29 +41,48 @@ class _Groups(Form):
     def changed(self, optimizer: Any, on: bool) -> None:
         """The entries of an optimizer with state were set or put back."""
 
+    def check(self, optimizer: Any) -> None:
+        """Before each further step of an optimizer that was changed."""
+
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not self.active or self.torch.compiler.is_compiling() or id(optimizer) in self._optimizers:
+        if not self.active or self.torch.compiler.is_compiling():
+            return
+        before = self._optimizers.get(optimizer)
+        if before is not None:
+            if before:
+                self.check(optimizer)
             return
         refused = self.refusal(optimizer)
-        before = [{name: group.get(name) for name in self.entries} for group in optimizer.param_groups]
-        self._optimizers[id(optimizer)] = optimizer, [] if refused else before
+        groups = optimizer.param_groups
+        before = [] if refused else [{name: group.get(name) for name in self.entries} for group in groups]
+        self._optimizers.put(optimizer, before)
         if refused:
             if not self.count:
                 self.say(refused)
             return
-        for group in optimizer.param_groups:
+        for group in groups:
             group.update(self.entries)
         self.changed(optimizer, True)
         self.took()
+
+    def put_back(self, optimizer: Any, before: list[dict[str, Any]]) -> None:
+        """What the script had, for one optimizer."""
+        for group, entries in zip(optimizer.param_groups, before, strict=False):
+            group.update(entries)
+        if before:
+            self.changed(optimizer, False)
+
+    def refuse(self, optimizer: Any, why: str) -> None:
+        """Put an optimizer back for good."""
+        self.put_back(optimizer, self._optimizers.get(optimizer) or [])
+        self._optimizers.put(optimizer, [])
+        self.say(why)
 
     def off(self) -> None:
         """What the script had."""
         super().off()
         for optimizer, before in self._optimizers.values():
-            for group, entries in zip(optimizer.param_groups, before, strict=False):
-                group.update(entries)
-            if before:
-                self.changed(optimizer, False)
+            self.put_back(optimizer, before)
         self._optimizers.clear()
 
 
@@ -70,7 +94,7 @@ class FusedOptimizer(_Groups):
     def refusal(self, optimizer: Any) -> str:
         """Only torch's own optimizers with fused kernels, on devices that have them."""
         name = type(optimizer).__name__
-        if name not in _FUSED or not type(optimizer).__module__.startswith("torch.optim."):
+        if name not in _FUSED or not type(optimizer).__module__.startswith("torch.optim"):
             return f"{name} has no fused kernel"
         first = optimizer.param_groups[0]
         if "fused" not in first:
@@ -82,16 +106,37 @@ class FusedOptimizer(_Groups):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if any(not parameter.is_floating_point() for parameter in parameters):
             return "not every parameter is a floating-point tensor"
-        return ""
+        if name == "Adagrad" and any(parameter.device.type != "cpu" for parameter in parameters):
+            return "Adagrad has a fused kernel on the CPU only"
+        return _SPARSE if any(_sparse(parameter) for parameter in parameters) else ""
+
+    def check(self, optimizer: Any) -> None:
+        """Gradients that came to be sparse, which fused kernels refuse; or to lie in another order."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is None:
+                    continue
+                if gradient.is_sparse:
+                    self.refuse(optimizer, _SPARSE)
+                    return
+                if not fits(parameter, gradient):
+                    align(self.torch, optimizer)
 
     def changed(self, optimizer: Any, on: bool) -> None:
-        """Fused kernels keep the number of steps on the device."""
+        """Fused kernels keep the number of steps on the device, and look at no strides."""
+        if on:
+            align(self.torch, optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 step = (optimizer.state.get(parameter) or {}).get("step")
                 if isinstance(step, self.torch.Tensor):
                     device = parameter.device if on else "cpu"
                     optimizer.state[parameter]["step"] = step.to(device=device, dtype=self.torch.float32)
+
+
+def _sparse(parameter: Any) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.is_sparse)
 
 
 class Foreach(_Groups):
@@ -102,8 +147,10 @@ class Foreach(_Groups):
     def refusal(self, optimizer: Any) -> str:
         """Only where torch's own optimizer knows it, and nothing faster is asked for."""
         first = optimizer.param_groups[0]
-        if "foreach" not in first or not type(optimizer).__module__.startswith("torch.optim."):
+        if "foreach" not in first or not type(optimizer).__module__.startswith("torch.optim"):
             return f"{type(optimizer).__name__} takes no foreach"
+        if type(optimizer).__name__ in ROUND_OTHERWISE:
+            return f"{type(optimizer).__name__}: its multi-tensor kernels round differently"
         if first.get("fused") or first.get("foreach"):
             return "the script asks for it, or for fused, already"
         return "a differentiable optimizer is left alone" if first.get("differentiable") else ""

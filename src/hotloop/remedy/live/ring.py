@@ -6,6 +6,7 @@ import importlib
 import weakref
 from typing import Any
 
+from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import LoaderForm, changes_of
 
 
@@ -44,13 +45,13 @@ class CacheSamples(LoaderForm):
     switchable = False  # a cache has to fill first
 
     def _join(self, module: Any) -> None:
-        self._cached: dict[int, Any] = {}
+        self._caches: Known[bool] = Known()  # they live as long as their loaders
         super()._join(module)
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The dataset behind a cache, made at the first iteration."""
         dataset = loader.dataset
-        if id(dataset) in self._cached:
+        if self._caches.get(dataset):
             return {}
         feed = importlib.import_module("hotloop.feed")
         try:
@@ -58,7 +59,7 @@ class CacheSamples(LoaderForm):
         except (feed.FeedError, ValueError) as error:
             self.fail(f"not cached: {error}")
             return None
-        self._cached[id(found)] = found
+        self._caches.put(found, True)
         return {"dataset": found}
 
 

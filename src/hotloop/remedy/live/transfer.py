@@ -10,9 +10,9 @@ from hotloop.remedy.live.form import Form
 # A copy from page-locked memory: torch keeps the memory until the stream has passed it.
 _MOVE = """
 def {name}(self, *args, **kwargs):
-    if is_compiling() or not form.active or not self.is_cpu or kwargs.get("non_blocking") or not pinned(self):
+    if is_compiling() or not form.active or not self.is_cpu or "non_blocking" in kwargs or not pinned(self):
         return original(self, *args, **kwargs)
-    if any(value is True for value in args[1:]):
+    if any(value is True or value is False for value in args):
         return original(self, *args, **kwargs)
     kwargs["non_blocking"] = True
     result = original(self, *args, **kwargs)
@@ -28,8 +28,8 @@ class NonBlocking(Form):
     switchable = True
 
     def install(self) -> None:
-        """Only with an accelerator."""
-        if not self.torch.cuda.is_available():
+        """Only with a torch that knows CUDA; the driver is left to the script."""
+        if not self.torch.backends.cuda.is_built():
             self.say("torch finds no CUDA device")
             return
         for name in ("to", "cuda"):
@@ -37,10 +37,10 @@ class NonBlocking(Form):
                 self.torch.Tensor,
                 name,
                 lambda original: compile_beside(
-                    original, _MOVE, form=self, pinned=_is_pinned, took=self.guard(self.took)
+                    original, _MOVE, form=self, pinned=self.guard(self.pinned), took=self.guard(self.took)
                 ),
             )
 
-
-def _is_pinned(tensor: Any) -> bool:
-    return bool(not tensor.is_sparse and tensor.is_pinned())
+    def pinned(self, tensor: Any) -> bool:
+        """Page-locked; asked only once the script uses the device, as asking touches it."""
+        return bool(self.torch.cuda.is_initialized() and not tensor.is_sparse and tensor.is_pinned())

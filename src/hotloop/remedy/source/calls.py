@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import libcst as cst
 
 from hotloop.record import rows as row
-from hotloop.remedy.source.code import Code, argument, last_name
+from hotloop.remedy.live.optimizer import ROUND_OTHERWISE
+from hotloop.remedy.source.code import Code, argument, has_spread, last_name
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot, Site
 
@@ -23,7 +24,7 @@ def non_blocking(plan: Plan, value: Any) -> None:
         call = code.call_at(frame.line, frame.col, site.end)
         if call is None or last_name(call.func) not in ("to", "cuda"):
             continue
-        if argument(call, "non_blocking") is None:
+        if not _says_whether_to_wait(call):
             plan.keyword(code, call, "non_blocking", "True")
             found += 1
     if not found:
@@ -35,17 +36,38 @@ def non_blocking(plan: Plan, value: Any) -> None:
         plan.remark("without pin_memory=True non_blocking=True changes nothing: add pin-memory")
 
 
+def _says_whether_to_wait(call: cst.Call) -> bool:
+    """Whether ``non_blocking`` is given, by name or by position: behind a device, or a device and a dtype."""
+    placed = [one.value for one in call.args if one.keyword is None]
+    given = any(isinstance(one, cst.Name) and one.value in ("True", "False") for one in placed)
+    many = len(placed) > (1 if last_name(call.func) == "cuda" else 2)
+    return given or many or has_spread(call) or argument(call, "non_blocking") is not None
+
+
 def fused_optimizer(plan: Plan, value: Any) -> None:
     """``fused=True``."""
+    for code, call in calls_in(plan):
+        sparse = argument(call, "sparse")
+        if (
+            sparse is not None
+            and last_name(call.func).startswith("Embedding")
+            and code.source(sparse) != "False"
+        ):
+            raise Cannot(
+                "gradients of this layer are sparse: no fused kernel takes them",
+                str(code.path),
+                code.line(call),
+                write="leave the optimizer as it is",
+            )
     _optimizer(plan, "fused", "foreach")
 
 
 def foreach(plan: Plan, value: Any) -> None:
     """``foreach=True``."""
-    _optimizer(plan, "foreach", "fused")
+    _optimizer(plan, "foreach", "fused", ROUND_OTHERWISE)
 
 
-def _optimizer(plan: Plan, name: str, other: str) -> None:
+def _optimizer(plan: Plan, name: str, other: str, refused: Collection[str] = ()) -> None:
     classes = {str(note.get("class")) for note in plan.scene.process.notes.get("optimizer", ())}
     calls = [
         (code, call)
@@ -59,6 +81,9 @@ def _optimizer(plan: Plan, name: str, other: str) -> None:
             else "no call builds it plainly"
         )
     code, call = calls[0]
+    if last_name(call.func) in refused:
+        words = f"{last_name(call.func)}: its multi-tensor kernels round differently"
+        raise Cannot(words, str(code.path), code.line(call), write="leave the optimizer as it is")
     clash = argument(call, other)
     if clash is not None and code.source(clash) == "True":
         raise Cannot(f"{other}=True is given", str(code.path), code.line(call))

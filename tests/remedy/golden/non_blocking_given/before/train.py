@@ -1,0 +1,29 @@
+import torch
+from torch import nn
+
+
+def train(model, loader, optimizer, device):
+    for x, y in loader:
+        x = x.to(device, torch.float32, False)
+        y = y.to(device, dtype=torch.long)
+        # forward
+        out = model(x)
+        loss = nn.functional.cross_entropy(
+            out, y,
+        )
+
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def main():
+    model = nn.Linear(4, 2)
+    model = model.to('cuda')
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    train(model, loader, optimizer, 'cuda')
+
+
+if __name__ == '__main__':
+    main()
