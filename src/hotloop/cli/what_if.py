@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.report.ranks import lead
     from hotloop.report.values import plain
     from hotloop.whatif import words
-    from hotloop.whatif.estimate import ACCOUNTED, estimate
+    from hotloop.whatif.estimate import ACCOUNTED, estimate, interventions
 
     # What is accounted for is told from every recording, asked for or not.
     wanted = [_intervention(name) for name in asked if name not in ACCOUNTED]
@@ -78,10 +78,12 @@ def main(options: argparse.Namespace) -> int:
     flow.publish(examination, folder)
     result = estimate(examination.recording, lead(list(examination.ranks)))
     if result is None:
+        told = [f"{n['name']}: {n['status']}" for n in interventions(examination.recording) if n["status"]]
+        early = "the command or the budget ended before two blocks of the baseline were done"
+        longer = "" if told else "let it run longer, or give a larger --budget; "
         raise CheckFailed(
-            "nothing was measured: the command or the budget ended before two blocks of the baseline were "
-            f"done (exit code {outcome.exit_code})",
-            hint=f"let it run longer, or give a larger --budget; the recording is in {folder}",
+            f"nothing was measured: {'; '.join(told) or early} (exit code {outcome.exit_code})",
+            hint=f"{longer}the recording is in {folder}",
         )
     rendered = report_json.render(plain(result.to_json()))
     write_text_atomic(folder / "what_if.json", rendered)

@@ -122,12 +122,7 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
     baseline = _valid(notes, "baseline")
     if len(baseline) < 2:
         return None
-    asked = [
-        note
-        for process in recording.ranks
-        for note in process.notes.get("intervention", ())
-        if note.get("leads")
-    ]
+    asked = interventions(recording)
     mean, low, high = interval([note["mean_s"] for note in baseline])
     free = _valid(notes, "free-data")
     alone = fmean([note["mean_s"] for note in free]) if free else None
@@ -150,6 +145,16 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
         contention_s=_contention(baseline, free),
         not_exact=next((str(note["exact"]) for note in asked if note.get("exact")), ""),
     )
+
+
+def interventions(recording: Recording) -> list[Note]:
+    """How each intervention went: ``name``, ``status`` ("" where it was in force), ``exact``."""
+    return [
+        note
+        for process in recording.ranks
+        for note in process.notes.get("intervention", ())
+        if note.get("leads")
+    ]
 
 
 def _valid(notes: Sequence[Note], name: str) -> list[Note]:

@@ -112,6 +112,10 @@ class Loaders:
         state = self._iterators.get(iterator)
         return state.loader if state is not None else 0
 
+    def built_at(self, number: int) -> int:
+        """The site where a loader was built, 0 unknown."""
+        return self._built.get(number, (0,))[0]
+
     def known(self) -> list[tuple[Any, int]]:
         """The loaders that live, with their ids."""
         return self._loaders.values()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.form import Form
+from hotloop.remedy.live.trial import why_not
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -76,6 +77,12 @@ class Changes:
         if not taking:
             return None
         wanted = consistent({**loader.__dict__, **wanted}, wanted)
+        why = why_not(self._module, self._probe.torch, loader, wanted)
+        if why:
+            for form in taking:
+                if isinstance(form, NumWorkers):
+                    form.fail(f"left as it was: {why}")
+            return self._change(loader)  # the others may still have their part
         before = {name: loader.__dict__.get(name) for name in wanted}
         if wanted.get("num_workers", loader.num_workers) != loader.num_workers and before_is_kept(loader):
             loader.__dict__["_iterator"] = None
@@ -165,7 +172,9 @@ class NumWorkers(LoaderForm):
     """Another number of workers."""
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
-        """The number asked for, else one per core less one for the loop."""
+        """The number asked for, else one per core less one for the loop; a stream is cut by its workers."""
+        if _is_stream(self, loader):
+            return None
         wanted = self.value if self.value is not None else default_workers()
         return {"num_workers": wanted}
 
@@ -175,6 +184,8 @@ class NoWorkers(LoaderForm):
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """0."""
+        if _is_stream(self, loader):
+            return None
         return {"num_workers": 0}
 
 
@@ -213,6 +224,13 @@ class OutOfOrder(LoaderForm):
             self.say("the loader has fewer than two workers")
             return None
         return {"in_order": False}
+
+
+def _is_stream(form: LoaderForm, loader: Any) -> bool:
+    if loader._dataset_kind == 0:
+        return False
+    form.say("an iterable dataset: its workers decide what is read, and in which order")
+    return True
 
 
 def default_workers() -> int:

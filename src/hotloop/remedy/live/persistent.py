@@ -11,8 +11,9 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from types import FrameType
-from typing import Any, ClassVar
+from collections import deque
+from types import FrameType, ModuleType
+from typing import Any, ClassVar, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.loader import LoaderForm, changes_of
@@ -23,6 +24,12 @@ def {name}(self, loader, first_iter=False):
         draw(self, loader)
     return original(self, loader, first_iter)
 """
+
+_PLAIN: Final = (int, float, str, bytes, type(None))
+_CONTAINERS: Final = (list, tuple, dict, set, frozenset)
+#: Items of a container that is compared by value, and of all that is compared.
+_SMALL: Final = 1000
+_MOST: Final = 20000
 
 #: The seed of the epoch that begins; set while an iterator is reset.
 _seed: int | None = None
@@ -59,6 +66,7 @@ class PersistentWorkers(LoaderForm):
 
     switchable = False  # it makes no difference within an epoch
     min_workers: ClassVar[int] = 1
+    _anew = 0  # epochs that got fresh workers
 
     def _join(self, module: Any) -> None:
         # Before the settings change: an iterator that is reset finds the patch.
@@ -69,8 +77,7 @@ class PersistentWorkers(LoaderForm):
             return
         hooks.patch(many, "_reset", lambda original: compile_beside(original, _RESET, draw=self._draw))
         hooks.patch(worker, "_ResumeIteration", _resume_class)
-        self._states: dict[int, Any] = {}
-        self._ours: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._states: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         super()._join(module)
         changes_of(self.probe, module).forms.sort(key=lambda form: isinstance(form, PersistentWorkers))
 
@@ -79,7 +86,7 @@ class PersistentWorkers(LoaderForm):
         if settings["num_workers"] < self.min_workers:
             self.say("the loader has no workers to keep")
             return None
-        if loader.persistent_workers and loader not in self._ours:
+        if loader.persistent_workers and loader not in self._states:
             self.say("the script keeps its workers already")
             return None
         if _is_spawned(loader):
@@ -88,18 +95,25 @@ class PersistentWorkers(LoaderForm):
         if hasattr(loader.dataset, "__iter__") and not hasattr(loader.dataset, "__getitem__"):
             self.say("an iterable dataset: what it kept from the last epoch cannot be told from here")
             return None
-        seen = {**_plain_values(loader.dataset), **_plain_values(getattr(loader.dataset, "dataset", None))}
-        if self._states.get(id(loader), seen) != seen:
+        seen = _seen(loader.dataset, loader.collate_fn, loader.worker_init_fn)
+        if self._states.get(loader, seen) != seen:
+            self._anew += 1
             loader.__dict__["_iterator"] = None  # e.g. dataset.set_epoch(): only fresh workers see it
-        self._states[id(loader)] = seen
-        self._ours.add(loader)
+        self._states[loader] = seen
         return {"persistent_workers": True}
+
+    def status(self) -> str:
+        """Also how often the workers did not stay."""
+        words = super().status()
+        if words != "in effect" or not self._anew:
+            return words
+        return f"in effect, with fresh workers before {self._anew} epochs: the dataset had changed"
 
     def _draw(self, iterator: Any, loader: Any) -> None:
         """Draw what a new iterator draws, in its order: the sampler's (twice), the workers' seed."""
         global _seed
         _seed = None
-        if loader not in self._ours:
+        if loader not in self._states:
             return
         iter(iterator._index_sampler)
         torch = self.torch
@@ -131,7 +145,48 @@ def _is_spawned(loader: Any) -> bool:
     return method is not None and method(allow_none=True) not in (None, "fork")
 
 
-def _plain_values(dataset: Any) -> dict[str, Any]:
-    """The attributes a script sets between epochs: numbers, flags, words."""
-    values = getattr(dataset, "__dict__", {})
-    return {name: value for name, value in values.items() if isinstance(value, int | float | str | bool)}
+class _Same:
+    """Equal where it holds the very same object; one that can be referred to weakly is not kept alive."""
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self.get: Any = weakref.ref(value)
+        except TypeError:
+            self.get = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.get() is not None and self.get() is other.get()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _seen(*roots: Any) -> list[Any]:
+    """What tells whether the script changed a value between two epochs, as far as it is reached from here.
+
+    Plain values and what small containers hold by value; all else by identity, length and attributes.
+    Not seen: what is changed in place, at the same length, in arrays and large containers.
+    """
+    found: list[Any] = []
+    known: set[int] = set()
+    ahead = deque(roots)
+    while ahead and len(found) < _MOST:
+        value = ahead.popleft()
+        if isinstance(value, _PLAIN):
+            found.append((type(value), value))
+            continue
+        if id(value) in known:
+            continue
+        known.add(id(value))
+        try:
+            size = len(value)
+        except Exception:  # whatever the user's __len__ does
+            size = None
+        if isinstance(value, _CONTAINERS) and size is not None and size <= _SMALL:
+            found.append((type(value), size))
+            ahead += [leaf for pair in value.items() for leaf in pair] if isinstance(value, dict) else value
+            continue
+        found.append((_Same(value), size))
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict) and not isinstance(value, ModuleType):
+            ahead += [leaf for pair in list(attributes.items()) for leaf in pair]
+    return found

@@ -34,6 +34,9 @@ class Arm:
     def off(self, iterator: Any) -> None:
         """As the script has it."""
 
+    def move(self, iterator: Any, *, in_force: bool) -> None:
+        """Another loader drives the loop from now on."""
+
     def status(self) -> str:
         """Why it was never in force, "" where it was."""
         return self.refused
@@ -116,20 +119,29 @@ class LoaderArm(Arm):
         """The script's own again."""
         self._feeder.leave()
 
+    def move(self, iterator: Any, *, in_force: bool) -> None:
+        """Workers of its own for the other loader."""
+        self._sibling = None
+        if in_force:
+            self.on(iterator, 0)
+
     def _begin(self, iterator: Any) -> None:
         if iterator is None:
             self.refused = "no DataLoader drives this loop"
         elif iterator._dataset_kind != 0:
             self.refused = "an iterable dataset: its workers cannot be exchanged within an epoch"
+        elif (loader := self._feeder.loader()) is None:
+            self.refused = "the script let go of the DataLoader it iterates over"
         else:
-            loader = self._feeder.loader()
             changes = self._form.changes(loader, loader.__dict__)
             if changes is None:
                 self.refused = self._form.status()
             elif all(loader.__dict__.get(name) == value for name, value in changes.items()):
                 self.refused = "the script has it already"
-            else:
+            elif not (why := self._feeder.why_not(changes)):
                 self._sibling = self._feeder.sibling(changes)
+            else:
+                self.refused = why
 
 
 def build(probe: Probe, feeder: Feeder, wanted: dict[str, Any]) -> Arm:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.loader import consistent
+from hotloop.remedy.live.trial import why_not
 from hotloop.whatif.live.room import most_batches
 
 if TYPE_CHECKING:
@@ -238,8 +239,14 @@ class Feeder:
             self._source = None
 
     def loader(self) -> Any:
-        """The driving loader."""
-        return next(one for one, number in self._probe.loaders.known() if number == self.drives)
+        """The driving loader, None where the script let go of it."""
+        return next((one for one, number in self._probe.loaders.known() if number == self.drives), None)
+
+    def why_not(self, changes: dict[str, Any]) -> str:
+        """Why workers cannot make the driving loader's batches, "" where they can."""
+        loader = self.loader()
+        together = consistent({**loader.__dict__, **changes}, changes)
+        return why_not(self._module, self._probe.torch, loader, together)
 
     def sibling(self, changes: dict[str, Any]) -> Sibling:
         """Another iterator over the same dataset with other settings; draws nothing from the script's
@@ -259,6 +266,38 @@ class Feeder:
         self.siblings.add(made)
         self._mine.append(Sibling(made, many=many))
         return self._mine[-1]
+
+    # -- another loader ------------------------------------------------------------------------------------
+
+    def successor(self, iterator: Any) -> int:
+        """The id of an iterator's loader where it takes the driving loader's place, else 0.
+
+        It does where both were built at one site and nothing is owed to an iterator of the one before.
+        """
+        loaders = self._probe.loaders
+        number = loaders.loader_of(iterator)
+        takes = loaders.built_at(number) == loaders.built_at(self.drives) != 0 and number != self.drives
+        return number if takes and not self._owes() else 0
+
+    def move(self, number: int) -> None:
+        """Another loader drives from now on."""
+        self.drives = number
+        self.ended += 1
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Drop what was made for iterators that are gone: the script may come back to one that lives."""
+        if self._owes():
+            return
+        self._queue.clear()
+        self._left.clear()
+        self._source = None
+        self.close()
+
+    def _owes(self) -> bool:
+        siblings = [*self._left, *([self._source] if self._source is not None else [])]
+        queued = bool(self._queue) and self._of() is not None
+        return queued or any(one.outstanding and one.main() is not None for one in siblings)
 
     def close(self) -> None:
         """End the workers of every sibling."""

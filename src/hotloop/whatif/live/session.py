@@ -32,9 +32,14 @@ from hotloop.whatif.live.feeder import Feeder
 from hotloop.whatif.live.interval import interval
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hotloop.probe.probe import Probe
 
 _NAME: Final = "what-if"
+#: Updates without a batch of the driving loader after which it is over.
+_MOST_WITHOUT: Final = 50
+_LOST: Final = f"{_MOST_WITHOUT} updates went by without a batch of the DataLoader that drove the loop"
 
 
 class Session:
@@ -62,6 +67,8 @@ class Session:
         self._batches = 0
         self._updates = self._rounds = 0
         self._cpu: tuple[float, float, Any] | None = None
+        self._fetches = self._without = 0  # of the driving loader; updates since
+        self._lost: list[int] = []  # arms that were to be measured yet when it went
 
     def install(self) -> None:
         """Watch for the loop that trains."""
@@ -97,6 +104,8 @@ class Session:
         if self._step >= 0:
             if self._by_update:
                 self._boundary(None)
+            else:
+                self._guarded(self._watch, self._feeder.last())
             return
         if self._updates < WARM_UP:
             return
@@ -108,17 +117,47 @@ class Session:
         self._step = 0
         self._updates = 0
 
+    def _watch(self, iterator: Any) -> None:
+        """After an update: is it still the driving loader that feeds them, or another in its place?"""
+        feeder = self._feeder
+        self._without = self._without + 1 if feeder.fetches == self._fetches else 0
+        self._fetches = feeder.fetches
+        if not self._without:
+            return
+        number = feeder.successor(iterator) if iterator is not None else 0
+        if number:
+            self._without = 0
+            feeder.move(number)
+            self._move(iterator)
+        elif self._without >= _MOST_WITHOUT:
+            self._lost = [i for i in self._open_arms() if len(log_ratios(self._done, i)) < 2]
+            self._stop(None)
+            feeder.give_up()
+
+    def _move(self, iterator: Any) -> None:
+        block = self._block if self._block is not None and self._step < self._block.end else None
+        for number, arm in enumerate(self._arms):
+            arm.move(iterator, in_force=block is not None and block.arm == number)
+        if block is not None and isinstance(self._arms[block.arm], FreeData):
+            block.facts = {**block.facts, "batches": 0}  # what was taken ahead is gone
+
+    def _open_arms(self) -> list[int]:
+        return [i for i, arm in enumerate(self._arms) if i and not arm.refused]
+
     # -- boundaries ------------------------------------------------------------------------------------------
 
     def _boundary(self, iterator: Any) -> None:
-        if self._over:
-            return
+        if not self._over:
+            self._guarded(self._between, iterator)
+
+    def _guarded(self, function: Callable[[Any], None], iterator: Any) -> None:
         try:
-            self._between(iterator)
+            function(iterator)
         except Exception as error:
             self._over = True
             with contextlib.suppress(Exception):
                 self._switch_off(iterator)
+            self._end()
             self._probe.hooks.failed(self._probe.hooks.switch(_NAME + " blocks"), error)
 
     def _between(self, iterator: Any) -> None:
@@ -214,7 +253,7 @@ class Session:
 
     def _decide(self, number: int, at: int, iterator: Any) -> Block:
         """The next block: each cycle has the baseline and every arm still open, every second one reversed."""
-        open_arms = [i for i, arm in enumerate(self._arms) if i and not arm.refused and not self._settled(i)]
+        open_arms = [i for i in self._open_arms() if not self._settled(i)]
         cycle_arms = [0, *open_arms]
         last = self._next or self._block
         cycle, order = (last.cycle, self._order) if last is not None else (-1, [])
@@ -307,6 +346,9 @@ class Session:
         self._switch_off(iterator)
         self._feeder.finishing = True
         self._leave()
+        self._end()
+
+    def _end(self) -> None:
         if not self._plan["go_on"]:
             self._probe.count.limit = 1  # ends the run at the next boundary, in an orderly way
 
@@ -320,11 +362,11 @@ class Session:
         if self._plan.get("left"):
             return
         self._plan["left"] = True
-        for arm in self._arms[1:]:
+        for number, arm in enumerate(self._arms[1:], 1):
             self._probe.note(
                 "intervention",
                 name=arm.name,
-                status=arm.status(),
+                status=_LOST if number in self._lost else arm.status(),
                 exact=self._feeder.kept if isinstance(arm, FreeData) else "",
                 leads=self._leads,
             )

@@ -1,0 +1,88 @@
+"""Whether a worker can make batches of a loader at all, found out before the script depends on it.
+
+A dataset that holds CUDA tensors or locks fails only in a worker. One worker makes one batch that nobody
+gets. It draws the samples itself: the script's sampler and generators never notice. An open file fails in no
+worker: all of them move its one position, and read what nobody asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from types import ModuleType
+from typing import Any, Final
+
+#: Seconds for that batch: a lock held while the worker was forked is never free in it.
+_PATIENCE_S: Final = 120
+
+#: How deep, and among how many values at each depth, open files are looked for.
+_DEPTH: Final = 4
+_MOST: Final = 1000
+
+_sampler: Any = None
+
+
+def first() -> Any:
+    """The first indices, drawn in the worker, which has a copy of the sampler by its fork."""
+    return next(iter(_sampler), [])
+
+
+class First:
+    """Becomes the first indices on its way to the worker."""
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        """Unpickled by ``first``."""
+        return first, ()
+
+
+def open_file(dataset: Any) -> str:
+    """The name of a file that a dataset, or what it holds, reads from; "" for none."""
+    values = [dataset]
+    for _ in range(_DEPTH):
+        for file in values:
+            with contextlib.suppress(OSError, ValueError):  # closed, or in memory
+                if isinstance(file, io.IOBase) and file.readable() and file.fileno() > 2:
+                    return str(getattr(file, "name", file))
+        values = [inner for value in values for inner in _held(value)][:_MOST]
+    return ""
+
+
+def _held(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value[:_MOST])
+    held = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    return list(held.values()) if isinstance(held, dict) and not isinstance(value, ModuleType) else []
+
+
+def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> str:
+    """Why workers cannot make batches of this loader, "" where they can or where it has workers now.
+
+    ``module`` is ``torch.utils.data.dataloader``, ``changes`` settings that go together. Where workers are
+    not forked nothing is tried: what cannot live in them fails as they are started.
+    """
+    global _sampler
+    if loader.num_workers or not changes.get("num_workers"):
+        return ""
+    if torch.multiprocessing.get_start_method() != "fork":
+        return ""
+    name = open_file(loader.dataset)
+    if name:
+        return f"the dataset holds an open file, whose position workers would share: {name}"
+    other, kind = object.__new__(module.DataLoader), module._MultiProcessingDataLoaderIter
+    indices = "batch_sampler" if loader._auto_collation else "sampler"
+    one = {"num_workers": 1, "persistent_workers": False, "pin_memory": False, "timeout": _PATIENCE_S}
+    apart = {"generator": torch.Generator(), indices: (First(),)}
+    other.__dict__.update({**loader.__dict__, **changes, **one, **apart})
+    iterator = None
+    _sampler = loader._index_sampler
+    try:
+        iterator = kind(other)
+        getattr(kind._next_data, "__wrapped__", kind._next_data)(iterator)
+    except Exception as error:
+        last = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        return f"a worker cannot make its batches: {last}"
+    finally:
+        _sampler = None
+        if iterator is not None:
+            iterator._shutdown_workers()
+    return ""

@@ -1,0 +1,113 @@
+"""Datasets that workers change, cannot make, or would not see a change of: the run stays what it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.running import Observed, run_observed
+
+from hotloop.remedy import catalogue
+
+SCRIPT = """
+import sys, torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+which, workers = sys.argv[1], int(sys.argv[2])
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(6.0))
+
+class Bound(Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        if get_worker_info() is not None:
+            raise RuntimeError("the handle belongs to another process")
+        return torch.rand(()) + index
+
+class Filed(Dataset):
+    def __init__(self):
+        self.inner = {"file": open(__file__, "rb")}
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        self.inner["file"].seek(index)
+        return torch.tensor(float(self.inner["file"].read(1)[0]))
+
+class Scale:
+    by = 1
+
+class Mined(Dataset):
+    def __init__(self):
+        self.values, self.pairs, self.scale = torch.arange(6.0), list(range(6)), Scale()
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return self.values[self.pairs[index]] * self.scale.by
+
+def change(data, epoch):
+    if epoch == 1:
+        data.values = data.values + 10
+    if epoch == 2:
+        data.pairs[0] = 5
+    if epoch == 3:
+        data.scale.by = 3
+
+torch.manual_seed(0)
+data = {"stream": Stream, "bound": Bound, "filed": Filed, "mined": Mined}[which]()
+loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream")
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for epoch in range(5):
+    if which == "mined":
+        change(data, epoch)
+    for values in loader:
+        optimizer.zero_grad()
+        model(values[:, None]).mean().backward()
+        optimizer.step()
+        print(epoch, values.tolist())
+print(torch.rand(2).tolist(), [p.tolist() for p in model.parameters()])
+"""
+
+STREAM = "an iterable dataset: its workers decide what is read, and in which order"
+
+
+def both(folder: Path, remedy: str, *args: str) -> tuple[Observed, str]:
+    """A run with the remedy that prints what one without it does, and the remedy's status."""
+    env = catalogue.environment([catalogue.parse(remedy)])
+    done = run_observed(SCRIPT, *args, folder=folder, env=env)
+    plain = run_observed(SCRIPT, *args, folder=folder / "plain", observed=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == plain.stdout != ""
+    assert not done.notes.get("disabled")
+    notes: list[dict[str, Any]] = done.notes["remedy"]
+    return done, str(notes[-1]["status"])
+
+
+@pytest.mark.parametrize(("remedy", "workers"), [("num-workers=2", "0"), ("no-workers", "2")])
+def test_a_stream_keeps_the_workers_that_cut_it(tmp_path: Path, remedy: str, workers: str) -> None:
+    _, status = both(tmp_path, remedy, "stream", workers)
+    assert status == STREAM
+
+
+def test_a_dataset_that_cannot_live_in_a_worker_stays_where_it_is(tmp_path: Path) -> None:
+    done, status = both(tmp_path, "num-workers=2", "bound", "0")
+    assert status.endswith("cannot make its batches: RuntimeError: the handle belongs to another process")
+    assert not any(note["workers"] for note in done.notes["iterator"])
+
+
+def test_workers_do_not_share_the_position_of_a_file(tmp_path: Path) -> None:
+    _, status = both(tmp_path, "num-workers=2", "filed", "0")
+    assert "the dataset holds an open file, whose position workers would share: " in status
+
+
+def test_kept_workers_see_whatever_the_script_changed_in_the_dataset(tmp_path: Path) -> None:
+    done, status = both(tmp_path, "persistent-workers", "mined", "1")
+    assert status == "in effect, with fresh workers before 3 epochs: the dataset had changed"
+    workers = [json.dumps(note["workers"]) for note in done.notes["iterator"]]
+    assert len(set(workers[:4])) == 4
+    assert workers[3] == workers[4]  # nothing changed

@@ -1,0 +1,103 @@
+"""``hotloop what-if`` on loops that change their loader, and on datasets that cannot live in a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hotloop.record.read import open_recording
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+SCRIPT = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+which, epochs = sys.argv[1], int(sys.argv[2])
+
+class Samples(Dataset):
+    def __len__(self):
+        return 160
+    def __getitem__(self, index):
+        if which == "bound" and get_worker_info() is not None:
+            raise RuntimeError("the handle belongs to another process")
+        time.sleep(0.001)
+        return torch.full((4,), index / 160)
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data, total = Samples(), 0.0
+for epoch in range(epochs):
+    if which == "other" and epoch >= 2:
+        loader = DataLoader(data, batch_size=2, shuffle=True, drop_last=True)
+    elif which != "bound" or not epoch:
+        loader = DataLoader(data, batch_size=2, shuffle=True)
+    for values in loader:
+        optimizer.zero_grad()
+        loss = model(values).square().mean()
+        loss.backward()
+        time.sleep(0.004)
+        optimizer.step()
+        total = 0.9 * total + loss.item()
+sys.stderr.write(f"total {total!r}\\n")
+"""
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+    )
+
+
+def what_if(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """The rows by intervention, the blocks, and what the script said at its end ("" where it was ended)."""
+    done = run(folder, "-m", "hotloop", "what-if", "--out", "r", "--json", *words)
+    assert done.stdout, done.stderr
+    (process,) = open_recording(folder / "r").ranks
+    assert not process.notes.get("disabled")
+    rows = {row["intervention"]: row for row in json.loads(done.stdout)["rows"]}
+    return rows, process.notes["block"], total(done)
+
+
+def total(done: subprocess.CompletedProcess[str]) -> str:
+    return next((line for line in done.stderr.splitlines() if line.startswith("total ")), "")
+
+
+def test_a_loader_built_anew_each_epoch_is_followed(tmp_path: Path) -> None:
+    plain = run(tmp_path, "train.py", "anew", "8")
+    _, blocks, said = what_if(
+        tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=1",
+        "--", sys.executable, "train.py", "anew", "8",
+    )  # fmt: skip
+    assert said == total(plain) != ""
+    late = [block for block in blocks if block["first_step"] > 160 and block["valid"]]
+    assert {block["name"] for block in late} == {"baseline", "free-data", "num-workers=1"}
+
+
+def test_a_loop_that_turns_to_another_loader_is_told_and_ended(tmp_path: Path) -> None:
+    words = ("--out", "r", "--budget", "60s", "free-data")
+    script = ("--", sys.executable, "train.py", "other", "100000")
+    done = run(tmp_path, "-m", "hotloop", "what-if", *words, *script)
+    assert done.returncode == 1
+    assert "free-data: 50 updates went by without a batch of the DataLoader that drove the loop" in " ".join(
+        done.stderr.split()
+    )
+    assert not total(done)  # it was ended
+
+
+def test_workers_that_cannot_make_batches_are_refused_and_the_run_stays_bit_equal(tmp_path: Path) -> None:
+    plain = run(tmp_path, "train.py", "bound", "5")
+    rows, _, said = what_if(
+        tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=2",
+        "--", sys.executable, "train.py", "bound", "5",
+    )  # fmt: skip
+    assert said == total(plain) != ""
+    assert rows["num-workers=2"]["words"].endswith("RuntimeError: the handle belongs to another process")
