@@ -49,6 +49,11 @@ class Examination:
     bottleneck: str
     verdict: str
 
+    @property
+    def evidence(self) -> Evidence | None:
+        """The run as rules and predictions see it, None where nothing trained."""
+        return _evidence(self.recording, self.ranks, Limits())
+
 
 def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
     """The folder of a new run, created. An existing one with something in it is refused.
@@ -153,13 +158,11 @@ def read(run: Path) -> Recording:
 def examine(recording: Recording, limits: Limits | None = None) -> Examination:
     """Measure every rank and run every rule."""
     ranks = tuple(measure(process, recording.machine) for process in recording.ranks)
-    if not ranks:
+    evidence = _evidence(recording, ranks, limits or Limits())
+    if evidence is None:
         return Examination(
             recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, ())
         )
-    evidence = Evidence(
-        recording=recording, steps=lead(ranks) or ranks[0], ranks=ranks, limits=limits or Limits()
-    )
     findings = diagnose(evidence)
     return Examination(
         recording=recording,
@@ -168,6 +171,12 @@ def examine(recording: Recording, limits: Limits | None = None) -> Examination:
         bottleneck=bottleneck(evidence.steps),
         verdict=verdict(evidence.steps, findings),
     )
+
+
+def _evidence(recording: Recording, ranks: tuple[Steps, ...], limits: Limits) -> Evidence | None:
+    if not ranks:
+        return None
+    return Evidence(recording=recording, steps=lead(ranks) or ranks[0], ranks=ranks, limits=limits)
 
 
 def build_report(examination: Examination) -> dict[str, Any]:

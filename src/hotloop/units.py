@@ -21,17 +21,18 @@ def duration(seconds: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``90``, ``90s``, ``10m``, ``1.5h``. Raises ValueError."""
-    number, unit = text[:-1], text[-1:].lower()
+    """Seconds of ``90``, ``90s``, ``10m``, ``1.5h``, ``12ms``. Raises ValueError."""
+    number = text.lower().rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text[len(number) :].lower() or "s"
     if unit not in _SECONDS:
-        number, unit = text, "s"
+        raise ValueError(f"{text!r} is no duration")
     seconds = float(number) * _SECONDS[unit]
     if not 0 < seconds < float("inf"):
         raise ValueError(f"{text!r} is no duration")
     return seconds
 
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def size(num_bytes: float) -> str:

@@ -127,8 +127,7 @@ def _main_cpu_s(evidence: Evidence, feed: Feed, busy_s: float) -> float:
         ratios = np.asarray(columns["cpu_ratio"], float)[inside]
         used = float(ratios[np.isfinite(ratios)].mean()) * steps.step_s
         making = feed.make_cpu_s if feed.workers == 0 else 0.0
-        wanted: float = max(0.0, used - making) / feed.main_crowd.got
-        return wanted
+        return max(0.0, used - making) / feed.main_crowd.got
     sampled = [line for line in steps.lines if line.phase in costs.BUSY_PHASES]
     weight = sum(line.seconds for line in sampled)
     if sum(line.num_samples for line in sampled) >= _LINE_SAMPLES and weight > 0:
@@ -174,7 +173,7 @@ def _batches_per_epoch(loader: LoaderUse, ranks: int) -> float:
         return loader.batches_per_epoch
     length, size = loader.dataset.get("len"), loader.settings.get("batch_size")
     if isinstance(length, int) and isinstance(size, int) and length > 0 and size > 0:
-        return max(1.0, np.ceil(length / size / ranks))
+        return float(max(1.0, np.ceil(length / size / ranks)))
     return float(np.inf)
 
 

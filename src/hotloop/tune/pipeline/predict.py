@@ -88,6 +88,7 @@ class _Case:
     device_s: float
     turn_s: float  # of the training thread, from one epoch to the next
     other_s: float
+    length: float  # batches of an epoch, of one rank
 
     def s_per_step(self) -> float:
         """Means of everything, times in the order measured."""
@@ -105,7 +106,7 @@ class _Case:
 
     def _seconds(self, make: Floats, step: Floats) -> float:
         """Seconds per step over an epoch: all of a short one, a long one drawn out from its steady part."""
-        num, length = len(make), self.pipeline.batches_per_epoch
+        num, length = len(make), self.length
         if length <= num:
             count = int(length)
             spans = [slice(at, at + count) for at in range(0, num - count + 1, count)]
@@ -143,7 +144,7 @@ class _Case:
     def limit(self, seconds: float) -> Limit:
         """What would have to be faster first."""
         begun = self.turn_s + self.stage.wake_s + float(self.make_s.mean())
-        inner = seconds - self.other_s - begun / self.pipeline.batches_per_epoch
+        inner = seconds - self.other_s - begun / self.length
         step = float(self.step_s.mean())
         if self.stage.workers == 0:
             if float(self.make_s.mean()) > 0.05 * inner:
@@ -200,6 +201,7 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         device_s=pipeline.device_s * ratio,
         turn_s=0.0 if "epochs" in setup.free else pipeline.epoch.between_s(workers, kept),
         other_s=sum(seconds for name, seconds in pipeline.other_s.items() if name not in setup.free),
+        length=max(1.0, pipeline.batches_per_epoch * (pipeline.recorded.ranks or 1) / setup.ranks),
     )
 
 
