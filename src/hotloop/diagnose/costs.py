@@ -97,11 +97,6 @@ class Feed:
         fastest = min(times.values())
         return min(workers for workers, seconds in times.items() if seconds <= fastest * 1.03)
 
-    def offers(self, *remedies: str) -> tuple[str, ...]:
-        """Those of the remedies that can be had: a stream is cut by its workers, so their number stays."""
-        stream = self.loader.settings.get("iterable")
-        return tuple(one for one in remedies if not stream or one not in ("num-workers", "no-workers"))
-
     def fits(self) -> bool:
         """Whether the model explains the observed step: within 40 % of it."""
         return abs(self.at(self.workers) - self.step_s) <= 0.4 * self.step_s
@@ -121,6 +116,12 @@ class Feed:
         now = self.at(self.workers)
         scaled = predicted * self.step_s / now if now > 0 else predicted
         return float(np.clip(self.step_s - max(scaled, self.busy_s), 0.0, self.wait_s))
+
+
+def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:
+    """Those of the remedies that can be had: a stream is cut by its workers, so their number stays."""
+    stream = loader.settings.get("iterable")
+    return tuple(one for one in remedies if not stream or one not in ("num-workers", "no-workers"))
 
 
 def enough(evidence: Evidence) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.costs import enough
+from hotloop.diagnose.costs import enough, offers
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.units import share
@@ -42,6 +42,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"together they use {cores_used:.1f} of {evidence.cores:g} cores",
         ],
         where=loader.where,
-        remedies=() if loader.settings.get("iterable") else ("num-workers",),
+        remedies=offers(loader, "num-workers"),
         data={"workers": total, "cores": evidence.cores},
     )

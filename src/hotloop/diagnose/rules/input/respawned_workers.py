@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.interval(cost, _per_epoch(feed)),
         where=loader.where,
-        remedies=feed.offers(*(("no-workers",) if alone > persistent else ()), "persistent-workers"),
+        remedies=costs.offers(loader, *(("no-workers",) if alone > persistent else ()), "persistent-workers"),
         data={"per_epoch_s": per_epoch, "num_workers_0_saves_s_per_step": max(0.0, alone)},
     )
 

@@ -59,7 +59,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=feed.loader.where,
-        remedies=feed.offers("num-workers"),
+        remedies=costs.offers(feed.loader, "num-workers"),
         data={"num_workers": workers, "predicted_step_s": feed.at(workers), "make_s": feed.make_s},
     )
 

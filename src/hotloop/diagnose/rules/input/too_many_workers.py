@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=feed.loader.where,
-        remedies=feed.offers("num-workers"),
+        remedies=costs.offers(feed.loader, "num-workers"),
         data={"num_workers": enough},
     )
 
