@@ -91,8 +91,9 @@ class LandmarkNet(nn.Module):
 
     def __init__(self, channels=(40, 80, 128, 480), modules=(1, 2, 2), pyramid=32):
         super().__init__()
+        stem = channels[0] // 2
         self.stem = nn.Sequential(
-            conv(4, 16, 3, 2), conv(16, 16, 3, 2, groups=16, act=False), conv(16, channels[0])
+            conv(4, stem, 3, 2), conv(stem, stem, 3, 2, groups=stem, act=False), conv(stem, channels[0])
         )
         self.down = nn.ModuleList(
             nn.Sequential(conv(c, c, 3, 2, groups=c, act=False), conv(c, wider))

@@ -223,13 +223,15 @@ def compact(root, mode):
 
 def expand(batch):
     """On the device: pictures as float, and the weights pooled from their padding channel."""
-    images = batch["images"].squeeze(0).float().div_(255).unsqueeze(0)
-    weights = functional.avg_pool2d(images[0, :, 3:], STRIDE)[:, 0].unsqueeze(0)
-    return {**batch, "images": images, "weights": weights}
+    batch = {name: value.squeeze(0) for name, value in batch.items()}
+    images = batch["images"].contiguous(memory_format=torch.channels_last).float().div_(255)
+    return {**batch, "images": images, "weights": functional.avg_pool2d(images[:, 3:], STRIDE)[:, 0]}
 
 
 def to_device(batch, device, non_blocking):
     """Move what a file held; the loader's own batch dimension goes."""
+    if batch["images"].dim() == 4:  # compact: expanded on the device already
+        return batch
     batch = {name: value.to(device, non_blocking=non_blocking).squeeze(0) for name, value in batch.items()}
     batch["images"] = batch["images"].to(memory_format=torch.channels_last)
     return batch

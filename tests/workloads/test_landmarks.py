@@ -1,0 +1,358 @@
+"""The landmarks workload: its files, its variants against each other, resuming, bad input."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("yaml")
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "workloads" / "landmarks"
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[dict[str, ModuleType]]:
+    """The workload's modules, imported as the script imports them and forgotten afterwards."""
+    names = ("data", "model", "train")
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield {name: importlib.import_module(name) for name in names}
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def folder(modules: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = modules["data"].make_data("tiny", seed=3, root=tmp_path_factory.mktemp("landmarks"))
+    return made
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the data to spoil."""
+    return Path(shutil.copytree(folder, tmp_path / "own"))
+
+
+@pytest.fixture(autouse=True)
+def torch_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave torch's random state and flags as they were; no rank of a torchrun around the tests."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    state, cudnn = torch.get_rng_state(), torch.backends.cudnn
+    flags = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    yield
+    torch.set_rng_state(state)
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = flags
+
+
+def train(modules: dict[str, ModuleType], folder: Path, out: Path, *flags: str) -> list[dict[str, float]]:
+    log = out / "steps.jsonl"
+    out.mkdir(exist_ok=True)
+    command = ["--scale", "tiny", "--data", str(folder), "--out", str(out), "--step_log", str(log), *flags]
+    modules["train"].main(command)
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def losses(rows: list[dict[str, float]]) -> list[float]:
+    return [row["loss"] for row in rows]
+
+
+def batch_of(modules: dict[str, ModuleType], folder: Path, **options: Any) -> dict[str, torch.Tensor]:
+    sample: dict[str, torch.Tensor] = modules["data"].NpyBatches(folder, "train", **options)[0]
+    return sample
+
+
+def test_files_are_what_the_format_says(folder: Path) -> None:
+    images = np.load(folder / "images" / "train" / "train_0000.npy")
+    labels = folder / "labels" / "train"
+    heatmaps = np.load(labels / "train_0000_heatmaps.npy")
+    offsets = np.load(labels / "train_0000_offsets.npy")
+    meta = json.loads((labels / "train_0000_meta.json").read_text())
+    assert (images.shape, images.dtype) == ((16, 4, 64, 128), np.float32)
+    assert heatmaps.shape == (16, 2, 16, 32)
+    assert offsets.shape == (16, 4, 16, 32)
+    assert set(np.unique(images[:, 3])) <= {0.0, 1.0}
+    assert set(meta) == {"batch_size", "grid_coords", "offsets_meta", "distractors", "angles"}
+    assert meta["batch_size"] == len(meta["angles"]) == 16
+    for sample, row in enumerate(meta["grid_coords"]):
+        for k, name in enumerate("ab"):
+            x, y = row[name]
+            assert heatmaps[sample, k, y, x] == 1.0
+            assert (heatmaps[sample, k] == 1).sum() == 1
+            np.testing.assert_array_equal(
+                offsets[sample, 2 * k : 2 * k + 2, y, x], np.float32(meta["offsets_meta"][sample][name])
+            )
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 20e6
+
+
+def test_same_seed_same_data_and_made_once(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    make = modules["data"].make_data
+    again = make("tiny", 3, tmp_path)
+    name = "images/val/val_0000.npy"
+    assert (again / name).read_bytes() == (folder / name).read_bytes()
+    stamp = (again / name).stat().st_mtime_ns
+    assert make("tiny", 3, tmp_path) == again
+    assert (again / name).stat().st_mtime_ns == stamp
+
+
+def test_coordinates_come_back_from_the_files(modules: dict[str, ModuleType], folder: Path) -> None:
+    batch = batch_of(modules, folder)
+    decoded = modules["model"].decode_predictions(batch)
+    truth = modules["model"].to_pixels(batch["cells"], batch["cell_offsets"])
+    torch.testing.assert_close(decoded, truth)
+
+
+def test_full_size_model_is_as_small_as_the_guide_says(modules: dict[str, ModuleType]) -> None:
+    """3.5 million parameters, 0.45 G multiply-adds (as the literature counts) for one 256 x 512 picture."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = modules["train"].load_config(FOLDER / "configs" / "full.yaml")
+    with torch.device("meta"):
+        model = modules["model"].LandmarkNet(**config["model"])
+        images = torch.empty(1, 4, 256, 512)
+    with FlopCounterMode(display=False) as counter:
+        outputs = model(images)
+    assert outputs["heatmaps"].shape == (1, 2, 64, 128)
+    assert outputs["offsets"].shape == (1, 4, 64, 128)
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(3.5e6, rel=0.02)
+    assert counter.get_total_flops() / 2 == pytest.approx(0.45e9, rel=0.02)
+
+
+def test_redrawn_targets_lose_every_positive_cell(modules: dict[str, ModuleType], folder: Path) -> None:
+    """X16: dropping the redrawing changes the loss; with identical targets it changes the time alone."""
+    batch = batch_of(modules, folder)
+    redraw = modules["train"].generate_targets
+    cells, offsets = batch["cells"], batch["cell_offsets"]
+    subpixel, maps = redraw(cells, offsets, (16, 32), around_cells=False)
+    assert (int(subpixel.eq(1).sum()), int(batch["heatmaps"].eq(1).sum())) == (0, 32)
+    identical, _ = redraw(cells, offsets, (16, 32), around_cells=True)
+    torch.testing.assert_close(identical, batch["heatmaps"], rtol=0, atol=1e-6)
+    assert torch.equal(identical.eq(1), batch["heatmaps"].eq(1))
+    assert torch.equal(maps, batch["offsets"])
+
+
+def test_mask_pool_is_the_same_weights_slowly(modules: dict[str, ModuleType], folder: Path) -> None:
+    """X15: what the regression computes cell by cell is in the files, and is one pooling of a channel."""
+    batch, slow = batch_of(modules, folder), batch_of(modules, folder, mask_pool=True)
+    assert torch.equal(batch["weights"], slow["weights"])
+    compact = {
+        name: value[None] for name, value in modules["data"].CompactBatches(folder, "train")[0].items()
+    }
+    expanded = modules["train"].expand(compact)
+    assert torch.equal(expanded["weights"], batch["weights"])
+    assert torch.equal(expanded["images"], batch["images"])
+
+
+def test_guide_is_as_found_on_identical_targets(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    found = train(modules, folder, tmp_path / "found", "--identical_targets", "--epochs", "1")
+    guide = train(modules, folder, tmp_path / "guide", "--variant", "guide", "--epochs", "1")
+    assert len(found) == 4
+    np.testing.assert_allclose(losses(guide), losses(found), rtol=1e-5)
+    assert {"data_wait", "h2d", "fwd", "bwd", "opt", "other", "samples_per_s"} <= set(found[0])
+
+
+def test_cured_is_the_guide_within_rounding(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    """The parts that only carry and wait less are exact; the fused optimizer adds in another order."""
+    guide = train(modules, folder, tmp_path / "guide", "--variant", "guide")
+    cured = train(modules, folder, tmp_path / "cured", "--variant", "cured")
+    exact = train(modules, folder, tmp_path / "exact", "--variant", "cured", "--ablate", "fused_optimizer")
+    np.testing.assert_allclose(losses(cured), losses(guide), rtol=0.02)
+    np.testing.assert_allclose(losses(exact), losses(guide), rtol=1e-5)
+
+
+def test_resuming_is_the_run_that_was_not_stopped(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    flags = ("--variant", "guide", "--config", str(without_workers(tmp_path)))
+    through = train(modules, folder, tmp_path / "through", *flags, "--epochs", "3")
+    stopped = tmp_path / "stopped"
+    train(modules, folder, stopped, *flags, "--epochs", "1")
+    rest = train(modules, folder, stopped, *flags, "--epochs", "3", "--resume", str(stopped / "last.pt"))
+    assert losses(rest) == losses(through)[4:]
+
+
+def without_workers(tmp_path: Path) -> Path:
+    path = tmp_path / "inline.yaml"
+    path.write_text(
+        (FOLDER / "configs" / "tiny.yaml").read_text().replace("num_workers: 1", "num_workers: 0")
+    )
+    return path
+
+
+def test_configured_workers_reach_the_loader_of_guide_alone(
+    modules: dict[str, ModuleType], folder: Path
+) -> None:
+    parse, make = modules["train"].parse_args, modules["train"].make_loaders
+    config = modules["train"].load_config(FOLDER / "configs" / "cpu.yaml")
+    assert config["data"]["num_workers"] == 24
+    cpu = torch.device("cpu")
+    found, _ = make(parse(["--variant", "as_found"]), config, folder, cpu)
+    assert (found.num_workers, found.batch_size) == (2, 1)
+    config["data"]["num_workers"] = 1  # torch warns of 24 on a small machine
+    guide, _ = make(parse(["--variant", "guide"]), config, folder, cpu)
+    assert (guide.num_workers, guide.prefetch_factor) == (1, 4)
+
+
+def test_ignored_settings_are_ignored_as_found_and_honoured_by_the_guide(
+    modules: dict[str, ModuleType],
+) -> None:
+    parse, set_flags = modules["train"].parse_args, modules["train"].set_flags
+    config = modules["train"].load_config(FOLDER / "configs" / "full.yaml")
+    cudnn = torch.backends.cudnn
+    set_flags(parse(["--variant", "as_found"]), config)
+    assert (cudnn.deterministic, cudnn.benchmark) == (True, False)
+    set_flags(parse(["--variant", "guide"]), config)
+    assert (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32) == (False, True, True)
+
+
+def test_a_part_can_be_left_out(modules: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
+    parse = modules["train"].parse_args
+    assert "bf16" not in parse(["--variant", "cured", "--ablate", "bf16"]).parts
+    with pytest.raises(SystemExit):
+        parse(["--variant", "guide", "--ablate", "compact"])
+    assert "the parts of guide are precomputed_targets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("num_workers:", "num_worker:", "unknown key data.num_worker: did you mean data.num_workers?"),
+        ("training:", "trainning:", "unknown key trainning: did you mean training?"),
+        ("  ema_decay: 0.9\n", "", "training.ema_decay is missing"),
+        ("num_workers: 1", "num_workers: many", "data.num_workers is 'many': expected a whole number"),
+        ("model:", "model: [", "while parsing"),
+    ],
+)
+def test_a_configuration_with_a_mistake_is_named(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text((FOLDER / "configs" / "tiny.yaml").read_text().replace(old, new))
+    with pytest.raises(SystemExit, match=re.escape(says)) as raised:
+        modules["train"].main(["--config", str(path), "--data", str(folder)])
+    assert str(raised.value).startswith(f"error: {path}")
+
+
+def spoil(own: Path, kind: str) -> str:
+    """Spoil the second training file; return what the message must say."""
+    labels = own / "labels" / "train"
+    heatmaps = labels / "train_0001_heatmaps.npy"
+    if kind == "missing":
+        heatmaps.unlink()
+        return f"{heatmaps} is missing"
+    if kind == "truncated":
+        heatmaps.write_bytes(heatmaps.read_bytes()[:-100])
+        return f"{heatmaps} is truncated"
+    if kind == "empty":
+        heatmaps.write_bytes(b"")
+        return f"{heatmaps} is truncated"
+    if kind == "shape":
+        np.save(heatmaps, np.load(heatmaps)[:, :, :8])
+        return f"{heatmaps} has shape (16, 2, 8, 32): (16, 2, 16, 32) goes with train_0001.npy"
+    if kind == "samples":
+        np.save(heatmaps, np.load(heatmaps)[:15])
+        return f"{heatmaps} has shape (15, 2, 16, 32)"
+    if kind == "dtype":
+        np.save(heatmaps, np.load(heatmaps).astype(np.float64))
+        return f"{heatmaps} holds float64: expected float32"
+    if kind == "picture":
+        images = own / "images" / "train" / "train_0001.npy"
+        np.save(images, np.load(images)[..., :100])
+        return f"{images} has shape (16, 4, 64, 100)"
+    meta = labels / "train_0001_meta.json"
+    note = json.loads(meta.read_text())
+    if kind == "outside":
+        note["grid_coords"][3]["b"] = [32, 5]
+    else:
+        note["grid_coords"] = note["grid_coords"][:-1]
+    meta.write_text(json.dumps(note))
+    return f"{meta} has {'grid_coords outside of 32 x 16' if kind == 'outside' else '15 grid_coords for 16'}"
+
+
+@pytest.mark.parametrize(
+    "kind", ["missing", "truncated", "empty", "shape", "samples", "dtype", "picture", "outside", "note"]
+)
+@pytest.mark.parametrize("variant", ["as_found", "cured"])
+def test_a_spoilt_file_stops_training_before_it_begins(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path, kind: str, variant: str
+) -> None:
+    says = spoil(own, kind)
+    with pytest.raises(SystemExit, match=re.escape(says)) as raised:
+        train(modules, own, tmp_path / "out", "--variant", variant)
+    assert str(raised.value).startswith("error: ")
+
+
+def test_no_data_is_one_sentence(modules: dict[str, ModuleType], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no files train_NNNN\.npy in"):
+        modules["train"].main(["--data", str(tmp_path), "--scale", "tiny"])
+
+
+def test_pictures_that_bytes_cannot_hold_are_not_rounded(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path
+) -> None:
+    images = own / "images" / "train" / "train_0001.npy"
+    np.save(images, np.load(images) * np.float32(0.7))
+    with pytest.raises(SystemExit, match="uint8 would change it") as raised:
+        train(modules, own, tmp_path / "out", "--variant", "cured")
+    assert "train_0001.npy" in str(raised.value)
+    assert train(modules, own, tmp_path / "out", "--variant", "cured", "--ablate", "compact", "--epochs", "1")
+
+
+def test_a_batch_that_does_not_fit_is_said(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: Any, images: torch.Tensor) -> Any:
+        return torch.empty(1 << 60)  # the allocator's own words
+
+    monkeypatch.setattr(modules["model"].LandmarkNet, "forward", forward)
+    with pytest.raises(SystemExit, match="a batch does not fit"):
+        train(modules, folder, tmp_path / "out")
+
+
+def test_two_ranks_train_on_half_the_files_each(folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "steps.jsonl"
+    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(folder), "--variant", "guide"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        *script,
+    ]
+    done = subprocess.run(
+        [*command, "--epochs", "1", "--out", str(tmp_path), "--step_log", str(log)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "2 files a rank" in done.stdout
+    assert done.stdout.count("Epoch 1/1") == 1  # one rank speaks
+    assert len(log.read_text().splitlines()) == 2
+    assert (tmp_path / "best.pt").exists()
