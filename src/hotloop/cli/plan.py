@@ -1,0 +1,108 @@
+"""``hotloop plan RUN``: four ways to run it, predicted from one run, for its machine or for another."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotloop.cli.run import terminal_width
+from hotloop.cli.waiting import progress
+from hotloop.errors import UsageError
+from hotloop.units import parse_duration
+
+if TYPE_CHECKING:
+    from hotloop.diagnose import Evidence
+    from hotloop.tune.plans import Machine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop plan``."""
+    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    there = parser.add_argument_group("another machine", "what is not given is as in the run")
+    there.add_argument(
+        "--cores", metavar="N", type=_cores, help="cores of the machine, for all ranks together"
+    )
+    there.add_argument("--memory", metavar="SIZE", help='host memory of the machine: "512GiB", "256GB"')
+    there.add_argument("--gpus", metavar="N", type=_count, help="ranks on the machine, one for each GPU")
+    there.add_argument(
+        "--step-time", metavar="T", type=_duration, help="the step's own time there, without waiting: 12ms"
+    )
+    parser.add_argument("--json", action="store_true", help="the plans as JSON on standard output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0 where there are plans."""
+    from hotloop import flow
+    from hotloop.report.plan import render
+    from hotloop.tune import plans
+    from hotloop.tune.pipeline import calibrate
+    from hotloop.tune.plans.document import document
+
+    examination = flow.examine(flow.read(options.run))
+    evidence = examination.evidence
+    if evidence is None:
+        raise UsageError(f"{options.run} holds no training process", hint="run the training command first")
+    pipeline = calibrate(evidence)
+    machine = _machine(options, evidence)
+    with progress("planning") as advance:
+        made = plans.make(pipeline, machine, examination.findings, advance)
+    told = document(made, evidence.steps, examination.recording.command)
+    if options.json:
+        print(json.dumps(told, indent=1))
+    else:
+        sys.stdout.write(render(told, width=terminal_width()))
+    return 0
+
+
+def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:
+    """The machine asked about; what is not said is the run's."""
+    from hotloop.tune.plans import Machine
+
+    facts = evidence.machine
+    known = [float(facts[name]) for name in ("ram_bytes", "memory_limit_bytes") if facts.get(name)]
+    memory = _memory(options.memory) if options.memory else min(known, default=0.0)
+    if not memory:
+        raise UsageError("the run does not say how much memory its machine has", hint="give --memory 64GiB")
+    asked = (options.cores, options.memory, options.gpus, options.step_time)
+    return Machine(
+        cores=options.cores or evidence.cores,
+        memory_bytes=memory,
+        ranks=options.gpus or len(evidence.ranks),
+        step_s=options.step_time,
+        other=any(value is not None for value in asked),
+    )
+
+
+def _memory(text: str) -> float:
+    from hotloop.feed.budget import named_bytes
+
+    try:
+        return float(named_bytes(text, lambda: 0))
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from error
+
+
+def _cores(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e5:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of cores")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 12ms or 0.5s") from None

@@ -1,0 +1,107 @@
+"""``hotloop plan`` in a terminal: the plans side by side, what each changes, and what it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hotloop import units
+from hotloop.report import words
+from hotloop.report.footprint import Section, advice, page, table
+
+
+def render(document: Mapping[str, Any], *, width: int = 80) -> str:
+    """The dictionary of ``tune.plans.document`` as text."""
+    command = words.clean(" ".join(map(str, document["command"])))
+    head = ["hotloop plan  " + words.cut(command, width - 14), *_machine(document, width)]
+    said: dict[str, str] = {}
+    return page(
+        [
+            head,
+            _table(document, width),
+            *(_details(plan, said, width) for plan in document["plans"]),
+            _rules(document, width),
+            advice(document["doubts"], width),
+        ]
+    )
+
+
+def _machine(document: Mapping[str, Any], width: int) -> Section:
+    machine, now = document["machine"], document["now"]
+    ranks = f", {machine['ranks']} ranks" if machine["ranks"] > 1 else ""
+    step = f", a step of {units.duration(machine['step_s'])}" if machine["step_s"] else ""
+    what = "another machine" if machine["other"] else "the machine of the run"
+    measured = f"measured in the run: {units.duration(now['measured_s_per_step'])} a step"
+    measured += " without evaluation, checkpoints and the turn of epochs"
+    lines = f"{what}: {machine['cores']:g} cores, {units.size(machine['memory_bytes'])}{ranks}{step}"
+    return [*words.wrap(lines, width), *words.wrap(measured, width)]
+
+
+def _table(document: Mapping[str, Any], width: int) -> Section:
+    per_s = bool(document["now"]["samples_per_s"])
+    rows = [["plan", "workers", "ahead", "samples/s" if per_s else "a step", "gain", "", "memory", "effect"]]
+    there = "now, there" if document["machine"]["other"] else "now"
+    for plan in ({**document["now"], "name": there, "gain": None, "effect": ""}, *document["plans"]):
+        ratio = plan["gain"]
+        low, high = ratio["ci95"] if ratio else (0.0, 0.0)
+        kept = ratio is not None and not plan["settings"] and not plan["remedies"] and not plan["cache_bytes"]
+        ahead = plan["prefetch_factor"] if plan["num_workers"] else None
+        speed = units.rate(plan["samples_per_s"]) if per_s else units.duration(plan["s_per_step"])
+        mark = "?" if ratio and not kept and not plan["recommended"] else ""
+        rows.append(
+            [
+                plan["name"],
+                str(plan["num_workers"]),
+                "-" if ahead is None else str(ahead),
+                speed,
+                "-" if ratio is None or kept else f"{ratio['ratio']:.2f}x{mark}",
+                "" if ratio is None or kept else f"{low:.2f} - {high:.2f}",
+                units.size(plan["host_bytes"]),
+                "as now" if kept else plan["effect"],
+            ]
+        )
+    return table(rows, width, left=(0, 5, 7))
+
+
+def _details(plan: Mapping[str, Any], said: dict[str, str], width: int) -> Section:
+    """What a plan changes; what an earlier one changes as well is not said again (``said``: text -> plan)."""
+    indent = 14
+    lines = _hanging(plan["name"], plan["why"], width, indent)
+    if plan["command"] and (same := said.setdefault(plan["command"], plan["name"])) != plan["name"]:
+        return [*lines, *_hanging("", f"the changes of {same}", width, indent)]
+    for fragment in plan["fragments"] if plan["settings"] or plan["remedies"] else ():
+        label = words.path(fragment["where"], limit=width - indent) if fragment["where"] else "in the code"
+        if fragment["format"] == "words":
+            lines += _hanging("", "write: " + words.clean(fragment["text"]), width, indent)
+            continue
+        lines.append(" " * indent + f"{label}:")
+        lines += [" " * (indent + 2) + words.clean(line) for line in fragment["text"].splitlines()]
+    for text in plan["alters"]:
+        if said.setdefault(text, plan["name"]) == plan["name"]:
+            lines += _hanging("", f"may alter: {text}", width, indent)
+    if plan["confirm"] and plan["settings"]:
+        for text in plan["doubts"]:
+            lines += _hanging("", text, width, indent)
+    if plan["command"]:
+        lines += _hanging("", "try: " + words.clean(plan["command"]), width, indent)
+    return lines
+
+
+def _rules(document: Mapping[str, Any], width: int) -> Section:
+    """What rules of thumb would give: one line, because they contradict each other."""
+    by_setting: dict[tuple[int, int | None], tuple[float, list[str]]] = {}
+    for one in document["rules"]:
+        key = (one["num_workers"], one["prefetch_factor"])
+        by_setting.setdefault(key, (one["gain"], []))[1].append(one["rule"])
+    parts = [
+        f"{workers} x {ahead} {gain:.2f}x ({', '.join(names)})"
+        if ahead
+        else f"0 {gain:.2f}x ({', '.join(names)})"
+        for (workers, ahead), (gain, names) in sorted(by_setting.items(), key=lambda item: item[0][0])
+    ]
+    return _hanging("rules", "workers by rule of thumb here: " + "; ".join(parts), width, 14)
+
+
+def _hanging(label: str, text: str, width: int, indent: int) -> Section:
+    lines = words.wrap(text, width - indent)
+    return [(label if i == 0 else "").ljust(indent) + line for i, line in enumerate(lines)]

@@ -1,0 +1,156 @@
+"""A plan in the user's own words: the keys of the configuration read, else the DataLoader's arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from hotloop.measure.settings import plain_number
+from hotloop.measure.steps import Configured, LoaderUse, Setting, Steps
+from hotloop.remedy.catalogue import Applied
+
+_CODE: Final = "code"
+#: A configured number of these is of all ranks together where it is that many times the one in effect.
+_DIVIDED: Final = ("num_workers", "batch_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragment:
+    """Text to put into one place. ``format``: yaml, json, toml, python, hydra, argparse, code or words."""
+
+    where: str
+    format: str
+    text: str
+
+
+def fragments(settings: Mapping[str, Any], remedies: Iterable[Applied], steps: Steps) -> tuple[Fragment, ...]:
+    """One fragment per place, in the order the settings are given."""
+    known = {setting.name: setting for setting in steps.settings}
+    places: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, value in settings.items():
+        kind, where, key, spelled = _placed(known.get(name), name, value, steps.train_loader())
+        places.setdefault((kind, where), {})[key] = spelled
+    words = []
+    for one in remedies:
+        switch = next((known[key] for key in one.remedy.config_keys if key in known), None)
+        if switch is not None and (source := _source(switch)) is not None:
+            value = True if isinstance(source.value, bool) else one.remedy.id.rpartition("-")[2]
+            places.setdefault((source.source, _file(source)), {})[_key(source)] = value
+        else:
+            words.append(Fragment(where="", format="words", text=_words(one)))
+    return (
+        *(
+            Fragment(where=where, format=kind, text=_WRITERS[kind](keys))
+            for (kind, where), keys in places.items()
+        ),
+        *words,
+    )
+
+
+def _placed(
+    setting: Setting | None, name: str, value: Any, loader: LoaderUse | None
+) -> tuple[str, str, str, Any]:
+    """(format, place, key, value as that place means it)."""
+    source = _source(setting) if setting is not None else None
+    if setting is None or source is None:
+        where = str(loader.where) if loader is not None and loader.where is not None else ""
+        return _CODE, where, name, value
+    said, effect = plain_number(source.value), plain_number(setting.in_effect)
+    if name in _DIVIDED and isinstance(value, int) and said and effect and said % effect == 0:
+        value = value * int(said / effect)
+    return source.source, _file(source), _key(source), value
+
+
+def _source(setting: Setting) -> Configured | None:
+    """The configured value that counts and is in effect; None where the code decides."""
+    if setting.differs:
+        return None
+    honoured = [one for one in setting.sources if not one.differs and one.source in _WRITERS]
+    typed = [one for one in honoured if one.source != "argparse" or not one.default]
+    return next(iter([*typed, *honoured]), None)
+
+
+def _file(source: Configured) -> str:
+    if source.source in ("argparse", "hydra"):
+        return "command line"
+    return source.where.rpartition(":")[0] or source.where
+
+
+def _key(source: Configured) -> str:
+    return source.where if source.source == "argparse" and source.where.startswith("-") else source.key
+
+
+def _words(one: Applied) -> str:
+    value = "N" if one.value is None else str(one.value)
+    return one.remedy.words.replace("{value!r}", value).replace("{value}", value)
+
+
+def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in keys.items():
+        *path, last = key.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return tree
+
+
+def _yaml(keys: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(_nested(keys), sort_keys=False)).rstrip()
+
+
+def _json(keys: Mapping[str, Any]) -> str:
+    return json.dumps(_nested(keys), indent=2)
+
+
+def _toml(keys: Mapping[str, Any]) -> str:
+    lines, table = [], ""
+    for key, value in sorted(keys.items(), key=lambda pair: ("." in pair[0], pair[0])):
+        path, _, last = key.rpartition(".")
+        if path != table:
+            lines.append(f"[{path}]")
+            table = path
+        if value is not None:  # TOML has no null: the key goes
+            lines.append(f"{last} = {json.dumps(value)}")
+    return "\n".join(lines)
+
+
+def _python(keys: Mapping[str, Any]) -> str:
+    def spelled(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"dict({', '.join(f'{name}={spelled(inner)}' for name, inner in value.items())})"
+        return repr(value)
+
+    return "\n".join(f"{name} = {spelled(value)}" for name, value in _nested(keys).items())
+
+
+def _hydra(keys: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
+
+
+def _argparse(keys: Mapping[str, Any]) -> str:
+    given = {
+        key if key.startswith("-") else "--" + key.replace("_", "-"): value for key, value in keys.items()
+    }
+    words = []
+    for option, value in given.items():
+        if isinstance(value, bool):
+            words += [option] if value else []
+        elif value is not None:
+            words.append(f"{option} {value}")
+    return " ".join(words)
+
+
+def _code(keys: Mapping[str, Any]) -> str:
+    return f"DataLoader(..., {', '.join(f'{name}={value!r}' for name, value in keys.items())})"
+
+
+_WRITERS: Final = {
+    "yaml": _yaml, "json": _json, "toml": _toml, "python": _python, "hydra": _hydra, "argparse": _argparse,
+    _CODE: _code,
+}  # fmt: skip
