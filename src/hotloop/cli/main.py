@@ -14,10 +14,13 @@ from hotloop.errors import HotloopError
 VERBS = {
     "run": "run a training command, account for every second, name what holds it back",
     "what-if": "what would each change give, measured on the running command in interleaved blocks",
+    "plan": "conservative, balanced, aggressive, low-memory: predicted from a run, here or elsewhere",
+    "tune": "try what the diagnosis asks for, keep what is faster by more than the noise",
     "report": "render a finished run again: terminal, HTML, JSON, Perfetto",
     "doctor": "this machine: what it has, what is off, what to do",
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "audit": "read source, configuration and machine for what slows training; runs nothing",
+    "verify": "whether a faster run computes the same, how much faster it is, and a checklist",
     "fix": "the change a run asks for, as a patch of your source and configuration",
     "memory": "where host and device memory goes, what fits, why it ran out",
     "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",
