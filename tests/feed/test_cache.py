@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import random
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,6 +194,15 @@ def batches_of(dataset: Any, indices: list[int]) -> Any:
     return default_collate([dataset[index] for index in indices])
 
 
+@pytest.fixture(params=[1, 2])
+def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("num_threads")
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     "make",
@@ -205,7 +215,7 @@ def batches_of(dataset: Any, indices: list[int]) -> Any:
             "b": index < 3,
         },
         lambda index: Point([torch.tensor(index)], (b"ab", torch.zeros(0, 2))),
-        lambda index: torch.full((9000,), index, dtype=torch.float64),
+        lambda index: [torch.full((size,), index, dtype=torch.float64) for size in (9000, 1500)],
         lambda index: {"number": np.float32(index), "wide": torch.full((2, 2), index, dtype=torch.bfloat16)},
         lambda index: collections.OrderedDict(a=torch.tensor([index])),
         lambda index: f"text of {index}" if index % 2 else "other",

@@ -18,6 +18,8 @@ _STRINGS = (layouts.TEXT, layouts.BYTES)
 
 #: From this size of a leaf on, one copy after the other beats numpy's indexing, which copies twice.
 _LOOPED_BYTES = 8192
+#: From this size on torch copies a row through its iterator, below as bytes.
+_COPIED_BYTES = 32768
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +64,24 @@ def _leaf(
         return [arena[start : start + field.num_bytes].tobytes() for start in starts]
     batch = out((len(offsets), *field.shape), dtype)
     if field.num_bytes:
-        into = batch.reshape(-1).view(torch.uint8).view(len(offsets), field.num_bytes).numpy()
-        _copy_rows(arena, offsets + field.offset, into)
+        into = batch.view(len(offsets), -1).view(torch.uint8)
+        _copy_rows(arena[field.offset :], offsets, into)
     return batch
 
 
-def _copy_rows(arena: NDArray[np.uint8], starts: NDArray[np.int64], into: NDArray[np.uint8]) -> None:
-    """Row ``k`` of ``into`` from ``starts[k]``. Not by torch: its threads cost more than they bring here."""
+def _copy_rows(arena: NDArray[np.uint8], starts: NDArray[np.int64], into: torch.Tensor) -> None:
+    """Row ``k`` of ``into`` from ``starts[k]``."""
     size = into.shape[1]
-    if size >= _LOOPED_BYTES:
-        for row, start in enumerate(starts.tolist()):
-            into[row] = arena[start : start + size]
-        return
     # Rows that overlap, 64 bytes apart: any sample's leaf is one of them.
     num_rows = (arena.size - size) // ALIGNMENT + 1
-    rows = np.ndarray((num_rows, size), np.uint8, arena, 0, (ALIGNMENT, 1))
-    into[...] = rows[starts // ALIGNMENT]
+    # Torch's threads, where it has several, cost more than they bring here.
+    if size < _COPIED_BYTES and torch.get_num_threads() == 1:
+        rows = torch.from_numpy(arena).as_strided((num_rows, size), (ALIGNMENT, 1))
+        torch.index_select(rows, 0, torch.from_numpy(starts // ALIGNMENT), out=into)
+    elif size >= _LOOPED_BYTES:
+        target = into.numpy()
+        for row, start in enumerate(starts.tolist()):
+            target[row] = arena[start : start + size]
+    else:
+        overlapping = np.ndarray((num_rows, size), np.uint8, arena, 0, (ALIGNMENT, 1))
+        into.numpy()[...] = overlapping[starts // ALIGNMENT]

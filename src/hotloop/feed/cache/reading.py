@@ -69,14 +69,16 @@ class SampleReader:
 
     def gather(self, indices: NDArray[np.int64], out: Out | None) -> Any:
         """The collated batch, or MISSING if not all samples are here and alike."""
-        shared, table = self._shared, self._shared.table
-        version = table.version[indices]
-        if not len(indices) or (table.state[indices] != READY).any() or (version & 1).any():
+        shared, table, evicts = self._shared, self._shared.table, self._shared.evicts
+        version = table.version[indices] if evicts else None  # before the state: either may change
+        if not len(indices) or table.state[indices].min() != READY:
+            return MISSING
+        if version is not None and (version & 1).any():
             return MISSING
         fence()
         numbers = table.layout[indices]
         number = int(numbers[0])
-        if number == INLINE or (numbers != number).any() or table.scattered[indices].any():
+        if number == INLINE or (numbers != number).any() or (evicts and table.scattered[indices].any()):
             return MISSING
         batched, offsets = self._batched_for(number), table.offset[indices]
         if batched is None:
@@ -89,7 +91,9 @@ class SampleReader:
         except OSError:
             return MISSING  # this process cannot map it
         fence()
-        if (table.version[indices] != version).any() or (table.state[indices] != READY).any():
+        if version is not None and (
+            (table.version[indices] != version).any() or table.state[indices].min() != READY
+        ):
             return MISSING
         return batched.collated(leaves)
 
