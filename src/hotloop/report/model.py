@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hotloop import __version__
 from hotloop.findings import Finding, Gain, Place
+from hotloop.measure.blocks import steady_seconds
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
 from hotloop.record.recording import Process, Recording
@@ -15,7 +16,7 @@ from hotloop.report import cost, loaders, ranks, system
 from hotloop.report.excerpts import Sources
 from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
-from hotloop.report.throughput import steady_seconds, throughput
+from hotloop.report.throughput import throughput
 from hotloop.report.values import plain
 from hotloop.whatif.estimate import WhatIf, estimate
 from hotloop.written import Written

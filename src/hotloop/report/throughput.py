@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from hotloop.measure.blocks import block_means, steady_seconds, t95
 from hotloop.measure.steps import Floats, Steps
-
-#: Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
-_T95: Final = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-
-#: Neighbouring steps resemble each other; means of blocks hardly do.
-_MAX_BLOCKS: Final = 20
-_MIN_BLOCKS: Final = 4
 
 
 def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
@@ -54,13 +44,6 @@ def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
     }
 
 
-def steady_seconds(steps: Steps) -> Floats:
-    """Lengths of the steady steps in seconds; of all steps where none is steady."""
-    seconds = steps.end_s - steps.start_s
-    mask = np.asarray(steps.steady, bool)
-    return seconds[mask] if mask.any() else seconds
-
-
 def _samples_per_s(ranks: Sequence[Steps]) -> float | None:
     total = 0.0
     for steps in ranks:
@@ -77,15 +60,9 @@ def _samples_per_s(ranks: Sequence[Steps]) -> float | None:
 
 def _interval(seconds: Floats) -> tuple[float, float]:
     """95 % t interval of the mean step over means of consecutive blocks; (nan, nan) with too few steps."""
-    if len(seconds) < 2 * _MIN_BLOCKS:
+    means = block_means(seconds)
+    if not len(means):
         return math.nan, math.nan
-    blocks = np.array_split(seconds, min(_MAX_BLOCKS, len(seconds) // 2))
-    means = np.array([block.mean() for block in blocks])
     half = t95(len(means) - 1) * float(means.std(ddof=1)) / math.sqrt(len(means))
     centre = float(seconds.mean())
     return centre - half, centre + half
-
-
-def t95(degrees: int) -> float:
-    """Two-sided 95 % quantile of Student's t."""
-    return _T95[degrees - 1] if degrees <= len(_T95) else 1.96 + 2.5 / degrees

@@ -1,0 +1,146 @@
+"""``hotloop verify BASE CANDIDATE``: the same results, how much faster, and a checklist."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotloop.compare.run import Run
+    from hotloop.compare.verdict import Effect
+
+_USAGE = """hotloop verify [--effect EFFECT] [--baseline RUN]... [--expect FILE] [--json] BASE CANDIDATE
+       hotloop verify --apply REMEDY... [--repeats N] [--steps N] [--out DIR] ... -- COMMAND..."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop verify``."""
+    parser.usage = _USAGE
+    parser.add_argument(
+        "what",
+        metavar="BASE CANDIDATE | -- COMMAND",
+        nargs="*",
+        help="two folders of hotloop run --evidence, or with --apply a command after --",
+    )
+    parser.add_argument(
+        "--effect",
+        choices=("exact", "numeric", "semantic"),
+        help="what the change may alter: nothing, the last digits, anything (default: what the applied "
+        "remedies may, numeric without any)",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="RUN",
+        action="append",
+        default=[],
+        type=Path,
+        help="another run of BASE's command with another seed; may be repeated",
+    )
+    parser.add_argument("--expect", metavar="FILE", type=Path, help="a checklist, TOML or YAML")
+    parser.add_argument("--json", action="store_true", help="verify.json on standard output")
+    launch = parser.add_argument_group("with a command")
+    launch.add_argument(
+        "--apply",
+        metavar="REMEDY",
+        action="append",
+        default=[],
+        help="what the candidate has: ID or ID=VALUE",
+    )
+    launch.add_argument("--repeats", metavar="N", type=_positive, default=1, help="launches of each side")
+    launch.add_argument("--steps", metavar="N", type=_positive, help="end each run after N steady steps")
+    launch.add_argument(
+        "--out", metavar="DIR", type=Path, help="folder of the runs (default: hotloop-runs/...)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """0 where the candidate passed, 1 where it did not."""
+    from hotloop.compare import expectation, words
+    from hotloop.compare.run import run_of
+    from hotloop.compare.verdict import judge
+    from hotloop.record.publish import write_text_atomic
+    from hotloop.report import json
+
+    asked = expectation.read(options.expect) if options.expect else None
+    pairs = _launched(options) if options.apply else [_given(options)]
+    runs = [(run_of(a), run_of(b)) for a, b in pairs]
+    base, candidate = runs[0]
+    verdict = judge(
+        base,
+        candidate,
+        effect=options.effect or (asked.effect if asked else None) or _applied_effect(candidate),
+        asked=asked,
+        baselines=[run_of(path) for path in options.baseline],
+        repeats=runs[1:],
+    )
+    rendered = json.render(verdict.to_json())
+    folder = candidate.recording.folder
+    if folder is not None:
+        try:
+            write_text_atomic(folder / "verify.json", rendered)
+        except OSError as error:
+            print(f"hotloop: {folder / 'verify.json'} not written: {error.strerror}", file=sys.stderr)
+    sys.stdout.write(rendered if options.json else words.render(verdict))
+    return 0 if verdict.passed else 1
+
+
+def _given(options: argparse.Namespace) -> tuple[Path, Path]:
+    for name in ("repeats", "steps", "out"):
+        if getattr(options, name) not in (None, 1):
+            raise UsageError(f"--{name} is for a command that is to be launched", hint=f"usage: {_USAGE}")
+    if len(options.what) != 2:
+        raise UsageError(
+            f"{len(options.what)} runs given, a base and a candidate are compared",
+            hint=f"with --apply a command is launched twice; usage: {_USAGE}",
+        )
+    return Path(options.what[0]), Path(options.what[1])
+
+
+def _launched(options: argparse.Namespace) -> list[tuple[Path, Path]]:
+    """Run the command as it is and with the remedies, taking turns: base, candidate, candidate, base, ..."""
+    from hotloop import flow
+    from hotloop.remedy import catalogue
+
+    command = options.what
+    if not command:
+        raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
+    applied = catalogue.environment(map(catalogue.parse, options.apply))
+    whole = options.out or flow.new_run_folder(None, command)
+    pairs = []
+    for number in range(options.repeats):
+        sides: list[tuple[str, dict[str, str]]] = [("base", {}), ("candidate", applied)]
+        folders: dict[str, Path] = {}
+        for name, env in sides if number % 2 == 0 else reversed(sides):
+            label = name if options.repeats == 1 else f"{name}-{number + 1}"
+            folders[name] = _launch(whole / label, command, env, options.steps)
+        pairs.append((folders["base"], folders["candidate"]))
+    return pairs
+
+
+def _launch(folder: Path, command: list[str], env: dict[str, str], steps: int | None) -> Path:
+    from hotloop import flow
+
+    print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
+    made = flow.new_run_folder(folder, command)
+    flow.observe(command, made, steps=steps, env={**env, "HOTLOOP_EVIDENCE": "1"}, stdout=sys.stderr)
+    return made
+
+
+def _applied_effect(candidate: Run) -> Effect | None:
+    """The widest class among the candidate's remedies, None without any."""
+    from hotloop.remedy import catalogue
+    from hotloop.remedy.remedy import EFFECTS
+
+    known: dict[str, Any] = {remedy.id: remedy for remedy in catalogue.remedies()}
+    found = [EFFECTS.index(known[n["id"]].effect) for n in candidate.applied if n["id"] in known]
+    return EFFECTS[max(found)] if found else None
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)

@@ -1,0 +1,5 @@
+"""Two runs beside each other: ``verify`` (same results, how much faster, a checklist) and ``compare``."""
+
+from hotloop.compare.verdict import Verdict, verify
+
+__all__ = ["Verdict", "verify"]

@@ -1,0 +1,88 @@
+"""Whether two runs were fed alike: the order of samples, and what was in the batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from hotloop.compare.trace import Batches, Trace
+
+Outcome = Literal["equal", "differs", "not-measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCheck:
+    """``at`` is the first batch that differs, counted from 1."""
+
+    outcome: Outcome
+    words: str
+    at: int | None = None
+
+
+def order(base: Trace, candidate: Trace) -> BatchCheck:
+    """The indices of every batch, in the main process: what the sampler said."""
+    pairs = _pairs(base, candidate)
+    known = [(a, b) for a, b in pairs if len(a.order) and len(b.order)]
+    if not known:
+        why = "the loader takes no indices" if pairs else "no DataLoader"
+        return BatchCheck(outcome="not-measured", words=f"{why}: only the content can be compared")
+    total = 0
+    for a, b in known:
+        count = min(len(a.order), len(b.order))
+        total += count
+        wrong = np.flatnonzero(a.order[:count] != b.order[:count])
+        if len(wrong):
+            words = f"other samples from batch {wrong[0] + 1} on ({len(wrong):,} of {count:,} batches)"
+            return BatchCheck(outcome="differs", words=words + _whole(a, b), at=int(wrong[0]) + 1)
+    return BatchCheck(outcome="equal", words=f"the same samples in the same order, {total:,} batches")
+
+
+def content(base: Trace, candidate: Trace) -> BatchCheck:
+    """The values in every batch, as they were handed to the script."""
+    pairs = _pairs(base, candidate)
+    total, names = 0, []
+    for a, b in pairs:
+        mine = {leaf.name: leaf.crc for leaf in b.leaves}
+        for leaf in a.leaves:
+            if leaf.name not in mine:
+                return BatchCheck(outcome="differs", words=f"{leaf.name!r} is not in the batches", at=1)
+            count = min(len(leaf.crc), len(mine[leaf.name]))
+            total = max(total, count)
+            wrong = np.flatnonzero(leaf.crc[:count] != mine[leaf.name][:count])
+            if len(wrong):
+                words = f"{leaf.name!r} differs in {len(wrong):,} of {count:,} batches"
+                names.append((int(wrong[0]) + 1, words))
+    if names:
+        at = min(at for at, _ in names)
+        words = "; ".join(words for _, words in names[:3])
+        return BatchCheck(outcome="differs", words=f"{words}, from batch {at} on", at=at)
+    if not total:
+        return BatchCheck(outcome="not-measured", words="no batch whose values could be read")
+    what = "batches" if pairs[0][0].loader else "inputs of the module"
+    return BatchCheck(outcome="equal", words=f"the same values, {total:,} {what}")
+
+
+def _pairs(base: Trace, candidate: Trace) -> list[tuple[Batches, Batches]]:
+    return list(zip(base.loaders, candidate.loaders, strict=False))
+
+
+def _whole(a: Batches, b: Batches) -> str:
+    """Whether each whole pass holds the same samples all the same."""
+    sums = [_pass_sums(one) for one in (a, b)]
+    count = min(len(one) for one in sums)
+    if not count:
+        return ""
+    same = sums[0][:count] == sums[1][:count]
+    return "; each pass has the same samples in all" if same else "; and not the same samples in all"
+
+
+def _pass_sums(batches: Batches) -> list[tuple[int, int]]:
+    """(batches, sum of indices modulo 2^16) of every pass but the last, which may not be whole."""
+    count = min(len(batches.order), len(batches.first))
+    starts = np.flatnonzero(batches.first[:count])
+    return [
+        (int(end - start), int(batches.sums[start:end].sum()) & 0xFFFF) for start, end in pairwise(starts)
+    ]

@@ -1,0 +1,252 @@
+"""The items of a checklist, each looked up in a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from hotloop.compare.expectation import Expectation, Limit
+from hotloop.compare.items import Item, passed, unmeasured
+from hotloop.compare.losses import ema, learned_at_least
+from hotloop.compare.run import Run
+from hotloop.compare.speed import Speed, per_s, samples_per_step
+from hotloop.compare.trace import Floats
+from hotloop.units import duration, rate, share, size
+
+#: Samples of the system that a mean is told from.
+_LEAST_SAMPLES: Final = 3
+#: Memory is stable where its second half grows by less than this part of the peak, and by less than 64 MiB.
+_STABLE_PART: Final = 0.05
+_STABLE_BYTES: Final = 64 * 2**20
+_STABLE_SAMPLES: Final = 10
+
+Value = tuple[float, str]
+
+
+def checklist(asked: Expectation, run: Run, speed: Speed, checkpoint: Item) -> list[Item]:
+    """One item per entry of the file, in its order."""
+    items = []
+    for name, limit in asked.items.items():
+        if name in _SPECIAL:
+            items.append(_SPECIAL[name](run, speed, checkpoint, limit))
+            continue
+        found = _MEASURED[name](run)
+        if isinstance(found, str):
+            items.append(unmeasured(name, found, limit.words))
+        else:
+            value, words = found
+            items.append(passed(name, limit.holds(value), words, value, limit.words))
+    return [*items, *(_metric(name, limit, run) for name, limit in asked.metrics.items())]
+
+
+def finite_loss(run: Run) -> Item:
+    """No NaN or Inf among the losses that were seen."""
+    losses = run.trace.losses
+    if not len(losses):
+        return unmeasured("finite_loss", "no loss was seen")
+    bad = np.flatnonzero(~np.isfinite(losses))
+    if len(bad):
+        words = f"{losses[bad[0]]:g} at loss {bad[0] + 1:,}; {len(bad):,} of {len(losses):,} are not finite"
+        return passed("finite_loss", False, words, len(bad), 0)
+    return passed("finite_loss", True, f"all {len(losses):,} losses that were seen", 0, 0)
+
+
+def loss_converges(run: Run) -> Item:
+    """The loss fell by more than its own noise, and did not rise again to where it was."""
+    losses = run.trace.losses
+    losses = losses[np.isfinite(losses)]
+    if len(losses) < 40:
+        return unmeasured("loss_converges", f"{len(losses)} losses are too few to tell")
+    if learned_at_least(losses) <= 0:
+        return passed("loss_converges", False, "it did not move by more than its noise")
+    course = ema(losses)
+    first, last, least = float(course[9]), float(course[-1]), float(course.min())
+    words = f"from {first:.4g} to {last:.4g} (smoothed), least {least:.4g}"
+    return passed("loss_converges", last < first and last - least < 0.5 * (first - least), words, last)
+
+
+def _finite(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
+    return finite_loss(run)
+
+
+def _converges(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
+    return loss_converges(run)
+
+
+def _checkpoint(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
+    return Item(
+        name="checkpoint_loads", status=checkpoint.status, words=checkpoint.words, value=checkpoint.value
+    )
+
+
+def _speedup(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
+    if speed.ratio is None:
+        return unmeasured("speedup", speed.words, limit.words)
+    if speed.ci95 is None:
+        return unmeasured("speedup", f"{speed.ratio:.2f}x without an interval: too short", limit.words)
+    low, high = speed.ci95
+    words = f"{speed.ratio:.2f}x [{low:.2f}, {high:.2f}]"
+    if limit.holds(low) != limit.holds(high):
+        return unmeasured("speedup", f"{words} spans the limit: cannot tell", limit.words)
+    return passed("speedup", limit.holds(speed.ratio), words, speed.ratio, limit.words)
+
+
+_SPECIAL: Final[Mapping[str, Callable[[Run, Speed, Item, Limit], Item]]] = {
+    "finite_loss": _finite,
+    "loss_converges": _converges,
+    "checkpoint_loads": _checkpoint,
+    "speedup": _speedup,
+    "host_memory_stable": lambda run, speed, checkpoint, limit: host_memory_stable(run),
+}
+
+
+def _metric(name: str, limit: Limit, run: Run) -> Item:
+    note = run.trace.metrics.get(name)
+    if note is None:
+        near = [one for one in run.trace.metrics if one.lower().endswith(name.lower())]
+        note = run.trace.metrics[near[0]] if len(near) == 1 else None
+    if note is None:
+        known = ", ".join(sorted(run.trace.metrics)[:6])
+        why = f"logged are: {known}" if known else "the script logs nothing by name to TensorBoard or wandb"
+        return unmeasured(name, why, limit.words)
+    if note["last"] is None:
+        return passed(name, False, "the last value is not finite", None, limit.words)
+    value = float(note["last"])
+    return passed(name, limit.holds(value), f"{value:.6g}, the last of {note['count']:,}", value, limit.words)
+
+
+# -- values: a number with words, or why there is none ------------------------------------------------------
+
+
+def _samples_per_s(run: Run) -> Value | str:
+    samples, (steps, _) = samples_per_step(run), per_s(run)
+    if samples is None or steps is None:
+        return "the number of samples in a step is not known" if samples is None else "too few steady steps"
+    return samples * steps, f"{rate(samples * steps)} samples/s"
+
+
+def _steps_per_s(run: Run) -> Value | str:
+    steps, _ = per_s(run)
+    return (steps, f"{rate(steps)} steps/s") if steps is not None else "too few steady steps"
+
+
+def _data_wait(run: Run) -> Value | str:
+    value = run.lead.per_step("data_wait")
+    return value, f"{duration(value)} per step"
+
+
+def _gpu(run: Run) -> Value | str:
+    gpus = run.recording.machine.get("gpus") or []
+    shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)]
+    means = [mean for i in shown if (mean := _mean(run, f"gpu{i}_util_ratio")) is not None]
+    if not means:
+        return "no GPU was sampled" if not gpus else "too few samples of the GPU while it trained"
+    return min(means), f"{share(min(means))} on average while it trained"
+
+
+def _cpu(run: Run) -> Value | str:
+    value = _mean(run, "cpu_ratio")
+    if value is None:
+        return "too few samples while it trained"
+    return value, f"{share(value)} of the machine on average"
+
+
+def _disk(run: Run) -> Value | str:
+    value = _mean(run, "disk_busy_ratio")
+    if value is None:
+        return "the disk was not sampled"
+    return value, f"busy {share(value)} of the time"
+
+
+def _device_memory(run: Run) -> Value | str:
+    peaks = [
+        float(note["device_peak"])
+        for process in run.recording.ranks
+        for note in process.notes.get("memory", ())
+        if note.get("device_peak")
+    ]
+    return (max(peaks), f"peak {size(max(peaks))}") if peaks else "no memory of a device was used"
+
+
+def _host_memory(run: Run) -> Value | str:
+    line = _resident(run)
+    if line is None:
+        return "too few samples while it trained"
+    return float(line.max()), f"peak {size(float(line.max()))}, workers included"
+
+
+def _cache_hit_rate(run: Run) -> Value | str:
+    note = run.process.last("cache")
+    asked = float(note.get("hits", 0)) + float(note.get("misses", 0))
+    if not asked:
+        return "no hotloop.feed cache was read"
+    value = float(note["hits"]) / asked
+    return value, f"{value:.1%} of {asked:,.0f} reads"
+
+
+_MEASURED: Final[Mapping[str, Callable[[Run], Value | str]]] = {
+    "samples_per_s": _samples_per_s,
+    "steps_per_s": _steps_per_s,
+    "gpu_utilization": _gpu,
+    "data_wait": _data_wait,
+    "cache_hit_rate": _cache_hit_rate,
+    "device_memory": _device_memory,
+    "host_memory": _host_memory,
+    "cpu": _cpu,
+    "disk_busy": _disk,
+}
+
+
+def host_memory_stable(run: Run) -> Item:
+    """The second half of training needs no more memory than noise."""
+    name = "host_memory_stable"
+    line = _resident(run)
+    if line is None or len(line) < _STABLE_SAMPLES:
+        return unmeasured(name, f"{0 if line is None else len(line)} samples are too few to tell a trend")
+    late = line[len(line) // 2 :]
+    at = np.arange(len(late))
+    grown = float(np.polyfit(at, late, 1)[0] * (len(late) - 1))
+    words = (
+        f"{'+' if grown >= 0 else '-'}{size(abs(grown))} over the second half, peak {size(float(line.max()))}"
+    )
+    return passed(name, grown < max(_STABLE_PART * float(line.max()), _STABLE_BYTES), words, grown)
+
+
+def _span_s(run: Run) -> tuple[float, float]:
+    """The training span in seconds since the command started."""
+    offset = (run.process.start_ns - run.recording.start_ns) / 1e9
+    return run.lead.span[0] + offset, run.lead.span[1] + offset
+
+
+def _mean(run: Run, column: str) -> float | None:
+    values, at = run.recording.system.get(column), run.recording.system.get("t_s")
+    if values is None or at is None:
+        return None
+    start, end = _span_s(run)
+    inside = values[(at >= start) & (at <= end) & np.isfinite(values)]
+    return float(inside.mean()) if len(inside) >= _LEAST_SAMPLES else None
+
+
+def _resident(run: Run) -> Floats | None:
+    """Memory of the training processes and their workers at the training process's samples, in bytes."""
+    lead = run.recording.process_system.get(run.process.pid, {})
+    at, _ = lead.get("t_s"), lead.get("rss_bytes")
+    if at is None:
+        return None
+    start, end = _span_s(run)
+    at = at[(at >= start) & (at <= end)]
+    if len(at) < _LEAST_SAMPLES:
+        return None
+    total = np.zeros(len(at))
+    for rank in run.recording.ranks:
+        for number, process in enumerate((rank, *rank.workers)):
+            columns: Mapping[str, Any] = run.recording.process_system.get(process.pid, {})
+            times, rss = columns.get("t_s"), columns.get("rss_bytes")
+            if times is None or rss is None or len(times) < 2:
+                continue
+            shared = columns.get("shared_bytes")
+            own = rss - np.nan_to_num(shared) if number and shared is not None else rss
+            total += np.where((at >= times[0]) & (at <= times[-1]), np.interp(at, times, own), 0.0)
+    return total

@@ -1,0 +1,40 @@
+"""The lines of a verdict: one check each, passed, failed or not measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Status = Literal["passed", "failed", "not-measured"]
+Parity = Literal["exact", "within-noise", "differs", "not-measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """``value`` is what was found, ``limit`` what was asked for; ``words`` say it to people."""
+
+    name: str
+    status: Status
+    words: str
+    value: Any = None
+    limit: Any = None
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of verify.json."""
+        return {
+            "name": self.name,
+            "status": self.status,
+            "value": self.value,
+            "limit": self.limit,
+            "words": self.words,
+        }
+
+
+def unmeasured(name: str, words: str, limit: Any = None) -> Item:
+    """An item nothing is known of, and why."""
+    return Item(name=name, status="not-measured", words=words, limit=limit)
+
+
+def passed(name: str, ok: bool, words: str, value: Any = None, limit: Any = None) -> Item:
+    """An item that was looked at."""
+    return Item(name=name, status="passed" if ok else "failed", words=words, value=value, limit=limit)

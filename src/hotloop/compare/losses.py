@@ -1,0 +1,181 @@
+"""Two loss trajectories held beside each other: equal bits, float noise, the same course, or not.
+
+Seeded runs over the same batches are compared point by point: float noise stays under 1e-5 over the first
+steps, a lower precision keeps the course within a small part of what the run learned. Measured
+(FIELDNOTES 3.4): 5e-7 for another memory layout or thread count, 8e-3 for bfloat16, against 0.29 and more
+for wrong labels, repeated samples, another learning rate.
+
+Unseeded runs are compared with the spread of several baselines. A check that could not have seen a change
+says so: where the loss hardly moves, every candidate looks alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.compare.trace import Floats, Trace
+
+Outcome = Literal["bit-equal", "close", "differs", "indistinct", "not-measured"]
+
+#: Float noise over the first steps, relative to the loss where that is above 1.
+NOISE: Final = 1e-5
+FIRST: Final = 30
+#: The course: smoothed losses stay within this part of the loss, and of what the run learned.
+COURSE: Final = 0.02
+OF_LEARNED: Final = 0.05
+#: Float noise is told from a change only where the run learned at least this much, relative to the loss.
+LEARNED: Final = 1e-3
+LEAST: Final = 8
+#: Smoothing of unseeded runs, and how many times the baselines' own spread is still noise.
+EMA: Final = 0.1
+SPREAD: Final = {2: 3.0}
+SPREAD_MORE: Final = 2.0
+#: The spread says something where the run learned this many times the allowed distance.
+POWER: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossCheck:
+    """``distance`` is the largest difference that was looked at, ``limit`` what was allowed."""
+
+    outcome: Outcome
+    words: str
+    distance: float | None = None
+    limit: float | None = None
+
+
+def seeded(base: Trace, candidate: Trace) -> LossCheck:
+    """Compare point by point; both runs have seen the same batches."""
+    count = min(len(base.losses), len(candidate.losses))
+    if count < LEAST:
+        return LossCheck(outcome="not-measured", words=_too_few(base, candidate))
+    a, b = base.losses[:count], candidate.losses[:count]
+    bad = np.flatnonzero(~np.isfinite(b))
+    if len(bad) and np.isfinite(a[bad[0]]):
+        return LossCheck(outcome="differs", words=f"not finite from loss {bad[0] + 1} on, the base's is")
+    if np.array_equal(base.exact[:count], candidate.exact[:count]):
+        if count > 1 and np.ptp(np.nan_to_num(a)) == 0:
+            words = f"all {count:,} losses are the same number: nothing could be told from them"
+            return LossCheck(outcome="indistinct", words=words, distance=0.0)
+        return LossCheck(outcome="bit-equal", words=f"{count:,} losses bit-equal", distance=0.0)
+    finite = np.isfinite(a) & np.isfinite(b)
+    return _close(a[finite], b[finite], _first_difference(base, candidate, count))
+
+
+def _close(a: Floats, b: Floats, begins: str) -> LossCheck:
+    if len(a) < LEAST:
+        return LossCheck(outcome="not-measured", words="too few finite losses to compare")
+    scale = max(1.0, float(np.abs(a).max()))
+    early = float(np.abs(a - b)[:FIRST].max())
+    learned = learned_at_least(a)
+    if early <= NOISE * scale:
+        if learned < LEARNED * scale:
+            return _indistinct(early, learned)
+        words = f"within {early:.1e} over the first {min(FIRST, len(a))} losses; {begins}"
+        return LossCheck(outcome="close", words=words, distance=early, limit=NOISE * scale)
+    apart = float(np.abs(smoothed(a) - smoothed(b)).max())
+    if apart > COURSE * scale:
+        words = f"apart by {apart:.2g} (smoothed), {COURSE * scale:.2g} is allowed; {begins}"
+        return LossCheck(outcome="differs", words=words, distance=apart, limit=COURSE * scale)
+    limit = OF_LEARNED * learned
+    if apart <= limit:
+        words = f"within {apart:.1e} (smoothed), {apart / learned:.1%} of what was learned; {begins}"
+        return LossCheck(outcome="close", words=words, distance=apart, limit=min(limit, COURSE * scale))
+    # Would a change that matters have stood out? Half the learning rate's worth of what was learned would.
+    if learned < COURSE * scale:
+        return _indistinct(apart, learned)
+    words = f"apart by {apart:.2g} (smoothed), {apart / learned:.0%} of what was learned; {begins}"
+    return LossCheck(outcome="differs", words=words, distance=apart, limit=limit)
+
+
+def _indistinct(distance: float, learned: float) -> LossCheck:
+    words = (
+        f"not distinguishable: the losses are within {distance:.1e}, but the loss moved by no more than "
+        f"{max(0.0, learned):.1e}, so a change would not show; compare longer runs, or from the start"
+    )
+    return LossCheck(outcome="indistinct", words=words, distance=distance)
+
+
+def unseeded(baselines: Sequence[Trace], candidate: Trace) -> LossCheck:
+    """Compare with the spread of two or more baselines that differ in their seeds alone."""
+    count = min(len(candidate.losses), *(len(one.losses) for one in baselines))
+    if count < 2 * FIRST:
+        words = f"{count} losses in common: a spread of baselines needs {2 * FIRST}"
+        return LossCheck(outcome="not-measured", words=words)
+    if not np.isfinite(candidate.losses[:count]).all():
+        return LossCheck(outcome="differs", words="the candidate's losses are not all finite")
+    courses = [ema(one.losses[:count]) for one in baselines]
+    moving = _moving(np.mean(courses, axis=0))
+    learned = learned_at_least(np.mean([one.losses[:count] for one in baselines], axis=0))
+    pairs = [(a, b) for i, a in enumerate(courses) for b in courses[:i]]
+    spread = max(_rms(a - b, moving) for a, b in pairs)
+    allowed = SPREAD.get(len(courses), SPREAD_MORE) * spread
+    mine = ema(candidate.losses[:count])
+    distance = min(_rms(mine - course, moving) for course in courses)
+    told = f"{len(courses)} baselines over {moving.stop - moving.start:,} losses"
+    if distance > allowed:
+        words = f"outside the band of {told}: {distance:.2g} from the nearest, {allowed:.2g} is allowed"
+        return LossCheck(outcome="differs", words=words, distance=distance, limit=allowed)
+    if moving.stop - moving.start < FIRST or learned < POWER * allowed:
+        words = (
+            f"not distinguishable: inside the band of {told}, but the loss "
+            f"{'reached its floor too soon' if moving.stop < count else 'moved too little'} for a change to "
+            "show; compare runs of a harder task, or seeded ones"
+        )
+        return LossCheck(outcome="indistinct", words=words, distance=distance, limit=allowed)
+    words = f"inside the band of {told}: {distance:.2g} from the nearest, {allowed:.2g} is allowed"
+    return LossCheck(outcome="close", words=words, distance=distance, limit=allowed)
+
+
+def learned_at_least(losses: Floats) -> float:
+    """How far the loss moved from its first to its last fifth, less two standard errors; may be negative."""
+    part = max(4, len(losses) // 5)
+    first, last = losses[:part], losses[-part:]
+    error = np.sqrt(first.var(ddof=1) / part + last.var(ddof=1) / part)
+    return float(abs(first.mean() - last.mean()) - 2 * error)
+
+
+def smoothed(values: Floats) -> Floats:
+    """Means over a window of a twentieth of the run, at least 10 losses (all, of fewer)."""
+    width = min(len(values), max(10, len(values) // 20))
+    return np.convolve(values, np.full(width, 1 / width), mode="valid")
+
+
+def ema(values: Floats) -> Floats:
+    """Exponential moving average, weight 0.1, started at the mean of the first ten."""
+    out = np.empty_like(values)
+    level = float(values[:10].mean())
+    for i, value in enumerate(values):
+        level += EMA * (float(value) - level)
+        out[i] = level
+    return out
+
+
+def _moving(course: Floats) -> slice:
+    """From the tenth loss until all but a twentieth of the way is made: later every run looks alike."""
+    start = 10
+    end = float(course[-max(1, len(course) // 10) :].mean())
+    total = abs(float(course[start]) - end)
+    far = np.flatnonzero(np.abs(course[start:] - end) > 0.05 * total)
+    return slice(start, start + int(far[-1]) + 1 if len(far) else start + 1)
+
+
+def _rms(values: npt.NDArray[np.float64], where: slice) -> float:
+    return float(np.sqrt(np.mean(values[where] ** 2)))
+
+
+def _first_difference(base: Trace, candidate: Trace, count: int) -> str:
+    at = int(np.flatnonzero(base.exact[:count] != candidate.exact[:count])[0])
+    return f"first difference at loss {at + 1}: {base.losses[at]:.9g} and {candidate.losses[at]:.9g}"
+
+
+def _too_few(base: Trace, candidate: Trace) -> str:
+    for name, trace in (("base", base), ("candidate", candidate)):
+        if len(trace.losses) < LEAST:
+            return f"{len(trace.losses)} losses were seen in the {name}, {LEAST} are needed"
+    return "too few losses"

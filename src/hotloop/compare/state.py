@@ -1,0 +1,139 @@
+"""What training left: parameters, buffers, generators, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from hotloop.compare.items import Item, passed, unmeasured
+from hotloop.compare.run import Run
+from hotloop.compare.trace import Trace
+from hotloop.record.recording import Note
+
+Outcome = Literal["equal", "differs", "not-measured"]
+
+_LOAD_WITHIN_S: Final = 120.0
+#: Read with weights_only: nothing that a file says is executed. On "meta" nothing is allocated either.
+_LOADER: Final = """
+import json, sys
+sys.path.append(sys.argv[1])
+import torch
+from hotloop.probe.evidence.checkpoints import layout
+saved = torch.load(sys.argv[2], map_location="meta", weights_only=True)
+print("\\n" + json.dumps(layout(saved)))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateCheck:
+    """Whether the trained parameters and buffers are the same, bit for bit."""
+
+    outcome: Outcome
+    words: str
+
+
+def parameters(base: Trace, candidate: Trace) -> StateCheck:
+    """Checksums of all trained parameters and buffers at the end."""
+    if not base.trained or not candidate.trained:
+        which = "base" if not base.trained else "candidate"
+        return StateCheck(outcome="not-measured", words=f"the {which} left no trained state")
+    wrong, total = [], 0
+    for (name, a), b in zip(base.trained.items(), candidate.trained.values(), strict=False):
+        if a["updates"] != b["updates"]:
+            words = f"after {a['updates']:,} and {b['updates']:,} updates: not comparable"
+            return StateCheck(outcome="not-measured", words=words)
+        mine = {item[0]: item[1:] for item in b["items"]}
+        for label, *facts in a["items"]:
+            total += 1
+            if mine.get(label) != facts:
+                wrong.append(f"{name} {label}")
+    if wrong:
+        more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
+        words = f"{wrong[0]}{more} of {total:,} parameters and buffers differ"
+        return StateCheck(outcome="differs", words=words)
+    return StateCheck(outcome="equal", words=f"{total:,} parameters and buffers bit-equal")
+
+
+def generators(base: Trace, candidate: Trace) -> str:
+    """Words where random generators ended elsewhere, "" where they did not or nothing is known."""
+    names = [
+        name
+        for name, state in base.generators.items()
+        if candidate.generators.get(name, state) != state and name != "cuda"
+    ]
+    return f"the generators of {' and '.join(names)} ended in another state" if names else ""
+
+
+def checkpoint(base: Run, candidate: Run) -> Item:
+    """Both wrote alike, and what is on disk loads where the other would load it."""
+    mine, other = _last(base.trace), _last(candidate.trace)
+    if mine is None or other is None:
+        which = "base" if mine is None else "candidate"
+        return unmeasured("checkpoint", f"the {which} wrote no checkpoint with torch.save")
+    apart = _apart(mine["entries"], other["entries"])
+    if apart:
+        return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
+    words = [f"{len(mine['entries']):,} entries alike"]
+    for python, note, whose in (
+        (base.trace.executable, other, "candidate"),
+        (candidate.trace.executable, mine, "base"),
+    ):
+        loaded, said = _load(python, note)
+        if loaded is False:
+            return passed("checkpoint", False, f"the {whose}'s does not load: {said}")
+        words.append(f"the {whose}'s {said}")
+    return passed("checkpoint", True, "; ".join(dict.fromkeys(words)))
+
+
+def _last(trace: Trace) -> Note | None:
+    """The last checkpoint with its entries, which are noted with the first of their layout."""
+    if not trace.checkpoints:
+        return None
+    note = trace.checkpoints[-1]
+    entries = next(one["entries"] for one in trace.checkpoints if one["layout"] == note["layout"])
+    return {**note, "entries": entries}
+
+
+def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str:
+    """How two layouts differ. Only tensors count: a run's own numbers may have another type."""
+    a = {entry[0]: tuple(map(str, entry[1:])) for entry in mine if entry[2] is not None}
+    b = {entry[0]: tuple(map(str, entry[1:])) for entry in other if entry[2] is not None}
+    for path in a.keys() | b.keys():
+        if path not in b:
+            near = next((one for one in b if one.endswith(path.rpartition(".")[2]) and one not in a), "")
+            return f"{path!r} is missing" + (f", there is {near!r}" if near else "")
+        if path not in a:
+            return f"{path!r} is new"
+        if a[path] != b[path]:
+            return f"{path!r} is {' '.join(b[path])}, it was {' '.join(a[path])}"
+    return ""
+
+
+def _load(python: str, note: Note) -> tuple[bool | None, str]:
+    """Load a checkpoint in a process of its own; None where that could not be tried."""
+    path = str(note["path"])
+    if not Path(path).is_file():
+        return None, "is no longer there to be loaded"
+    if not os.access(python, os.X_OK):
+        python = sys.executable
+    source = str(Path(__file__).resolve().parents[2])
+    command = [python, "-I", "-c", _LOADER, source, path]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, f"could not be tried: {type(error).__name__}"
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        if "weights_only" in done.stderr.lower() or "weights only" in done.stderr.lower():
+            return None, "holds more than tensors and plain values: not loaded here"
+        return False, last[:200]
+    apart = _apart(note["entries"], json.loads(done.stdout.strip().splitlines()[-1]))
+    if apart:
+        return None, f"was written over since ({apart})"
+    return True, "loads"

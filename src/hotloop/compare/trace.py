@@ -1,0 +1,137 @@
+"""What one process computed, as ``--evidence`` recorded it: batches, losses, trained state, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.measure.steps import Steps
+from hotloop.record import rows as row
+from hotloop.record.recording import Note, Process
+
+U32 = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """One leaf of every batch: [n] checksum, 0 where there was none."""
+
+    name: str
+    crc: U32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The batches of one training loader, in the order they were handed out.
+
+    ``order``: [n] checksum of the sample indices, ``sums`` their sum modulo 2^16; empty where the loader has
+    none. ``first`` is [n] whether a batch is the first of its pass.
+    """
+
+    loader: int
+    order: U32
+    sums: U32
+    first: npt.NDArray[np.bool_]
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def num_batches(self) -> int:
+        """How many were handed out."""
+        return max([len(self.order), *(len(leaf.crc) for leaf in self.leaves)], default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The evidence of one training process. ``losses`` [n] as float32, ``exact`` [n] tells equal bits apart,
+    ``loss_steps`` [n] the step of each (-1: none).
+    """
+
+    rank: int
+    recorded: bool
+    losses: Floats
+    exact: npt.NDArray[np.uint64]
+    loss_steps: npt.NDArray[np.int64]
+    loaders: tuple[Batches, ...]
+    trained: Mapping[str, Note] = field(default_factory=dict)  # "Class", "Class 2" -> note
+    generators: Mapping[str, int] = field(default_factory=dict)
+    checkpoints: tuple[Note, ...] = ()
+    metrics: Mapping[str, Note] = field(default_factory=dict)
+    seed: int | None = None
+    executable: str = ""
+
+
+def trace_of(process: Process, steps: Steps) -> Trace:
+    """The evidence in a process's rows and notes."""
+    rows = process.rows
+    losses = rows[rows["kind"] == row.LOSS]
+    values = losses["value"].astype(np.uint32)
+    notes = process.notes
+    seed = process.last("exit").get("torch_seed")
+    return Trace(
+        rank=steps.rank,
+        recorded="evidence" in notes,
+        losses=values.view(np.float32).astype(np.float64),
+        exact=values.astype(np.uint64) << np.uint64(16) | losses["extra"].astype(np.uint64),
+        loss_steps=steps.loss_steps,
+        loaders=_loaders(process, steps),
+        trained=_numbered(notes.get("trained", [])),
+        generators={k: v for k, v in process.last("generators").items() if k not in ("note", "t")},
+        checkpoints=tuple(notes.get("checkpoint", ())),
+        metrics={str(note["name"]): note for note in notes.get("metric", ())},
+        seed=seed if isinstance(seed, int) else None,
+        executable=str(process.first("process").get("executable") or ""),
+    )
+
+
+def _numbered(notes: list[Note]) -> dict[str, Note]:
+    found: dict[str, Note] = {}
+    for note in notes:
+        name, number = str(note["of"]), 2
+        while name in found:
+            name, number = f"{note['of']} {number}", number + 1
+        found[name] = note
+    return found
+
+
+def _loaders(process: Process, steps: Steps) -> tuple[Batches, ...]:
+    """The training loaders in the order of their first batch; without any, what modules were called with."""
+    rows = process.rows
+    evidence = rows[np.isin(rows["kind"], (row.ORDER, row.CONTENT, row.ITER))]
+    paths = {int(note["loader"]): note["paths"] for note in process.notes.get("leaves", ())}
+    trains = {use.id for use in steps.loaders if use.role == "train"}
+    seen = dict.fromkeys(int(obj) for obj in evidence["obj"][evidence["kind"] == row.CONTENT])
+    wanted = [loader for loader in seen if loader in trains] or [loader for loader in seen if loader == 0]
+    return tuple(_batches(evidence, loader, paths.get(loader, [])) for loader in wanted)
+
+
+def _batches(evidence: npt.NDArray[np.void], loader: int, paths: list[str]) -> Batches:
+    order = evidence[(evidence["kind"] == row.ORDER) & (evidence["obj"] == loader)]
+    content = evidence[(evidence["kind"] == row.CONTENT) & (evidence["obj"] == loader)]
+    passes = evidence["start"][(evidence["kind"] == row.ITER) & (evidence["value"] == loader)]
+    number = content["extra"].astype(np.int64)
+    # Leaves are numbered upwards within a batch.
+    begins = np.ones(len(content), np.bool_)
+    begins[1:] = number[1:] <= number[:-1]
+    batch = np.cumsum(begins) - 1
+    count = int(batch[-1]) + 1 if len(batch) else 0
+    leaves = []
+    for leaf in np.unique(number):
+        mine = number == leaf
+        crc = np.zeros(count, np.uint32)
+        crc[batch[mine]] = content["value"][mine]
+        leaves.append(Leaf(name=paths[leaf] if leaf < len(paths) else f"leaf {leaf}", crc=crc))
+    starts = content["start"][begins]
+    first = np.zeros(count, np.bool_)
+    at = np.searchsorted(starts, passes)
+    first[at[at < count]] = True
+    return Batches(
+        loader=loader,
+        order=order["value"].astype(np.uint32),
+        sums=order["extra"].astype(np.uint32),
+        first=first,
+        leaves=tuple(leaves),
+    )

@@ -1,0 +1,251 @@
+"""``verify``: whether the candidate computes what the base computed, how much faster, and the checklist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from hotloop.compare import batches, expectation, losses, state
+from hotloop.compare.checklist import checklist, finite_loss
+from hotloop.compare.expectation import Expectation
+from hotloop.compare.items import Item, Parity, passed, unmeasured
+from hotloop.compare.run import HOW_TO_GET_EVIDENCE, Run, how_it_failed, run_of
+from hotloop.compare.speed import Speed, speed
+from hotloop.compare.trace import Trace
+from hotloop.errors import UsageError
+
+Effect = Literal["exact", "numeric", "semantic"]
+#: What is enough for each class.
+_ENOUGH: Final[dict[Effect, tuple[Parity, ...]]] = {
+    "exact": ("exact",),
+    "numeric": ("exact", "within-noise"),
+    "semantic": ("exact", "within-noise", "differs", "not-measured"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """``items`` are the checks in the order they are shown; ``words`` what is to be known besides."""
+
+    effect: Effect
+    parity: Parity
+    speed: Speed
+    items: tuple[Item, ...]
+    words: tuple[str, ...] = ()
+    base: str = ""
+    candidate: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Above 1: the candidate is faster."""
+        return self.speed.ratio
+
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """The interval of ``ratio``."""
+        return self.speed.ci95
+
+    @property
+    def passed(self) -> bool:
+        """The parity is what the effect class asks for, and no item failed."""
+        return self.parity in _ENOUGH[self.effect] and all(item.status != "failed" for item in self.items)
+
+    def to_json(self) -> dict[str, Any]:
+        """verify.json, schema 1."""
+        return {
+            "schema": 1,
+            "base": self.base,
+            "candidate": self.candidate,
+            "effect": self.effect,
+            "passed": self.passed,
+            "ratio": self.ratio,
+            "ci95": list(self.ci95) if self.ci95 else None,
+            "base_per_s": self.speed.base_per_s,
+            "candidate_per_s": self.speed.candidate_per_s,
+            "of": self.speed.of,
+            "launches": self.speed.launches,
+            "parity": self.parity,
+            "items": [item.to_json() for item in self.items],
+            "words": list(self.words),
+        }
+
+
+def verify(
+    base: Path,
+    candidate: Path,
+    *,
+    effect: Effect | None = None,
+    expect: Mapping[str, Any] | None = None,
+    baselines: Sequence[Path] = (),
+    repeats: Sequence[tuple[Path, Path]] = (),
+) -> Verdict:
+    """Hold two run folders beside each other.
+
+    ``effect`` is what the change may alter; None takes it from the checklist, ``numeric`` where that says
+    nothing. ``expect`` is a checklist (the mapping in such a file), ``baselines`` are further runs of the base
+    with other seeds, ``repeats`` further (base, candidate) launches, for the speed alone.
+    """
+    asked = expectation.parse(expect) if expect is not None else None
+    return judge(
+        run_of(base),
+        run_of(candidate),
+        effect=effect,
+        asked=asked,
+        baselines=[run_of(path) for path in baselines],
+        repeats=[(run_of(a), run_of(b)) for a, b in repeats],
+    )
+
+
+def judge(
+    base: Run,
+    candidate: Run,
+    *,
+    effect: Effect | None = None,
+    asked: Expectation | None = None,
+    baselines: Sequence[Run] = (),
+    repeats: Sequence[tuple[Run, Run]] = (),
+) -> Verdict:
+    """``verify`` on runs that are read already. Raises UsageError where nothing could be compared."""
+    asked = asked or Expectation()
+    wanted = effect or asked.effect or "numeric"
+    for run in (base, candidate, *baselines):
+        if not run.trace.recorded and wanted != "semantic":
+            raise UsageError(f"{run.label} has no evidence of what it computed", hint=HOW_TO_GET_EVIDENCE)
+    pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
+    parity, checks = compare_results(base, candidate, baselines, wanted)
+    checkpoint = state.checkpoint(base, candidate)
+    items = [_completed(base, candidate), *checks, finite_loss(candidate), checkpoint]
+    named = {item.name for item in items}
+    items += [
+        item
+        for item in checklist(asked, candidate, pace, checkpoint)
+        if item.name not in named and item.name != "checkpoint_loads"
+    ]
+    return Verdict(
+        effect=wanted,
+        parity=parity,
+        speed=pace,
+        items=tuple(items),
+        words=tuple(_words(base, candidate, pace)),
+        base=base.label,
+        candidate=candidate.label,
+    )
+
+
+def compare_results(
+    base: Run, candidate: Run, baselines: Sequence[Run], effect: Effect
+) -> tuple[Parity, list[Item]]:
+    """Order, content, losses and parameters of every rank; the worst rank counts."""
+    verdicts: list[tuple[Parity, list[Item]]] = []
+    by_rank = {trace.rank: trace for trace in candidate.traces}
+    for trace in base.traces:
+        other = by_rank.get(trace.rank)
+        if other is None:
+            words = f"rank {trace.rank} is not in the candidate"
+            return "differs", [passed("ranks", False, words, len(candidate.ranks), len(base.ranks))]
+        more = [one for run in baselines for one in run.traces if one.rank == trace.rank]
+        verdicts.append(_rank(trace, other, more, effect))
+    return max(verdicts, key=lambda verdict: _BADNESS[verdict[0]])
+
+
+_BADNESS: Final[dict[Parity, int]] = {"exact": 0, "within-noise": 1, "not-measured": 2, "differs": 3}
+
+
+def _rank(
+    base: Trace, candidate: Trace, baselines: Sequence[Trace], effect: Effect
+) -> tuple[Parity, list[Item]]:
+    fed, held = batches.order(base, candidate), batches.content(base, candidate)
+    parameters = state.parameters(base, candidate)
+    alike = "differs" not in (fed.outcome, held.outcome)
+    if alike or not baselines:
+        loss = losses.seeded(base, candidate)
+        if not alike and loss.outcome != "bit-equal":
+            loss = _other_batches(base, candidate)
+    else:
+        loss = losses.unseeded([base, *baselines], candidate)
+    parity = _parity(
+        fed.outcome, held.outcome, loss, parameters.outcome, banded=bool(baselines) and not alike
+    )
+    enough = _ENOUGH[effect]
+    need_bits = effect == "exact"
+    # Where everything that was computed is the same, it does not matter what else was in the batches.
+    same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
+    required = effect != "semantic" and not same and not banded
+    words = state.generators(base, candidate) if loss.outcome == "bit-equal" else ""
+    checks = [
+        _batch_item("order", fed, required=required),
+        _batch_item("content", held, required=required),
+        _loss_item(loss, enough, need_bits),
+        _parameter_item(parameters, need_bits),
+    ]
+    if words:
+        checks.append(Item(name="generators", status="not-measured", words=words))
+    return parity, checks
+
+
+def _parity(order: str, content: str, loss: losses.LossCheck, parameters: str, *, banded: bool) -> Parity:
+    if loss.outcome == "differs":
+        return "differs"
+    if banded:
+        return "within-noise" if loss.outcome == "close" else "not-measured"
+    if loss.outcome == "bit-equal" and parameters == "equal":
+        return "exact"
+    if "differs" in (order, content):
+        return "differs"
+    if loss.outcome == "bit-equal":
+        return "differs" if parameters == "differs" else "exact"
+    if loss.outcome == "indistinct" and loss.distance == 0.0 and parameters == "equal":
+        return "exact"
+    return "within-noise" if loss.outcome == "close" else "not-measured"
+
+
+def _other_batches(base: Trace, candidate: Trace) -> losses.LossCheck:
+    hint = (
+        "give the base's other runs with --baseline" if base.seed != candidate.seed else "see order, content"
+    )
+    return losses.LossCheck(
+        outcome="not-measured", words=f"the two runs saw other batches, so losses cannot be compared: {hint}"
+    )
+
+
+def _batch_item(name: str, check: batches.BatchCheck, *, required: bool) -> Item:
+    if check.outcome == "not-measured" or (check.outcome == "differs" and not required):
+        return unmeasured(name, check.words)
+    return passed(name, check.outcome == "equal", check.words, check.at)
+
+
+def _loss_item(check: losses.LossCheck, enough: tuple[Parity, ...], need_bits: bool) -> Item:
+    if check.outcome in ("not-measured", "indistinct"):
+        return unmeasured("loss", check.words, check.limit)
+    ok = check.outcome == "bit-equal" or (check.outcome == "close" and not need_bits) or "differs" in enough
+    return passed("loss", ok, check.words, check.distance, 0.0 if need_bits else check.limit)
+
+
+def _parameter_item(check: state.StateCheck, need_bits: bool) -> Item:
+    if check.outcome == "not-measured" or (check.outcome == "differs" and not need_bits):
+        return unmeasured("parameters", check.words)
+    return passed("parameters", check.outcome == "equal", check.words)
+
+
+def _completed(base: Run, candidate: Run) -> Item:
+    for whose, run in (("base", base), ("candidate", candidate)):
+        words = how_it_failed(run)
+        if words:
+            return passed("completed", False, f"the {whose} is not whole: {words}")
+    a, b = base.lead.num_steps, candidate.lead.num_steps
+    words = f"{a:,} steps each" if a == b else f"{a:,} and {b:,} steps: only the common part is compared"
+    return passed("completed", True, words)
+
+
+def _words(base: Run, candidate: Run, pace: Speed) -> list[str]:
+    words = [pace.words] if pace.words and pace.ratio is not None else []
+    if base.command != candidate.command:
+        words.append(f"the commands differ: {base.command} and {candidate.command}")
+    for note in candidate.applied:
+        if note.get("status") != "in effect":
+            words.append(f"{note['id']} was applied to the candidate: {note.get('status')}")
+    if base.recording.machine.get("hostname") != candidate.recording.machine.get("hostname"):
+        words.append("the two runs are of different machines: the ratio says nothing of the change")
+    return words

@@ -1,0 +1,66 @@
+"""A verdict in 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final
+
+from hotloop.compare.speed import Speed
+from hotloop.compare.verdict import Verdict
+from hotloop.units import rate
+
+_WIDTH: Final = 80
+_MARK: Final = {"passed": "passed", "failed": "FAILED", "not-measured": "not measured"}
+_PARITY: Final = {
+    "exact": "the candidate computes the same, bit for bit",
+    "within-noise": "the candidate computes the same within noise",
+    "differs": "the candidate does not compute the same",
+    "not-measured": "whether the candidate computes the same is not proven",
+}
+
+
+def render(verdict: Verdict) -> str:
+    """The verdict, its checks, and what is to be known besides."""
+    names = max([len(item.name) for item in verdict.items], default=0)
+    lines = [
+        f"base       {verdict.base}",
+        f"candidate  {verdict.candidate}",
+        "",
+        f"parity     {verdict.parity}: {_PARITY[verdict.parity]}",
+        f"speed      {speed_words(verdict.speed)}",
+        "",
+    ]
+    for item in verdict.items:
+        limit = f" (asked: {item.limit})" if isinstance(item.limit, str) and item.limit != "yes" else ""
+        lines += _hanging(f"{_MARK[item.status]:<14}{item.name:<{names + 2}}", item.words + limit)
+    if verdict.words:
+        lines.append("")
+        for words in verdict.words:
+            lines += _hanging("note: ", words)
+    lines += ["", f"{'passed' if verdict.passed else 'FAILED'}: {_reason(verdict)}"]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def speed_words(speed: Speed) -> str:
+    """The ratio with its interval, and both rates."""
+    if speed.ratio is None or speed.base_per_s is None or speed.candidate_per_s is None:
+        return f"not measured: {speed.words}"
+    edges = f" [{speed.ci95[0]:.2f}, {speed.ci95[1]:.2f}]" if speed.ci95 else ""
+    rates = f"{rate(speed.base_per_s)} -> {rate(speed.candidate_per_s)} {speed.of}/s"
+    return f"{speed.ratio:.2f}x{edges}, {rates}"
+
+
+def _reason(verdict: Verdict) -> str:
+    failed = [item.name for item in verdict.items if item.status == "failed"]
+    if failed:
+        return f"{', '.join(failed)} (allowed: {verdict.effect})"
+    if not verdict.passed:
+        return f"parity is {verdict.parity}, {verdict.effect} was asked for"
+    missing = sum(item.status == "not-measured" for item in verdict.items)
+    return f"{verdict.effect}" + (f", {missing} not measured" if missing else "")
+
+
+def _hanging(head: str, words: str) -> list[str]:
+    return textwrap.wrap(
+        words, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+    )
