@@ -247,6 +247,52 @@ def test_what_grows_is_named_by_line_type_and_holder(tmp_path: Path) -> None:
     )
 
 
+def test_a_worker_that_keeps_samples_and_the_stages_of_a_live_dataset(tmp_path: Path) -> None:
+    account = observed(
+        """
+        import numpy as np
+        class Compose:
+            def __init__(self, transforms): self.transforms = transforms
+            def __call__(self, x):
+                for t in self.transforms: x = t(x)
+                return x
+        class Scale:
+            def __call__(self, x): return torch.from_numpy(x).float() / 255
+        class Half(nn.Module):
+            def forward(self, x): return x[::2].contiguous()
+        class Frames(Dataset):
+            def __init__(self): self.transform, self.seen = Compose([Scale(), Half()]), []
+            def __len__(self): return 400
+            def load(self, i): return np.full(4096, i % 255, np.uint8)
+            def __getitem__(self, i):
+                pair = [self.load(j) for j in (i, i + 1)]
+                self.seen.append(bytes(1000) + b"x")
+                return torch.stack([self.transform(x) for x in pair])
+        def looks():  # of the worker; ends when enough was seen, however slow the machine
+            folder, own = os.environ["HOTLOOP_RAW"], str(os.getpid())
+            return sum(open(os.path.join(folder, name)).read().count('"growth"')
+                       for name in os.listdir(folder) if name.endswith(".notes") and not name.startswith(own))
+        loader = DataLoader(Frames(), batch_size=8, num_workers=1, shuffle=True, persistent_workers=True,
+                            multiprocessing_context="fork")
+        model = nn.Linear(2048, 1); optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+        while looks() < 4:
+            for x in loader:
+                optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
+        """,
+        tmp_path,
+    )
+    sizes = {stage["name"]: stage["sample_bytes"] for stage in account["dataset"]["stages"]}
+    del sizes["in the batch"]
+    assert sizes == {"load, train.py:22": 8192, "Scale, train.py:24": 32768, "Half, train.py:24": 16384}
+    grown = account["growing_worker"]
+    (line,) = [one for one in grown["lines"] if one["line"] == 23]
+    assert line["bytes_per_step"] == pytest.approx(8 * 1034, rel=0.1)
+    assert not grown["types"] and not grown["containers"]
+    assert "train.py:23: what it makes in a worker stays there" in " ".join(account["said"].split())
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "What grows" in page and "Scale, train.py:24" in page
+
+
 def test_two_batch_sizes_give_the_largest_batch(tmp_path: Path) -> None:
     script = dedent(LOOP) + dedent(
         """

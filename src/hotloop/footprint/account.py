@@ -18,7 +18,7 @@ from hotloop.footprint.offline import describe
 from hotloop.footprint.recorded import dataset, training_batch
 from hotloop.footprint.stages import Dataset
 from hotloop.footprint.training import Held, device_memory, host_memory
-from hotloop.record.recording import Recording
+from hotloop.record.recording import Process, Recording
 
 
 def account(recording: Recording, peak: float | None = None) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def account(recording: Recording, peak: float | None = None) -> dict[str, Any]:
     sizes = budgets(int(limit), taken_bytes=peak) if limit and data else ()
     counted = data is not None and data.num_samples > 0
     batch = from_one(device, training_batch(process)) if device else None
-    grown = growing(process)
+    grown, in_workers = growing(process), _in_workers(process)
     return {
         "run_peak_bytes": peak or None,
         "host": _held(host),
@@ -49,7 +49,8 @@ def account(recording: Recording, peak: float | None = None) -> dict[str, Any]:
         else [],
         "batch": asdict(batch) if batch else None,
         "growing": grown,
-        "advice": _advice(batch, grown),
+        "growing_worker": in_workers,
+        "advice": _advice(batch, grown, in_workers),
     }
 
 
@@ -124,12 +125,26 @@ def _workers(makers: Sequence[WorkerMemory], data: Dataset | None) -> dict[str, 
     }
 
 
-def _advice(batch: LargestBatch | None, grown: dict[str, Any] | None) -> list[str]:
+def _in_workers(process: Process) -> dict[str, Any] | None:
+    """What grows in the worker that grows most; its ``steps`` are the batches that it made."""
+    found = [{"pid": one.pid, **grown} for one in process.workers if (grown := growing(one)) is not None]
+    return max(found, key=lambda one: sum(line["bytes"] for line in one["lines"]), default=None)
+
+
+def _advice(
+    batch: LargestBatch | None, grown: dict[str, Any] | None, in_workers: dict[str, Any] | None
+) -> list[str]:
     lines = []
     if batch is not None and batch.largest > batch.batch_size:
         lines.append(batch_words(batch))
     if grown is not None:
         lines += _names(grown)
+    if in_workers is not None and in_workers["lines"]:
+        one = in_workers["lines"][0]
+        lines.append(
+            f"Look at {one['file']}:{one['line']}: what it makes in a worker stays there, "
+            f"{units.size(one['bytes_per_step'])} a batch."
+        )
     return lines
 
 

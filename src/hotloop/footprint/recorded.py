@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from hotloop.footprint.stages import Dataset, Field, Stage
-from hotloop.record.recording import Process, Recording
+from hotloop.record.recording import Note, Process, Recording
 from hotloop.record.rows import FETCH, FETCH_END
 
 #: Reads below this per sample are metadata, pipes and imports.
@@ -63,23 +64,35 @@ def dataset(recording: Recording) -> Dataset | None:
 
 
 def _stages(process: Process, loader: int, batch: int) -> list[Stage]:
-    made = sum(
-        stats[-1].get("rchar", 0)
-        for worker in process.workers
-        if (stats := [one for one in worker.notes.get("worker_stat", []) if one.get("loader") == loader])
-    )
+    iterators = [one for one in process.notes.get("iterator", []) if one.get("loader") == loader]
+    pids = {pid for one in iterators for pid in one.get("workers") or ()}
+    workers = [worker for worker in process.workers if worker.pid in pids]
+    made = sum(worker.last("worker_stat").get("rchar", 0) for worker in workers)
     fetched = int(_sizes(process, loader).sum())
     stages = []
     if fetched and made / fetched >= _MIN_READ_BYTES:
         stages.append(Stage(name="read from files", sample_bytes=made / fetched))
-    iterators = [one["id"] for one in process.notes.get("iterator", []) if one.get("loader") == loader]
-    note = next((one for one in process.notes.get("batch", []) if one.get("iterator") in iterators), None)
+    stages += _returned(process, loader, workers)
+    ids = [one["id"] for one in iterators]
+    note = next((one for one in process.notes.get("batch", []) if one.get("iterator") in ids), None)
     if note is not None and batch:
         fields = tuple(field for one in note.get("fields", []) if (field := _field(one, batch)) is not None)
         size = float(note.get("bytes") or 0) / batch
         if size > 0:
             stages.append(Stage(name="in the batch", sample_bytes=size, fields=fields))
     return stages
+
+
+def _returned(process: Process, loader: int, workers: Sequence[Process]) -> list[Stage]:
+    """What the calls that read a sample return, as ``hotloop memory --`` saw it in one process."""
+    loaders = [one for one in process.notes.get("loader", []) if one.get("id") == loader]
+    name = (loaders[0].get("dataset") or {}).get("class") if loaders else None
+    seen = [note for one in (*workers, process) for note in one.notes.get("stages", [])]
+    note: Note = next((one for one in seen if one["dataset"] == name), {})
+    return [
+        Stage(name=f"{function}, {PurePath(file).name}:{line}", sample_bytes=size)
+        for function, file, line, size in note.get("stages", ())
+    ]
 
 
 def _field(note: Mapping[str, Any], batch: int) -> Field | None:

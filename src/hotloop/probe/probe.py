@@ -64,6 +64,7 @@ class Probe:
         self.next_tick = 0  # when slow housekeeping is due
         self.callbacks: list[tuple[Switch, Callable[[], None]]] = []  # of updates
         self._on_second: list[Callable[[], None]] = []
+        self._on_made: list[Callable[[int], None]] = []
         self._on_exit: list[Callable[[], None]] = []
         self._on_fork: list[Callable[[], None]] = []
         self._sources: set[str] = set()
@@ -114,6 +115,10 @@ class Probe:
         """Call at the end of an update (or of a backward, where nothing updates), at most once a second."""
         self._on_second.append(self.hooks.guard(observer, function))
 
+    def on_made(self, observer: str, function: Callable[[int], None]) -> None:
+        """Call in a DataLoader worker between two batches, at most once a second, with how many it made."""
+        self._on_made.append(self.hooks.guard(observer, function))
+
     def on_exit(self, observer: str, function: Callable[[], None]) -> None:
         """Call when the interpreter exits, before the files are closed; also in workers that exit orderly."""
         self._on_exit.append(self.hooks.guard(observer, function))
@@ -138,6 +143,11 @@ class Probe:
         self.next_tick = now + _TICK_NS
         for function in self._on_second:
             function()
+
+    def made(self, count: int) -> None:
+        """A worker made so many batches (called by the observer of workers)."""
+        for function in self._on_made:
+            function(count)
 
     # -- training -------------------------------------------------------------------------------------------
 

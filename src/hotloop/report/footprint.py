@@ -71,14 +71,14 @@ def fit_table(document: Mapping[str, Any], width: int) -> Section:
         return head + table(rows, width, left=(0, 2))
     shown = stages[: max(1, (width - 24) // 18)]
     rows = [["budget", "size", *(words.cut(words.clean(name), 16) for name in shown)]]
-    held = {(fit["stage"], fit["budget"]): fit for fit in fits}
+    found = {(fit["stage"], fit["budget"]): fit for fit in fits}
     if all(fit["fraction"] >= 1 for fit in fits):
         least = size_gb(min(one["num_bytes"] for one in sizes))
         return words.wrap(
             f"cache: after every stage the whole dataset fits into any budget, from {least} on", width
         )
     for one in sizes:
-        cells = [_held(held[name, one["name"]]) for name in shown]
+        cells = [held(found[name, one["name"]]) for name in shown]
         rows.append([one["name"], size_gb(one["num_bytes"]), *cells])
     tail = words.wrap(
         "share of the dataset that the budget holds = hit rate when nothing is evicted (LRU's in brackets)",
@@ -87,7 +87,8 @@ def fit_table(document: Mapping[str, Any], width: int) -> Section:
     return head + table(rows, width) + tail
 
 
-def _held(fit: Mapping[str, Any]) -> str:
+def held(fit: Mapping[str, Any]) -> str:
+    """How much of the dataset a cache holds, and in brackets how often an LRU of that size hits."""
     if fit["fraction"] >= 1:
         return "all"
     return f"{percent(fit['keep_hit_rate'])} ({percent(fit['lru_hit_rate'])})"
@@ -171,6 +172,7 @@ def render(report: Mapping[str, Any], *, width: int = 80) -> str:
             dataset_table(memory["dataset"], width) if memory["dataset"] else [],
             fit_table({**memory, "memory_bytes": limit}, width) if memory["fits"] else [],
             _growing(memory["growing"], report.get("cwd"), width),
+            _growing(memory.get("growing_worker"), report.get("cwd"), width),
             _findings(report, width),
             advice(memory["advice"], width),
         ]
@@ -233,7 +235,8 @@ def _workers(workers: Mapping[str, Any] | None, dataset: Mapping[str, Any] | Non
 def _growing(grown: Mapping[str, Any] | None, cwd: str | None, width: int) -> Section:
     if grown is None:
         return []
-    head = f"growing  over {grown['steps']:,} steps"
+    over, each = growth_words(grown)
+    head = f"growing  {over}"
     if not (grown["lines"] or grown["types"] or grown["containers"]):
         return [f"{head}: nothing that Python knows of"]
     lines = [head]
@@ -241,16 +244,25 @@ def _growing(grown: Mapping[str, Any] | None, cwd: str | None, width: int) -> Se
         holder = f" in {one['holder']}" if one["holder"] else ""
         lines += _item(
             f"{one['type']} {one['name'] or '(unnamed)'}{holder}",
-            f"+{one['items_per_step']:.3g} items/step, {one['length']:,} now",
+            f"+{one['items_per_step']:.3g} items/{each}, {one['length']:,} now",
             width,
         )
     for one in grown["lines"]:
         place = words.place(one, cwd, limit=width - 36)
-        lines += _item(place, f"+{units.size(one['bytes_per_step'])}/step, {units.size(one['bytes'])}", width)
+        lines += _item(
+            place, f"+{units.size(one['bytes_per_step'])}/{each}, {units.size(one['bytes'])}", width
+        )
     for one in grown["types"]:
         size = f", {units.size(one['bytes'])}" if one["bytes"] else ""
-        lines += _item(one["name"], f"+{one['count_per_step']:.3g} objects/step{size}", width)
+        lines += _item(one["name"], f"+{one['count_per_step']:.3g} objects/{each}{size}", width)
     return lines
+
+
+def growth_words(grown: Mapping[str, Any]) -> tuple[str, str]:
+    """Over how long something was seen to grow, and the word for one of these."""
+    if "pid" in grown:
+        return f"in worker {grown['pid']}, over {grown['steps']:,} batches of its own", "batch"
+    return f"over {grown['steps']:,} steps", "step"
 
 
 def _item(left: str, right: str, width: int) -> Section:

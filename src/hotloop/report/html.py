@@ -9,7 +9,18 @@ from typing import Any, Final
 
 from hotloop.report import palette
 from hotloop.report.markup import Markup, join, tag
-from hotloop.report.sections import charts, device, findings, lines, loaders, pauses, settings, summary, time
+from hotloop.report.sections import (
+    charts,
+    device,
+    findings,
+    lines,
+    loaders,
+    memory,
+    pauses,
+    settings,
+    summary,
+    time,
+)
 
 Report = Mapping[str, Any]
 
@@ -18,11 +29,11 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-_SECTIONS: Final = (summary, time, findings, charts, device, lines, pauses, loaders, settings)
+_SECTIONS: Final = (summary, time, findings, charts, device, lines, pauses, memory, loaders, settings)
 _LINKS: Final = (
     ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("device", "Device"),
-    ("lines", "Lines"), ("calls", "Calls"), ("loaders", "Loaders"), ("settings", "Settings"),
-    ("modules", "Modules"), ("machine", "Machine"), ("files", "Files"),
+    ("lines", "Lines"), ("calls", "Calls"), ("memory", "Memory"), ("loaders", "Loaders"),
+    ("settings", "Settings"), ("modules", "Modules"), ("machine", "Machine"), ("files", "Files"),
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ _MAX_WARNINGS: Final = 4
 def render(report: Report, *, width: int = 80, color: bool = False) -> str:
     """The report as lines of at most ``width`` columns; without ``color`` it holds no escape sequence."""
     page: list[Line] = []
-    blocks = (_head, _bar, _findings, _settings, _not_seen, _where)
+    blocks = (_head, _bar, _findings, _settings, _memory, _not_seen, _where)
     for block in blocks:
         lines = block(report, width)
         if lines and page:
@@ -220,6 +220,14 @@ def _settings(report: Report, width: int) -> list[Line]:
     if len(differing) > _MAX_SETTINGS:
         lines.append([(f"   and {len(differing) - _MAX_SETTINGS} more", "dim")])
     return [[("in effect, against the configuration", "bold")], *lines] if lines else []
+
+
+def _memory(report: Report, width: int) -> list[Line]:
+    """What the account of memory advises; where memory goes is said by ``hotloop memory``."""
+    lines: list[Line] = []
+    for text in report["memory"].get("advice") or ():
+        lines += _hanging([("   ", "")], text, "", width)
+    return [[("memory", "bold")], *lines] if lines else []
 
 
 def _not_seen(report: Report, width: int) -> list[Line]:

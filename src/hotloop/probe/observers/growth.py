@@ -13,7 +13,7 @@ import os
 import sys
 import tracemalloc
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns, thread_time_ns
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -41,10 +41,14 @@ Lines = dict[tuple[str, int], Sizes]  # file and line
 
 
 class Growth:
-    """Takes the looks; one per process."""
+    """Takes the looks; one per process. In a DataLoader worker its batches are the steps."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
+        self._restart()
+
+    def _restart(self) -> None:
+        self._steps = 0
         self._due_ns = 0
         self._base_ns = 0
         self._base_steps = 0
@@ -52,28 +56,44 @@ class Growth:
         self._types: dict[str, Sizes] = {}
         self._lengths: dict[int, int] = {}
 
+    def forked(self) -> None:
+        """In a forked child: what its parent saw is not its own."""
+        if self._base_ns and self._traced >= 0:
+            tracemalloc.stop()
+        self._restart()
+
     def look(self) -> None:
         """At the end of an update: a look, where one is due."""
-        now = perf_counter_ns()
-        if now < self._due_ns or self._probe.steps < _WARM_UP:
+        self._look(self._probe.steps, gc.get_objects)
+
+    def look_in_worker(self, made: int) -> None:
+        """After so many batches: a look at lines alone, where one is due.
+
+        To hold all objects would count a reference to each, and copy every page shared with the parent.
+        """
+        self._look(made, list)
+
+    def _look(self, steps: int, all_objects: Callable[[], list[Any]]) -> None:
+        now, self._steps = perf_counter_ns(), steps
+        if now < self._due_ns or steps < _WARM_UP:
             return
         begin = thread_time_ns()
-        self._take(now)
+        self._take(now, all_objects)
         self._due_ns = perf_counter_ns() + max(_EVERY_NS, _COST * (thread_time_ns() - begin))
 
-    def _take(self, now: int) -> None:
+    def _take(self, now: int, all_objects: Callable[[], list[Any]]) -> None:
         lines = self._allocated() if self._base_ns and tracemalloc.is_tracing() else {}
-        objects = gc.get_objects()
+        objects = all_objects()
         types = self._count(objects)
         if not self._base_ns:
-            self._base_ns, self._base_steps = now, self._probe.steps
+            self._base_ns, self._base_steps = now, self._steps
             self._types = types
             self._lengths = {
                 id(one): len(one) for one in objects if type(one) in _CONTAINERS and len(one) > _LONG
             }
             self._start()
             return
-        steps = self._probe.steps - self._base_steps
+        steps = self._steps - self._base_steps
         grown = self._grown(objects, max(4, steps // 2))
         del objects
         self._probe.note(
@@ -102,7 +122,6 @@ class Growth:
             self._traced = -1
             return
         tracemalloc.start(_FRAMES)
-        self._probe.on_fork(NAME, tracemalloc.stop)  # workers are seen from outside
         self._probe.hooks.at_undo(tracemalloc.stop)
 
     def _stop_when_seen(self) -> None:
@@ -186,6 +205,10 @@ def _largest(now: Mapping[Any, Sizes], before: Mapping[Any, Sizes]) -> list[Any]
 
 def install(probe: Probe) -> None:
     """Look once in a while, where the launcher asks for it."""
-    if not os.environ.get("HOTLOOP_MEMORY") or probe.role == "helper" or probe.asleep:
+    if not os.environ.get("HOTLOOP_MEMORY") or probe.role == "helper":
         return
-    probe.on_second(NAME, Growth(probe).look)
+    growth = Growth(probe)
+    probe.on_fork(NAME, growth.forked)
+    probe.on_made(NAME, growth.look_in_worker)
+    if not probe.asleep:
+        probe.on_second(NAME, growth.look)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import same_code
-from hotloop.probe import batches, sampler
+from hotloop.probe import batches, sampler, stages
 from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class Maker:
     def wrap(self, original: Fetch, timed: Callable[[Maker, Any, Any], Any] | None) -> Fetch:
         """The fetch method that is put in place of ``original``."""
         body = timed or (lambda maker, fetcher, index: maker.whole(original, fetcher, index))
+        if os.environ.get("HOTLOOP_MEMORY"):
+            body = stages.watched(self._probe, body)
         switch, owner = self._switch, self._switch.owner
 
         def fetch(self_: Any, possibly_batched_index: Any) -> Any:
@@ -128,6 +130,7 @@ class Maker:
         sampler.pause(True)
         if now_ns() >= self._next_stat:
             self.stat()
+            self._probe.made(self._count)
 
     def whole(self, original: Fetch, fetcher: Any, index: Any) -> Any:
         """Time an unknown fetch body from outside."""

@@ -1,4 +1,4 @@
-"""What interrupts the steps, and memory at its peak."""
+"""What interrupts the steps."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from typing import Any
 
 from hotloop import units
 from hotloop.report import words
-from hotloop.report.markup import Markup, join, section, table, tag
+from hotloop.report.markup import Markup, section, table, tag
 
 Report = Mapping[str, Any]
 
 
 def render(report: Report) -> Markup:
-    """Interruptions and memory, each its own section."""
-    return join([_pauses(report), _memory(report)])
-
-
-def _pauses(report: Report) -> Markup:
+    """The section; nothing where no step was seen."""
     if not report["num_steps"]:
         return Markup()
     rows = [
@@ -47,24 +43,3 @@ def _notes(report: Report) -> list[str]:
         else "",
     ]
     return [note for note in notes if note]
-
-
-_MEMORY = (
-    ("main_peak_bytes", "training processes, peak"),
-    ("workers_peak_bytes", "workers, peak"),
-    ("device_peak_bytes", "device, peak"),
-    ("ram_bytes", "memory of the machine"),
-    ("limit_bytes", "limit of the container"),
-)
-
-
-def _memory(report: Report) -> Markup:
-    found = [(words_, report["memory"].get(key)) for key, words_ in _MEMORY]
-    if not any(value for _, value in found[:3]):
-        return Markup()
-    cells = (
-        tag("div", tag("dt", name), tag("dd", units.size(value)))
-        for name, value in found
-        if value is not None
-    )
-    return section("memory", "Memory", tag("dl", *cells, class_="figures plain"))
