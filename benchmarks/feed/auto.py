@@ -6,7 +6,8 @@ Six datasets, each in a process of its own: one that waits (I/O), one that compu
 a heavy tail, and a cached set. Every way of feeding keeps its iterator and its workers through all rounds and
 takes turns with the others; a turn first uses up what was made ahead while others ran, without training: in
 the time of steps as much would be made again. Auto is first left alone until it has settled, and how long
-that took is reported. The training step is a sleep, as of a host that waits for its device. On a machine that does something else meanwhile the numbers say nothing.
+that took is reported. The training step is a sleep, as of a host that waits for its device. On a machine
+that does something else meanwhile the numbers say nothing.
 """
 
 from __future__ import annotations
