@@ -61,11 +61,14 @@ def parameters(base: Trace, candidate: Trace) -> StateCheck:
 
 
 def generators(base: Trace, candidate: Trace) -> str:
-    """Words where random generators ended elsewhere, "" where they did not or nothing is known."""
+    """Words where random generators that began alike ended apart, "" where none did or nothing is known."""
+    a, b = base.generators, candidate.generators
     names = [
         name
-        for name, state in base.generators.items()
-        if candidate.generators.get(name, state) != state and name != "cuda"
+        for name in a
+        if f"{name}_first" in a
+        and a[f"{name}_first"] == b.get(f"{name}_first")
+        and a[name] != b.get(name, a[name])
     ]
     return f"the generators of {' and '.join(names)} ended in another state" if names else ""
 

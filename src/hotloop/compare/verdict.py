@@ -84,8 +84,8 @@ def verify(
     """Hold two run folders beside each other.
 
     ``effect`` is what the change may alter; None takes it from the checklist, ``numeric`` where that says
-    nothing. ``expect`` is a checklist (the mapping in such a file), ``baselines`` are further runs of the base
-    with other seeds, ``repeats`` further (base, candidate) launches, for the speed alone.
+    nothing. ``expect`` is a checklist (the mapping in such a file), ``baselines`` are further runs of the
+    base with other seeds, ``repeats`` further (base, candidate) launches, for the speed alone.
     """
     asked = expectation.parse(expect) if expect is not None else None
     return judge(
@@ -128,7 +128,7 @@ def judge(
         parity=parity,
         speed=pace,
         items=tuple(items),
-        words=tuple(_words(base, candidate, pace)),
+        words=tuple(_words(base, candidate, pace, parity)),
         base=base.label,
         candidate=candidate.label,
     )
@@ -158,30 +158,25 @@ def _rank(
 ) -> tuple[Parity, list[Item]]:
     fed, held = batches.order(base, candidate), batches.content(base, candidate)
     parameters = state.parameters(base, candidate)
-    alike = "differs" not in (fed.outcome, held.outcome)
-    if alike or not baselines:
-        loss = losses.seeded(base, candidate)
-        if not alike and loss.outcome != "bit-equal":
-            loss = _other_batches(base, candidate)
-    else:
+    banded = bool(baselines) and "differs" in (fed.outcome, held.outcome)
+    if banded:
         loss = losses.unseeded([base, *baselines], candidate)
-    parity = _parity(
-        fed.outcome, held.outcome, loss, parameters.outcome, banded=bool(baselines) and not alike
-    )
+    else:
+        loss = losses.seeded(base, candidate)
+        if fed.outcome == "differs" and loss.outcome != "bit-equal":
+            loss = _other_batches(base, candidate)
+    parity = _parity(fed.outcome, held.outcome, loss, parameters.outcome, banded=banded)
     enough = _ENOUGH[effect]
     need_bits = effect == "exact"
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
     required = effect != "semantic" and not same and not banded
-    words = state.generators(base, candidate) if loss.outcome == "bit-equal" else ""
     checks = [
         _batch_item("order", fed, required=required),
         _batch_item("content", held, required=required),
         _loss_item(loss, enough, need_bits),
         _parameter_item(parameters, need_bits),
     ]
-    if words:
-        checks.append(Item(name="generators", status="not-measured", words=words))
     return parity, checks
 
 
@@ -239,8 +234,11 @@ def _completed(base: Run, candidate: Run) -> Item:
     return passed("completed", True, words)
 
 
-def _words(base: Run, candidate: Run, pace: Speed) -> list[str]:
+def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:
     words = [pace.words] if pace.words and pace.ratio is not None else []
+    drawn = state.generators(base.trace, candidate.trace)
+    if drawn and parity == "exact":
+        words.append(f"{drawn}: what is drawn next differs")
     if base.command != candidate.command:
         words.append(f"the commands differ: {base.command} and {candidate.command}")
     for note in candidate.applied:

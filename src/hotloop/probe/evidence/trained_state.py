@@ -32,6 +32,7 @@ class TrainedState:
         """In a forked child: nothing was trained here."""
         self._watched: dict[int, tuple[weakref.ref[Any], str, list[_Slot]]] = {}
         self._optimizers: set[int] = set()
+        self._first: dict[str, int] = {}
         self._count = 0
 
     def install(self, observer: str) -> None:
@@ -51,10 +52,12 @@ class TrainedState:
         for key in list(self._watched):
             self._write(key)
         if self._count:
-            self._probe.note("generators", **self._generators())
+            first = {f"{name}_first": state for name, state in self._first.items()}
+            self._probe.note("generators", **self._generators(), **first)
 
     def _new(self, optimizer: Any) -> None:
         self._optimizers.add(id(optimizer))
+        self._first = self._first or self._generators()
         for module in self._probe.modules.seen() if self._probe.modules is not None else ():
             if id(module) not in self._watched and any(p.requires_grad for p in module.parameters()):
                 self._watch(module, type(module).__name__, list(_module_slots(module)))
@@ -91,8 +94,6 @@ class TrainedState:
     def _generators(self) -> dict[str, int]:
         torch = self._probe.torch
         found = {"torch": fingerprint.of_value(torch.get_rng_state(), full=True) or 0}
-        if torch.cuda.is_initialized():
-            found["cuda"] = fingerprint.of_value(torch.cuda.get_rng_state(), full=True) or 0
         python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
         if python is not None:
             found["python"] = crc32(repr(python.getstate()).encode())
