@@ -1,10 +1,12 @@
 """A large torch.profiler trace: `hotloop analyze` beside HolisticTraceAnalysis, time and memory.
 
-    python benchmarks/traces.py [--mb 1000] [--base TRACE] [--rounds 2] [--json FILE]
+    python benchmarks/traces.py [--size 1GB] [--base TRACE] [--rounds 2] [--limit 1800] [--json FILE]
 
 The trace repeats a real one with new times and ids: ``--base``, or one recorded here with torch.profiler on
 the CPU and given a simulated device. Both read the same file and say where time goes, HTA by its temporal,
 idle-time, kernel and overlap breakdowns. HTA has an environment of its own (``.bench/hta``), made once.
+Where it takes more than ``--limit`` seconds or nine tenths of the free memory, it is ended, and the numbers
+are what it had taken by then: at least so much.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import gzip
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -171,20 +175,57 @@ def _template(
     return "\n  {\n    " + ",\n    ".join(parts) + "\n  }", holes
 
 
-def measured(python: str, script: str, *arguments: str, **environment: str) -> tuple[float, float]:
-    """Seconds and peak memory in MB of a script."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        [python, "-c", PEAK + script, *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-    )
-    seconds = time.perf_counter() - start
-    peak = re.search(r"VmHWM:\s*(\d+) kB", done.stderr)
-    if done.returncode or peak is None:
-        raise SystemExit(f"{python} failed:\n{done.stderr[-2000:]}")
-    return seconds, int(peak[1]) * 1024 / 1e6
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a script; ``ended`` says why it was ended early: then the numbers are lower bounds."""
+
+    seconds: float
+    peak_mb: float
+    ended: str = ""
+
+
+def measured(python: str, script: str, *arguments: str, limit_s: float, **environment: str) -> Run:
+    """Run a script to its end, or to a limit of time or memory."""
+    most = 0.9 * _kib("/proc/meminfo", "MemAvailable") * 1024 / 1e6
+    with tempfile.TemporaryFile("w+") as said:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [python, "-c", PEAK + script, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env=os.environ | environment,
+        )
+        peak, ended = 0.0, ""
+        while process.poll() is None and not ended:
+            time.sleep(0.1)
+            peak = max(peak, _kib(f"/proc/{process.pid}/status", "VmHWM") * 1024 / 1e6)
+            ended = "out of memory" if peak > most else "out of time" if _since(start) > limit_s else ""
+        if ended:
+            process.kill()
+        status, seconds = process.wait(), _since(start)
+        said.seek(0)
+        words = said.read()
+    found = re.search(r"VmHWM:\s*(\d+) kB", words)
+    if found is not None:
+        peak = int(found[1]) * 1024 / 1e6
+    if not ended and (status == -signal.SIGKILL or "MemoryError" in words):
+        ended = "out of memory"
+    if status and not ended:
+        raise SystemExit(f"{python} failed:\n{words[-2000:]}")
+    return Run(seconds=seconds, peak_mb=peak, ended=ended)
+
+
+def _since(start: float) -> float:
+    return time.perf_counter() - start
+
+
+def _kib(file: str, name: str) -> int:
+    """A number of kB from one of the kernel's files; 0 where the process is gone."""
+    try:
+        found = re.search(rf"^{name}:\s*(\d+) kB", Path(file).read_text(), re.M)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(found[1]) if found else 0
 
 
 def hta_python() -> Path:
@@ -199,13 +240,26 @@ def hta_python() -> Path:
     return python
 
 
+def _median(runs: list[Run]) -> tuple[float, float]:
+    return statistics.median(run.seconds for run in runs), statistics.median(run.peak_mb for run in runs)
+
+
+def num_bytes(text: str) -> int:
+    """``500MB``, ``1GB`` or a number of bytes."""
+    found = re.fullmatch(r"([\d.]+)\s*(MB|GB)?", text.strip(), re.I)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, as in 500MB or 1GB")
+    return int(float(found[1]) * {"": 1, "MB": 1e6, "GB": 1e9}[(found[2] or "").upper()])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mb", type=float, default=1000)
+    parser.add_argument("--size", type=num_bytes, default="1GB", help="of the trace, as in 500MB or 1GB")
     parser.add_argument("--base", type=Path, help="a trace to repeat")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=1800, help="seconds for one run")
     parser.add_argument("--without-hta", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -214,34 +268,35 @@ def main() -> None:
     else:
         data = options.base.read_bytes()
         events = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)["traceEvents"]
-    rows: dict[str, list[tuple[float, float]]] = {"hotloop analyze": []}
+    rows: dict[str, list[Run]] = {"hotloop analyze": []}
     (ROOT / ".bench").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as folder:
         path = Path(folder) / "rank-0.json"
         with path.open("w") as stream:
-            stream.writelines(repeated(events, int(options.mb * 1e6)))
+            stream.writelines(repeated(events, options.size))
         mb = path.stat().st_size / 1e6
         hta = None if options.without_hta else str(hta_python())
         for _ in range(options.rounds):
-            ours = measured(
-                sys.executable, HOTLOOP, "analyze", str(path), "--json", PYTHONPATH=str(ROOT / "src")
+            environment = {"PYTHONPATH": str(ROOT / "src")}
+            arguments = (HOTLOOP, "analyze", str(path), "--json")
+            rows["hotloop analyze"].append(
+                measured(sys.executable, *arguments, limit_s=options.limit, **environment)
             )
-            rows["hotloop analyze"].append(ours)
             if hta:
-                rows.setdefault("HolisticTraceAnalysis", []).append(
-                    measured(hta, HTA_SCRIPT, str(path), folder)
-                )
+                peer = measured(hta, HTA_SCRIPT, str(path), folder, limit_s=options.limit)
+                rows.setdefault("HolisticTraceAnalysis", []).append(peer)
+                hta = None if peer.ended else hta  # once is enough to know
     print(f"{mb:,.0f} MB, {options.rounds} rounds, medians")
-    medians = {
-        name: [statistics.median(column) for column in zip(*runs, strict=True)] for name, runs in rows.items()
-    }
-    for name, (seconds, peak) in medians.items():
-        print(f"{name:<24}{seconds:8.1f} s {mb / seconds:8.0f} MB/s {peak:8,.0f} MB at most")
-    if hta:
-        ratio = medians["HolisticTraceAnalysis"][0] / medians["hotloop analyze"][0]
-        print(f"{'':<24}{ratio:8.1f} x")
+    for name, runs in rows.items():
+        seconds, peak = _median(runs)
+        ended = f"  ended: {runs[-1].ended}, at least" if runs[-1].ended else ""
+        print(f"{name:<24}{seconds:8.1f} s {mb / seconds:8.0f} MB/s {peak:8,.0f} MB at most{ended}")
+    if peers := rows.get("HolisticTraceAnalysis"):
+        ours, theirs = _median(rows["hotloop analyze"]), _median(peers)
+        least = "at least " if peers[-1].ended else ""
+        print(f"{least}{theirs[0] / ours[0]:.1f} x as fast, in {ours[1] / theirs[1]:.2f} of the memory")
     if options.json:
-        options.json.write_text(json.dumps({"mb": mb, "runs": rows}, indent=1))
+        options.json.write_text(json.dumps({"mb": mb, "runs": rows}, indent=1, default=vars))
 
 
 if __name__ == "__main__":
