@@ -21,6 +21,7 @@ VERBS = {
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "audit": "read source, configuration and machine for what slows training; runs nothing",
     "verify": "whether a faster run computes the same, how much faster it is, and a checklist",
+    "compare": "runs side by side: speed with interval, what moved, what differs; a gate for CI",
     "fix": "the change a run asks for, as a patch of your source and configuration",
     "memory": "where host and device memory goes, what fits, why it ran out",
     "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",

@@ -160,21 +160,33 @@ def _disk(run: Run) -> Value | str:
     return value, f"busy {share(value)} of the time"
 
 
-def _device_memory(run: Run) -> Value | str:
+def device_memory(run: Run) -> float | None:
+    """Peak of any rank's device in bytes."""
     peaks = [
         float(note["device_peak"])
         for process in run.recording.ranks
         for note in process.notes.get("memory", ())
         if note.get("device_peak")
     ]
-    return (max(peaks), f"peak {size(max(peaks))}") if peaks else "no memory of a device was used"
+    return max(peaks, default=None)
+
+
+def host_memory(run: Run) -> float | None:
+    """Peak of the training processes and their workers in bytes."""
+    line = _resident(run)
+    return float(line.max()) if line is not None else None
+
+
+def _device_memory(run: Run) -> Value | str:
+    peak = device_memory(run)
+    return (peak, f"peak {size(peak)}") if peak is not None else "no memory of a device was used"
 
 
 def _host_memory(run: Run) -> Value | str:
-    line = _resident(run)
-    if line is None:
+    peak = host_memory(run)
+    if peak is None:
         return "too few samples while it trained"
-    return float(line.max()), f"peak {size(float(line.max()))}, workers included"
+    return peak, f"peak {size(peak)}, workers included"
 
 
 def _cache_hit_rate(run: Run) -> Value | str:
@@ -246,7 +258,13 @@ def _resident(run: Run) -> Floats | None:
             times, rss = columns.get("t_s"), columns.get("rss_bytes")
             if times is None or rss is None or len(times) < 2:
                 continue
-            shared = columns.get("shared_bytes")
-            own = rss - np.nan_to_num(shared) if number and shared is not None else rss
-            total += np.where((at >= times[0]) & (at <= times[-1]), np.interp(at, times, own), 0.0)
+            lived = (at >= times[0]) & (at <= times[-1])
+            # Workers share most of their pages with the process that started them.
+            divided = columns.get("pss_bytes") if number else None
+            if divided is not None and np.isfinite(divided).any():
+                known = np.isfinite(divided)
+                times, rss = times[known], divided[known]
+            elif number:
+                continue
+            total += np.where(lived, np.interp(at, times, rss), 0.0)
     return total

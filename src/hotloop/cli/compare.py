@@ -1,0 +1,122 @@
+"""``hotloop compare A B...``: runs side by side; ``--fail-if-slower`` for continuous integration."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotloop.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotloop.compare.comparison import Comparison, Group
+
+_LABELLED = re.compile(r"([\w.+-]+)=(.+)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop compare``."""
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="run folders, the first is what the others are compared with; LABEL=RUN puts launches of the "
+        "same thing together",
+    )
+    parser.add_argument(
+        "--fail-if-slower",
+        metavar="LIMIT",
+        type=_limit,
+        help="exit with 1 where a run is slower than the first by more than this, 3%% for instance, beyond "
+        "the noise",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="with --fail-if-slower: exit with 1 also where it cannot be told",
+    )
+    parser.add_argument("--json", action="store_true", help="the comparison as JSON on standard output")
+
+
+def main(options: argparse.Namespace) -> int:
+    """1 where ``--fail-if-slower`` is reached, else 0."""
+    from hotloop.compare import table
+    from hotloop.compare.comparison import compare, summary
+    from hotloop.report import json
+
+    groups = _groups(options.runs)
+    comparisons = compare(groups)
+    limit: float | None = options.fail_if_slower
+    if options.json:
+        judged = {one.label: one.judged(limit) for one in comparisons} if limit is not None else None
+        data = {
+            "schema": 1,
+            "runs": [summary(group) for group in groups],
+            "comparisons": [one.to_json() for one in comparisons],
+            "fail_if_slower": limit,
+            "judged": judged,
+        }
+        sys.stdout.write(json.render(data))
+    else:
+        sys.stdout.write(table.render(groups, comparisons))
+    return _judge(comparisons, limit, options.strict) if limit is not None else 0
+
+
+def _judge(comparisons: Sequence[Comparison], limit: float, strict: bool) -> int:
+    code = 0
+    for one in comparisons:
+        judged = one.judged(limit)
+        edges = one.speed.ci95
+        told = f"{one.speed.ratio:.3f}x [{edges[0]:.3f}, {edges[1]:.3f}]" if edges else "no interval"
+        words = {
+            "slower": f"slower by more than {limit:.1%}",
+            "cannot tell": f"cannot tell whether by more than {limit:.1%}: repeat the runs, or run longer",
+            "same": f"not slower by more than {limit:.1%}",
+            "faster": "faster",
+        }[judged]
+        print(f"{one.label}: {words} ({told})", file=sys.stderr)
+        code = max(code, int(judged == "slower" or (strict and judged == "cannot tell")))
+    return code
+
+
+def _groups(words: Sequence[str]) -> list[Group]:
+    from hotloop import flow
+    from hotloop.cli.waiting import progress
+    from hotloop.compare.comparison import Group
+    from hotloop.compare.run import measured
+
+    named: dict[str, list[Path]] = {}
+    for word in words:
+        found = _LABELLED.fullmatch(word)
+        label, path = (found[1], found[2]) if found and not Path(word).exists() else (word, word)
+        named.setdefault(label, []).append(Path(path))
+    if len(named) < 2:
+        raise UsageError(
+            "one run, or one label, is given: nothing to compare it with", hint="hotloop compare RUN RUN"
+        )
+    groups, done, total = [], 0, len(words)
+    with progress("reading runs") as advance:
+        for label, paths in named.items():
+            runs = []
+            for path in paths:
+                examination = flow.examine(flow.read(path))
+                runs.append(
+                    measured(examination.recording, str(path), examination.ranks, examination.findings)
+                )
+                done += 1
+                advance(done / total, path.name)
+            groups.append(Group(label=label, runs=tuple(runs)))
+    return groups
+
+
+def _limit(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 10:
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: write 3%")
+    return value

@@ -1,0 +1,194 @@
+"""``compare``: runs side by side, how much faster each is than the first, what moved and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from hotloop.compare.checklist import device_memory, host_memory
+from hotloop.compare.run import Run, how_it_failed
+from hotloop.compare.speed import Speed, per_s, samples_per_step, speed
+from hotloop.compare.trace import Floats
+from hotloop.measure.blocks import block_means, t95
+from hotloop.phases import PHASES
+
+#: A phase that moved by less than this part of the first run's step is not told.
+_WORTH_TELLING: Final = 0.01
+
+Judgement = Literal["faster", "same", "slower", "cannot tell"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs under one label: launches of the same thing."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def lead(self) -> Run:
+        """The first of them: settings and findings are its."""
+        return self.runs[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A phase in seconds per step; ``beyond_noise`` where the change is larger than its interval."""
+
+    phase: str
+    base_s: float
+    candidate_s: float
+    beyond_noise: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One group beside the first. ``settings`` maps a name to both values, where they differ."""
+
+    label: str
+    speed: Speed
+    phases: tuple[Moved, ...]
+    settings: Mapping[str, tuple[Any, Any]]
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
+    memory: Mapping[str, tuple[float | None, float | None]]
+    words: tuple[str, ...] = ()
+
+    def judged(self, slower_than: float) -> Judgement:
+        """Against a limit: ``slower`` only where the whole interval is beyond it."""
+        if self.speed.ci95 is None:
+            return "cannot tell"
+        low, high = self.speed.ci95
+        limit = 1 / (1 + slower_than)
+        if high < limit:
+            return "slower"
+        if low < limit:
+            return "cannot tell"
+        return "faster" if low > 1 else "same"
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of ``comparisons``."""
+        return {
+            "label": self.label,
+            "ratio": self.speed.ratio,
+            "ci95": list(self.speed.ci95) if self.speed.ci95 else None,
+            "of": self.speed.of,
+            "launches": self.speed.launches,
+            "phases": [vars(moved) for moved in self.phases],
+            "settings": {name: list(values) for name, values in self.settings.items()},
+            "findings_gone": list(self.gone),
+            "findings_new": list(self.new),
+            "memory": {name: list(values) for name, values in self.memory.items()},
+            "words": list(self.words),
+        }
+
+
+def compare(groups: Sequence[Group]) -> list[Comparison]:
+    """Every group but the first beside the first."""
+    return [_beside(groups[0], group) for group in groups[1:]]
+
+
+def summary(group: Group) -> dict[str, Any]:
+    """What one column of the table says, in plain numbers."""
+    run = group.lead
+    rate, edges = per_s(run)
+    samples = samples_per_step(run)
+    return {
+        "label": group.label,
+        "runs": [one.label for one in group.runs],
+        "command": list(run.recording.command),
+        "num_steps": run.lead.num_steps,
+        "steps_per_s": rate,
+        "ci95": list(edges) if edges else None,
+        "samples_per_s": samples * rate if samples and rate else None,
+        "phases": {name: run.lead.per_step(name) for name in PHASES},
+        "findings": [finding.id for finding in run.findings if finding.severity != "info"],
+    }
+
+
+def _beside(base: Group, candidate: Group) -> Comparison:
+    a, b = base.lead, candidate.lead
+    before, after = ([f.id for f in run.findings if f.severity != "info"] for run in (a, b))
+    return Comparison(
+        label=candidate.label,
+        speed=speed(base.runs, candidate.runs),
+        phases=_moved(a, b),
+        settings=_settings(a, b),
+        gone=tuple(one for one in dict.fromkeys(before) if one not in after),
+        new=tuple(one for one in dict.fromkeys(after) if one not in before),
+        memory={"host": (host_memory(a), host_memory(b)), "device": (device_memory(a), device_memory(b))},
+        words=_words(base, candidate),
+    )
+
+
+def _moved(a: Run, b: Run) -> tuple[Moved, ...]:
+    """Phases that moved, the largest change first."""
+    least = _WORTH_TELLING * a.lead.step_s
+    found = []
+    for phase in PHASES:
+        before, after = a.lead.per_step(phase), b.lead.per_step(phase)
+        if abs(after - before) < least or phase == "startup":
+            continue
+        noise = _half_width(a.lead.phase(phase), b.lead.phase(phase))
+        found.append(
+            Moved(
+                phase=phase,
+                base_s=before,
+                candidate_s=after,
+                beyond_noise=noise is not None and abs(after - before) > noise,
+            )
+        )
+    return tuple(sorted(found, key=lambda moved: -abs(moved.candidate_s - moved.base_s)))
+
+
+def _half_width(a: Floats, b: Floats) -> float | None:
+    """Of the 95 % interval of the difference of two means."""
+    means = [block_means(values) for values in (a, b)]
+    if not all(len(one) for one in means):
+        return None
+    error = sqrt(sum(float(one.var(ddof=1)) / len(one) for one in means))
+    return t95(min(len(one) for one in means) - 1) * error
+
+
+def _settings(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
+    before, after = _in_effect(a), _in_effect(b)
+    return {
+        name: (before.get(name), after.get(name))
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    }
+
+
+def _in_effect(run: Run) -> dict[str, Any]:
+    found = {setting.name: setting.in_effect for setting in run.lead.settings}
+    torch = run.lead.facts.get("torch") or {}
+    found |= {name: torch[name] for name in ("version", "threads", "device_name") if name in torch}
+    found |= {"python": run.process.first("process").get("python")}
+    samples = run.lead.samples[np.isfinite(run.lead.samples)]
+    if "batch_size" not in found and len(samples):
+        found["samples per step"] = float(np.median(samples))
+    for note in run.applied:
+        value = note.get("value")
+        found[f"applied {note['id']}"] = value if value is not None else note.get("status")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _words(base: Group, candidate: Group) -> tuple[str, ...]:
+    words = []
+    for run in (*base.runs, *candidate.runs):
+        failed = how_it_failed(run)
+        if failed:
+            words.append(f"{run.label} is not whole: {failed}")
+    a, b = base.lead, candidate.lead
+    if a.recording.machine.get("hostname") != b.recording.machine.get("hostname"):
+        words.append(f"{candidate.label} ran on another machine")
+    if min(len(base.runs), len(candidate.runs)) == 1:
+        words.append(
+            f"{candidate.label}: one launch of a side; the interval does not hold what the machine did "
+            "differently between launches (give several runs a label: a=RUN1 a=RUN2 b=RUN3)"
+        )
+    return tuple(words)
