@@ -5,9 +5,9 @@
 
 Every variant is a process of its own, all of them alive from beginning to end; all but one are stopped
 (SIGSTOP, with their workers). A turn is a few seconds; every other round runs backwards, so that drift of the
-machine meets all alike. The step in which a process was stopped does not count, nor do start-up, validation and
-checkpoints: samples per second are those of training steps. Ratios are means over rounds of ratios within a
-round, with a 95 % interval. ``cured-PART`` leaves a part out, ``cured+NAME`` puts a regression in.
+machine meets all alike. The step in which a process was stopped does not count, nor do start-up, validation
+and checkpoints: samples per second are those of training steps. Ratios are means over rounds of ratios within
+a round, with a 95 % interval. ``cured-PART`` leaves a part out, ``cured+NAME`` puts a regression in.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ def summarise(racer: Racer, base: Racer) -> dict[str, Any]:
     rates = [samples_per_s(rows) for rows in racer.turns]
     rows = [row for turn in racer.turns for row in turn]
     logs = [math.log(rate / samples_per_s(turn)) for rate, turn in zip(rates, base.turns, strict=True)]
-    mean, low, high = (math.exp(value) if value > -math.inf else 0.0 for value in interval(logs))
-    quartiles = statistics.quantiles(rates, n=4) if len(rates) > 1 else rates * 3
+    mean, low, high = map(math.exp, interval(logs))
+    quartiles = statistics.quantiles(rates, n=4)
     pairs = zip(racer.rows[:COMPARED_STEPS], base.rows[:COMPARED_STEPS], strict=True)
     return {
         "variant": racer.name,
@@ -265,8 +265,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/NAME-DEVICE-DATE.json")
     parser.add_argument("more", nargs="*", help="after --: flags for every variant's train.py")
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error(f"--rounds {options.rounds}: at least 1")
+    if options.rounds < 2:
+        parser.error(f"--rounds {options.rounds}: at least 2, for an interval")
     try:
         running = race(options)
     except StoppedError as error:
