@@ -1,6 +1,6 @@
 """One training loop of ``benchmarks/prediction.py``: a dataset, a step, and settings to run it with.
 
-``python benchmarks/prediction_case.py DATASET STEP WxP [WxP...] --batches N`` prints seconds per step of each
+``python benchmarks/prediction_case.py DATASET STEP WxP [WxP...]`` prints seconds per step of each
 setting as JSON lines. The step sleeps (cores free, as with an accelerator) or multiplies matrices on a core.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import warnings
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -81,6 +82,9 @@ class Heavy(Samples):
         return torch.zeros(256)
 
 
+#: Batches measured at least.
+LEAST = 30
+
 DATASETS = {"sleep": Sleep, "cpu": Cpu, "tiny": Tiny, "large": Large, "heavy": Heavy}
 
 
@@ -110,32 +114,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dataset", choices=sorted(DATASETS))
     parser.add_argument("step", choices=("sleep", "short", "cpu"))
-    parser.add_argument("settings", nargs="+", help="workers x prefetch factor: 2x4; 0 for no workers")
-    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("settings", nargs="+", help="workers x prefetch factor: 2x4; 0: none; 2x4k: kept")
+    parser.add_argument("--seconds", type=float, default=4.0, help="to measure each setting")
+    parser.add_argument("--epoch", type=int, default=0, help="batches of an epoch (default: endless)")
     options = parser.parse_args()
+    warnings.filterwarnings("ignore", "This DataLoader will create")
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     for setting in options.settings:
-        workers, _, prefetch = setting.partition("x")
-        seconds = train(options.dataset, options.step, int(workers), int(prefetch or 2), options.batches)
+        torch.manual_seed(0)
+        seconds = train(options.dataset, options.step, setting, options.seconds, options.epoch)
         print(json.dumps({"setting": setting, "s_per_step": seconds}), flush=True)
 
 
-def train(dataset: str, step: str, workers: int, prefetch: int, batches: int) -> float:
-    """Seconds per step in the long run: from the time the batches made ahead at the start are used up."""
+def train(dataset: str, step: str, setting: str, seconds: float, epoch: int) -> float:
+    """Seconds per step in the long run: whole epochs, or from when batches made at the start are used up."""
     kind = DATASETS[dataset]
-    warm = max(4, 2 * workers * prefetch + workers)
-    ahead = {"num_workers": workers, "prefetch_factor": prefetch} if workers else {}
+    first, _, prefetch = setting.removesuffix("k").partition("x")
+    workers = int(first)
+    ahead = {"num_workers": workers, "prefetch_factor": int(prefetch)} if workers else {}
     loader = DataLoader(
-        kind((warm + batches) * kind.batch_size), batch_size=kind.batch_size, shuffle=True, **ahead
+        kind((epoch or 50_000) * kind.batch_size),
+        batch_size=kind.batch_size,
+        shuffle=True,
+        persistent_workers=setting.endswith("k"),
+        **ahead,
     )
-    run = Step(step)
-    start = 0.0
-    for number, batch in enumerate(loader):
-        run(batch)
-        if number == warm - 1:
-            start = time.perf_counter()
-    return (time.perf_counter() - start) / batches
+    warm = 4 + workers * (int(prefetch or 0) * 2 + 1)
+    run, number, began, ended = Step(step), 0, 0.0, 0.0
+    while True:
+        for batch in loader:
+            run(batch)
+            number += 1
+            if not epoch and number == warm:
+                began = time.perf_counter()
+            if not epoch and number >= warm + LEAST and time.perf_counter() - began > seconds:
+                return (time.perf_counter() - began) / (number - warm)
+        ended = time.perf_counter()
+        if number == epoch:
+            began = ended
+        elif ended - began > seconds:
+            return (ended - began) / (number - epoch)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ class Assumed:
     ship_s: float = 5e-4  # a batch in a worker over the same in the training thread
     ship_s_per_byte: float = 0.5e-9  # pages of a new shared-memory segment
     worker_bytes: float = 200 << 20
+    stop_s: float = 0.01  # shutting idle workers down
 
 
 ASSUMED: Final = Assumed()
@@ -72,7 +73,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         transfer_s=evidence.steps.per_step("transfer") * costs.exposed_ratio(evidence.steps, "transfer"),
         epoch=_epoch_cost(loader, workers, seen),
         batches_per_epoch=_batches_per_epoch(loader, ranks),
-        other_s=_other_s(evidence.steps, loader),
+        other_s=_other_s(evidence.steps, loader, seen),
         batch_samples=_batch_samples(evidence.steps, loader),
         num_samples=int(loader.dataset.get("len") or 0),
         recorded=Setup(
@@ -155,15 +156,17 @@ def _device_s(evidence: Evidence) -> float:
 
 
 def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
-    usual = EpochCost()
+    # A worker at work is waited for when it is shut down.
+    usual = EpochCost(stop_s=ASSUMED.stop_s + float(np.mean(loader.make_s if workers else loader.wait_s)))
     if not workers or not len(loader.iter_s):
         return usual
-    start = float(loader.iter_s.max() if loader.settings.get("persistent_workers") else loader.iter_s.mean())
+    kept = bool(loader.settings.get("persistent_workers"))
+    start = float(loader.iter_s.max() if kept else loader.iter_s.mean())
     return EpochCost(
         start_s=usual.start_s,
         worker_start_s=max(0.0, start - usual.start_s) / workers,
         wake_s=usual.wake_s if seen.wake_s is None else seen.wake_s,
-        stop_s=float(loader.shutdown_s.mean()) if len(loader.shutdown_s) else usual.stop_s,
+        stop_s=usual.stop_s if kept or seen.stop_s is None else seen.stop_s,
     )
 
 
@@ -177,11 +180,11 @@ def _batches_per_epoch(loader: LoaderUse, ranks: int) -> float:
     return float(np.inf)
 
 
-def _other_s(steps: Steps, loader: LoaderUse) -> dict[str, float]:
+def _other_s(steps: Steps, loader: LoaderUse, seen: Handover) -> dict[str, float]:
     """Seconds per step of what is neither the step, its wait, nor starting and stopping workers."""
     found = {name: steps.per_step(name) for name in ("evaluation", "checkpoint")}
-    turned = float(loader.iter_s.sum() + loader.shutdown_s.sum()) / max(1, steps.num_steps)
-    found["epochs"] = max(0.0, steps.per_step("epoch_gap") - turned)
+    turned = float(loader.iter_s.sum()) + (seen.stop_s or 0.0) * max(0, loader.num_iterators - 1)
+    found["epochs"] = max(0.0, steps.per_step("epoch_gap") - turned / max(1, steps.num_steps))
     return found
 
 

@@ -28,12 +28,14 @@ class Handover:
     ``ready_s``: a fetch whose batch was there. ``late_s``: from a batch made until the training thread, which
     waited, had it. ``between_s``: from asked (or the batch before) until its worker began. ``wake_s``: from
     an iterator's start until a worker began its first batch, the workers' own start included.
+    ``stop_s``: the fetch that ends an epoch, in which workers that are not persistent are shut down.
     """
 
     ready_s: float | None = None
     late_s: float | None = None
     between_s: float | None = None
     wake_s: float | None = None
+    stop_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,10 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
     made = {worker.pid: _table(worker, row.MAKE, process) for worker in process.workers}
     starts, fetches = (_table(process, kind, process) for kind in (row.ITER, row.FETCH))
     starts = starts.take(np.isin(starts.obj, list(crews)))
-    fetches = fetches.take(np.isin(fetches.obj, list(crews)) & ((fetches.flags & row.FETCH_END) == 0))
+    fetches = fetches.take(np.isin(fetches.obj, list(crews)))
+    ends = (fetches.flags & row.FETCH_END) != 0
+    stop_s = _median([fetches.duration[ends] / 1e9], 1)
+    fetches = fetches.take(~ends)
     borders = np.append(starts.start, np.iinfo(np.int64).max)
     epochs = []
     for number, (begin, end) in enumerate(pairwise(borders.tolist())):
@@ -65,9 +70,8 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
             makes = [_within(made[pid], begin, end) for pid in crew]
             epochs.append(_epoch(makes, _within(fetches, begin, end), int(starts.end[number]), prefetch))
     least = {field.name: _LEAST for field in fields(_Times)} | {"wake_s": 1}
-    return Handover(
-        **{name: _median([getattr(one, name) for one in epochs], num) for name, num in least.items()}
-    )
+    medians = {name: _median([getattr(one, name) for one in epochs], num) for name, num in least.items()}
+    return Handover(**medians, stop_s=stop_s)
 
 
 def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> _Times:

@@ -117,8 +117,15 @@ class _Search:
 
     def plans(self, advance: Advance) -> tuple[Plan, ...]:
         """The four, in the order they ask more."""
-        timed = self.field.all(advance)
-        return (self._conservative(timed), self._balanced(timed), self._aggressive(timed), self._low(timed))
+        timed = self.field.all(lambda share, words: advance(share / 2, words))
+        kept = self._kept()
+        lasting = timed if kept is None else kept.all(lambda share, words: advance((1 + share) / 2, words))
+        return (
+            self._conservative(timed),
+            self._balanced(lasting, kept or self.field),
+            self._aggressive(lasting, kept or self.field),
+            self._low(timed),
+        )
 
     def _conservative(self, timed: Sequence[Timed]) -> Plan:
         """Workers on at most half of the cores, two batches ahead, half of the memory; nothing else."""
@@ -131,25 +138,25 @@ class _Search:
             and one.setting.prefetch_factor <= 2
             and one.extra_bytes <= half
         ]
-        return self._plan("conservative", self._least(small or timed[:1]), (), "")
+        return self._plan("conservative", self.field.least(small or timed[:1], _AS_FAST), (), "")
 
-    def _balanced(self, timed: Sequence[Timed]) -> Plan:
+    def _balanced(self, timed: Sequence[Timed], found: Field) -> Plan:
         """The least that is as fast as anything, and what keeps every number of the training."""
         usual = [one for one in timed if one.setting.prefetch_factor != 1]  # fewer ahead save little memory
-        return self._plan("balanced", self._least(usual), self._asked("exact"), "")
+        return self._plan("balanced", found.least(usual, _AS_FAST), self._asked("exact"), "")
 
-    def _aggressive(self, timed: Sequence[Timed]) -> Plan:
+    def _aggressive(self, timed: Sequence[Timed], found: Field) -> Plan:
         """The fastest that fits, samples in memory where they can be, lower precision where it pays."""
         remedies = self._asked("numeric")
-        best = self._least(timed, within=_FASTEST)
+        best = found.least(timed, _FASTEST)
         cache = self._cache(best)
         if cache is None:
             return self._plan("aggressive", best, remedies, "")
         setup, words = cache
-        field = Field(pipeline=self.pipeline, on=setup, room_bytes=self.field.room_bytes)
-        least = self._least(field.all(lambda share, words: None), within=_FASTEST)
+        held = replace(found, on=setup, known={})
         cached = Applied(remedy=catalogue.get("cache-samples"), value=_size(setup.cache_bytes))
-        return self._plan("aggressive", replace(setup, **_loader(least)), (cached, *remedies), words)
+        setup = held.least(held.all(lambda share, words: None), _FASTEST)
+        return self._plan("aggressive", setup, (cached, *remedies), words)
 
     def _low(self, timed: Sequence[Timed]) -> Plan:
         """The least memory that is no slower than the settings of the run."""
@@ -157,11 +164,6 @@ class _Search:
         least = next((one for one in timed if one.s_per_step <= limit), None)
         setup = setup_of(least.setting, self.on) if least is not None else self.on
         return self._plan("low-memory", setup, (), "")
-
-    def _least(self, timed: Sequence[Timed], within: float = _AS_FAST) -> Setup:
-        fastest = min(one.s_per_step for one in timed)
-        least = next(one for one in timed if one.s_per_step <= fastest * (1 + within))
-        return setup_of(least.setting, self.on)
 
     def _cache(self, best: Setup) -> tuple[Setup, str] | None:
         """The setup with samples in memory, where the run's samples are the same in each epoch."""
@@ -201,8 +203,6 @@ class _Search:
         return min(saved, _MOST_SAVED * float(self.pipeline.step_s.mean()))
 
     def _plan(self, name: Name, setup: Setup, remedies: tuple[Applied, ...], words: str) -> Plan:
-        if name in ("balanced", "aggressive"):
-            setup = self._kept(setup)
         saved = self._saved_s(remedies) if self.on.step_s is None else 0.0
         if saved > 0:
             setup = replace(setup, step_s=float(self.pipeline.step_s.mean()) - saved)
@@ -237,13 +237,14 @@ class _Search:
             cache_bytes=setup.cache_bytes,
         )
 
-    def _kept(self, setup: Setup) -> Setup:
-        """With workers that stay where starting them again costs, and with none left where there are none."""
-        if not setup.num_workers or self.pipeline.recorded.persistent_workers:
-            return setup
-        kept = replace(setup, persistent_workers=True)
-        ratio = predict(self.pipeline, setup).s_per_step / predict(self.pipeline, kept).s_per_step
-        return kept if ratio > 1 + _WORTH_KEEPING else setup
+    def _kept(self) -> Field | None:
+        """The settings with workers that stay from epoch to epoch, where starting them again costs."""
+        two = replace(self.on, num_workers=max(2, self.pipeline.recorded.num_workers or 0))
+        kept = replace(two, persistent_workers=True)
+        ratio = predict(self.pipeline, two).s_per_step / predict(self.pipeline, kept).s_per_step
+        if self.pipeline.recorded.persistent_workers or ratio <= 1 + _WORTH_KEEPING:
+            return None
+        return replace(self.field, on=replace(self.on, persistent_workers=True), known={})
 
     def _judged(
         self,
@@ -303,13 +304,9 @@ def _changed(recorded: Setup, setup: Setup) -> dict[str, Any]:
         changed["prefetch_factor"] = None
         if recorded.persistent_workers:
             changed["persistent_workers"] = False
-    elif setup.persistent_workers and not recorded.persistent_workers:
+    elif workers and setup.persistent_workers and not recorded.persistent_workers:
         changed["persistent_workers"] = True
     return changed
-
-
-def _loader(setup: Setup) -> dict[str, Any]:
-    return {"num_workers": setup.num_workers, "prefetch_factor": setup.prefetch_factor}
 
 
 def _size(num_bytes: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotloop.feed import guide_rules
@@ -67,6 +67,13 @@ class Field:
             if self._fits(setting):
                 self.timed(setting)
         return sorted(self.known.values(), key=lambda one: (one.extra_bytes, one.setting))
+
+    def least(self, timed: Sequence[Timed], within: float) -> Setup:
+        """The setup of the first of these within a share of the fastest."""
+        fastest = min(one.s_per_step for one in timed)
+        return setup_of(
+            next(one for one in timed if one.s_per_step <= fastest * (1 + within)).setting, self.on
+        )
 
     def _fits(self, setting: Setting) -> bool:
         memory = self.pipeline.memory
