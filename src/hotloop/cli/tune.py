@@ -1,0 +1,266 @@
+"""``hotloop tune -- COMMAND``: try what the diagnosis asks for, keep what is faster, prove by how much."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hotloop.errors import UsageError
+from hotloop.units import duration, parse_duration, rate
+
+if TYPE_CHECKING:
+    from hotloop.launch.throwaway import Throwaway
+    from hotloop.tune.trial import Bench, Examined, Ran, Request, Trial
+
+_USAGE = (
+    "hotloop tune [--budget 10m] [--allow exact|numeric|semantic] [--memory SIZE] [--out DIR] [--in-place] "
+    "[--json] -- COMMAND..."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop tune``."""
+    parser.usage = _USAGE
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="folder of the trials; one that was ended there goes on"
+    )
+    parser.add_argument(
+        "--budget", metavar="TIME", type=_duration, default=600.0, help="for everything (default: 10m)"
+    )
+    parser.add_argument(
+        "--allow",
+        choices=("exact", "numeric", "semantic"),
+        default="exact",
+        help="what a remedy may alter (default: exact, nothing)",
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="host memory a trial may use: 24GiB")
+    parser.add_argument(
+        "--in-place",
+        action="store_true",
+        help="let trials write where the command writes",
+    )
+    parser.add_argument("--json", action="store_true", help="tune.json on standard output")
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the training command, after --"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """0 where something faster was found, 1 where nothing was."""
+    command = list(options.command)
+    command = command[1:] if command[:1] == ["--"] else command
+    if not command:
+        raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
+    from hotloop.record.publish import write_text_atomic
+    from hotloop.tune import outcome
+    from hotloop.tune.candidates import Limits
+    from hotloop.tune.journal import Journal
+    from hotloop.tune.search import Interrupted, Options, Say, Search
+
+    limits = Limits(allow=options.allow, most_bytes=_bytes(options.memory))
+    folder, made = _folder(options.out, command)
+    try:
+        journal = Journal(folder, {"command": command, "allow": options.allow})
+        _check_apart(command, folder, in_place=options.in_place)
+        with _Progress(options.budget) as progress:
+            bench = _bench(command, folder, progress, in_place=options.in_place)
+            search = Search(
+                bench=bench, journal=journal, folder=folder,
+                options=Options(budget_s=options.budget, limits=limits),
+                say=Say(trying=progress.trying, done=progress.done),
+            )  # fmt: skip
+            tuned = search.run()
+    except Interrupted:
+        print(f"\nhotloop: ended; hotloop tune --out {folder} with the same command goes on", file=sys.stderr)
+        return 130
+    except BaseException:
+        _drop(folder, made)
+        raise
+    seen = bench.examine(folder / tuned.first.folder)
+    written = None
+    if tuned.best and seen.evidence is not None:
+        written = outcome.patch(seen.evidence, seen.findings, command, tuned.best)
+        if written.diff:
+            write_text_atomic(folder / "tune.patch", written.diff)
+    document = outcome.to_json(tuned, command, written)
+    rendered = json.dumps(document, indent=2) + "\n"
+    write_text_atomic(folder / "tune.json", rendered)
+    sys.stdout.write(rendered if options.json else outcome.render(tuned, command, written, folder))
+    print(f"tune: {folder / 'tune.json'}", file=sys.stderr)
+    return 0 if tuned.best else 1
+
+
+def _folder(out: Path | None, command: Sequence[str]) -> tuple[Path, bool]:
+    """The folder of the tuning, and whether it is new."""
+    from hotloop import flow
+    from hotloop.tune.journal import NAME
+
+    if out is not None and (out / NAME).is_file():
+        return out.resolve(), False
+    folder = flow.new_run_folder(out, command)
+    (folder / "raw").rmdir()  # trials have their own
+    return folder, True
+
+
+def _drop(folder: Path, made: bool) -> None:
+    """Leave no folder in which nothing was tried."""
+    if made and not (folder / "trials").exists():
+        with contextlib.suppress(OSError):
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+
+
+def _check_apart(command: Sequence[str], folder: Path, *, in_place: bool) -> None:
+    """Raises UsageError where writes cannot be kept apart and the user did not allow them."""
+    from hotloop.launch.throwaway import Refused, prepare
+
+    if in_place:
+        print("hotloop: --in-place: every trial writes where the command writes", file=sys.stderr)
+        return
+    try:
+        prepare(command, keep=[folder]).close()
+    except Refused as refused:
+        raise UsageError(
+            f"what trials write cannot be kept apart from your files here ({refused.message})",
+            hint="run it on a copy, or with --in-place: then every trial writes where the command writes",
+        ) from refused
+
+
+def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_place: bool) -> Bench:
+    from hotloop import flow
+    from hotloop.diagnose import Evidence, Limits
+    from hotloop.launch.guard import Guard
+    from hotloop.launch.throwaway import throwaway
+    from hotloop.remedy import catalogue
+    from hotloop.report.ranks import lead
+    from hotloop.tune.trial import Bench, Examined, Ran
+
+    def run(request: Request) -> Ran:
+        where = flow.new_run_folder(request.folder, command)
+        aside = contextlib.nullcontext() if in_place else throwaway(command, keep=[folder])
+        with aside as apart, (where / "output.log").open("w") as log:
+            guard = Guard(
+                timeout_s=request.timeout_s,
+                stop_s=request.stop_s,
+                most_bytes=request.most_bytes,
+                disk=apart.scratch if apart is not None else where,
+            )
+            outcome = flow.observe(
+                command,
+                where,
+                steps=request.steps,
+                env=catalogue.environment(request.arm),
+                watch_tick=progress.tick,
+                stdout=log,
+                stderr=log,
+                apart=apart,
+                guard=guard,
+            )
+            would = _would_write(apart)
+        return Ran(
+            exit_code=outcome.exit_code,
+            wall_s=outcome.wall_s,
+            ended_for=guard.why,
+            stopped=guard.stopped,
+            interrupted=bool(outcome.passed_on) or outcome.abandoned,
+            peak_bytes=guard.peak_bytes,
+            would_write=would,
+            last_words=_last_words(where / "output.log"),
+        )
+
+    def examine(where: Path) -> Examined:
+        found = flow.examine(flow.read(where))
+        steps = lead(found.ranks)
+        evidence = None
+        if steps is not None and steps.num_steps:
+            evidence = Evidence(recording=found.recording, steps=steps, ranks=found.ranks, limits=Limits())
+        notes = [note for rank in found.recording.ranks for note in rank.notes.get("remedy", ())]
+        applied = {str(note["id"]): str(note.get("status")) for note in notes}
+        return Examined(evidence=evidence, findings=found.findings, applied=applied)
+
+    return Bench(run=run, examine=examine)
+
+
+def _would_write(apart: Throwaway | None) -> tuple[str, ...]:
+    return tuple(f"{kind} {path}" for kind, path in apart.written()) if apart is not None else ()
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a command's output that says something."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""
+
+
+class _Progress:
+    """A bar on a terminal; elsewhere a line for each trial."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._budget_s, self._what, self._share = budget_s, "", 0.0
+        self._begun_s = 0.0
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        """Start the bar, where there is a terminal."""
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (TextColumn("{task.fields[spent]}"), BarColumn(20), TextColumn("{task.fields[what]}"))
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.add_task("", total=1.0, what="", spent="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def trying(self, what: str, share: float) -> None:
+        """Before a launch: what is tried, and the share of the budget that is spent."""
+        self._what, self._share, self._begun_s = what, share, time.monotonic()
+        self.tick()
+
+    def tick(self) -> None:
+        """Called once or twice a second."""
+        if self._bar is not None:
+            share = self._share + (time.monotonic() - self._begun_s) / self._budget_s
+            spent = f"{duration(share * self._budget_s)} of {duration(self._budget_s)}"
+            self._bar.update(0, completed=min(1.0, share), what=f"trying {self._what}"[:44], spent=spent)
+
+    def done(self, trial: Trial) -> None:
+        """After a launch."""
+        what = " + ".join(trial.remedies) or "as found"
+        told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
+        if trial.samples_per_s:
+            told += f", {rate(trial.samples_per_s)} samples/s"
+        line = f"hotloop: {what}: {told}"
+        if self._bar is not None:
+            self._bar.console.print(line, highlight=False, markup=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90s, 10m or 1h") from None
+
+
+def _bytes(text: str | None) -> float | None:
+    if text is None:
+        return None
+    from hotloop.feed.budget import named_bytes, total_memory_bytes
+
+    try:
+        return float(named_bytes(text, total_memory_bytes))
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from error

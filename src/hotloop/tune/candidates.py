@@ -1,0 +1,228 @@
+"""What is worth trying: from the diagnosis to remedies with values, the promising ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hotloop.diagnose import Evidence
+from hotloop.errors import UsageError
+from hotloop.findings import Finding
+from hotloop.remedy import catalogue
+from hotloop.remedy.catalogue import Applied
+from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
+from hotloop.tune.pipeline import Pipeline, Setup, calibrate, gain, predict
+from hotloop.tune.trial import Arm, spell
+from hotloop.units import size
+
+#: Of these one at a time.
+_EITHER: Final = (
+    ("num-workers", "no-workers"),
+    ("autocast-bf16", "autocast-fp16"),
+    ("compile", "cuda-graphs"),
+    ("fused-optimizer", "foreach"),
+)
+#: Useless without each other.
+_TOGETHER: Final = ("pin-memory", "non-blocking")
+#: A finding whose cost is less of a step asks for nothing.
+_LEAST_SHARE: Final = 0.005
+#: A predicted gain that is not worth a launch, and how much worse a smaller setting may be predicted.
+_LEAST_GAIN: Final = 1.01
+_SLACK: Final = 1.02
+_MOST_WORKERS: Final = 16
+#: Batches of an epoch that make the workers' start and end worth a look.
+_SHORT_EPOCH: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """An arm to try in place of the one in force. ``predicted``: speed ratio to that one, where known."""
+
+    arm: Arm
+    why: str
+    predicted: float | None = None
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def name(self) -> str:
+        """How it is spelled."""
+        return spell(self.arm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What is not tried, and why; ``by_hand`` says how to do it."""
+
+    remedy: str
+    why: str
+    by_hand: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ideas:
+    """What a diagnosis gives to try, the largest predicted gain first, and what is left out."""
+
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a candidate must keep to."""
+
+    allow: Effect
+    most_bytes: float | None = None
+
+    def forbids(self, remedy: Remedy) -> bool:
+        """Whether it may alter more than is allowed."""
+        return EFFECTS.index(remedy.effect) > EFFECTS.index(self.allow)
+
+
+def ideas(
+    evidence: Evidence, findings: Sequence[Finding], have: Arm, limits: Limits, tried: Collection[str]
+) -> Ideas:
+    """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were."""
+    found: dict[str, Candidate] = {}
+    left: dict[str, LeftOut] = {}
+    pipeline = _pipeline(evidence)
+    step_s = evidence.steps.step_s
+    for finding in findings:
+        if finding.cost_s_per_step < _LEAST_SHARE * step_s:
+            continue
+        ratio = step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
+        for remedy in map(catalogue.get, finding.remedies):
+            why_not = _why_not(remedy, finding, limits)
+            if why_not is not None:
+                left.setdefault(remedy.id, why_not)
+                continue
+            together = [catalogue.get(name) for name in finding.remedies if name in _TOGETHER]
+            group = together if remedy in together else [remedy]
+            new = [Applied(remedy=one, value=_value(one, finding)) for one in group]
+            one = Candidate(arm=_onto(have, new), why=finding.id, predicted=ratio)
+            found.setdefault(one.name, one)
+    if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
+        for one in _by_model(pipeline, have):
+            found[one.name] = one
+    kept: list[Candidate] = []
+    for one in found.values():
+        why = _over(pipeline, one, have, limits)
+        if why:
+            left[one.name] = LeftOut(remedy=one.name, why=why)
+        elif one.name not in tried and set(map(str, one.arm)) != set(map(str, have)):
+            kept.append(_told(pipeline, one, have))
+    kept.sort(key=lambda one: -(one.predicted or 1.0))
+    return Ideas(candidates=tuple(kept), left_out=tuple(left.values()))
+
+
+def _why_not(remedy: Remedy, finding: Finding, limits: Limits) -> LeftOut | None:
+    words = remedy.words.replace("{value!r}", "{value}").replace(
+        "{value}", str(_value(remedy, finding) or "N")
+    )
+    if not remedy.live:
+        return LeftOut(remedy=remedy.id, why="cannot be tried without an edit", by_hand=words)
+    if limits.forbids(remedy):
+        return LeftOut(remedy=remedy.id, why=f"{remedy.effect}: needs --allow {remedy.effect}", by_hand=words)
+    return None
+
+
+def _value(remedy: Remedy, finding: Finding) -> Any:
+    parameter = remedy.parameter
+    if parameter is None:
+        return None
+    asked = finding.data.get(parameter.finding_key) if parameter.finding_key else None
+    return asked if asked is not None else parameter.default
+
+
+def _onto(have: Arm, new: Iterable[Applied]) -> Arm:
+    """``have`` with remedies added; what they replace or exclude goes."""
+    added = list(new)
+    names = {one.remedy.id for one in added}
+    gone = names.union(*(set(group) for group in _EITHER if names & set(group)))
+    return (*(one for one in have if one.remedy.id not in gone), *added)
+
+
+# -- the pipeline model --------------------------------------------------------------------------------------
+
+
+def _pipeline(evidence: Evidence) -> Pipeline | None:
+    try:
+        return calibrate(evidence)
+    except UsageError:  # no loader, too few steps: there is no pipeline to speak of
+        return None
+
+
+def setup_of(arm: Arm) -> Setup | None:
+    """What the model calls an arm; None where something in it is not the loader's."""
+    setup = Setup()
+    for one in arm:
+        match one.remedy.id:
+            case "num-workers":
+                setup = replace(setup, num_workers=one.value)
+            case "no-workers":
+                setup = replace(setup, num_workers=0)
+            case "prefetch-factor":
+                setup = replace(setup, prefetch_factor=one.value)
+            case "persistent-workers":
+                setup = replace(setup, persistent_workers=True)
+            case _:
+                return None
+    return setup
+
+
+def _by_model(pipeline: Pipeline, have: Arm) -> Iterator[Candidate]:
+    """The best few settings of the loader by prediction: the smallest that is near the best, and the best."""
+    recorded = pipeline.recorded
+    grid = [*range(9), *range(10, _MOST_WORKERS + 1, 2)]
+    for kept in dict.fromkeys((bool(recorded.persistent_workers), pipeline.batches_per_epoch < _SHORT_EPOCH)):
+        setups = [Setup(num_workers=workers, persistent_workers=kept and workers > 0) for workers in grid]
+        seconds = {setup.num_workers: predict(pipeline, setup).s_per_step for setup in setups}
+        best = min(seconds.values())
+        near = min(
+            workers for workers, value in seconds.items() if workers is not None and value <= _SLACK * best
+        )
+        for workers in dict.fromkeys((near, min(seconds, key=lambda one: (seconds[one], one)))):
+            found = Setup(num_workers=workers, persistent_workers=kept)
+            yield from _loader(have, recorded, found)
+            deeper = replace(found, prefetch_factor=2 * (recorded.prefetch_factor or 2))
+            if workers and seconds[workers] > 1.03 * predict(pipeline, deeper).s_per_step:
+                yield from _loader(have, recorded, deeper)
+
+
+def _loader(have: Arm, recorded: Setup, wanted: Setup) -> Iterator[Candidate]:
+    """The arm that makes a loader of ``recorded`` one of ``wanted``, if anything is to be changed."""
+    words = []
+    if wanted.num_workers != recorded.num_workers:
+        words.append(f"num-workers={wanted.num_workers}" if wanted.num_workers else "no-workers")
+    if wanted.num_workers and wanted.persistent_workers and not recorded.persistent_workers:
+        words.append("persistent-workers")
+    if wanted.num_workers and wanted.prefetch_factor not in (None, recorded.prefetch_factor):
+        words.append(f"prefetch-factor={wanted.prefetch_factor}")
+    if words:
+        yield Candidate(arm=_onto(have, map(catalogue.parse, words)), why="pipeline")
+
+
+def _told(pipeline: Pipeline | None, one: Candidate, have: Arm) -> Candidate:
+    """With what the model predicts, where it can speak: relative to the run under ``have``."""
+    setup = _change(one.arm, have)
+    if pipeline is None or setup is None:
+        return one
+    ratio, low, high = gain(pipeline, setup)
+    return replace(one, predicted=ratio, bounds=(low, high))
+
+
+def _change(arm: Arm, have: Arm) -> Setup | None:
+    """What is new in an arm, as a setup; ``have`` is in force in the run the model was made from."""
+    known = set(map(str, have))
+    new = tuple(one for one in arm if str(one) not in known)
+    return setup_of(new) if new else None
+
+
+def _over(pipeline: Pipeline | None, one: Candidate, have: Arm, limits: Limits) -> str:
+    setup = _change(one.arm, have)
+    if pipeline is None or setup is None or limits.most_bytes is None:
+        return ""
+    wanted = predict(pipeline, setup).host_bytes
+    if wanted <= limits.most_bytes:
+        return ""
+    return f"predicted to use {size(wanted)} of memory, the limit is {size(limits.most_bytes)}"

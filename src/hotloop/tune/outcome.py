@@ -1,0 +1,210 @@
+"""What a tuning found: tune.json, tune.patch, and the words for the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hotloop.diagnose import Evidence
+from hotloop.findings import Finding
+from hotloop.remedy.remedy import EFFECTS
+from hotloop.remedy.source import patch as patches
+from hotloop.remedy.source import publish
+from hotloop.remedy.source.scene import Scene
+from hotloop.tune.ratios import Ratio
+from hotloop.tune.search import Tuned
+from hotloop.tune.trial import Arm, Trial, spell
+from hotloop.units import duration, rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The patch: its text, where it applies, and what is left to a person."""
+
+    diff: str
+    root: str
+    left: tuple[str, ...]
+
+
+def patch(evidence: Evidence, findings: Sequence[Finding], command: Sequence[str], arm: Arm) -> Written:
+    """The source form of an arm, from the run as found."""
+    process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
+    made = patches.make(Scene.of(process, tuple(command), evidence.steps, findings), arm)
+    root = publish.root_of(made) if made.files else Path.cwd()
+    left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
+    return Written(diff=made.diff(root), root=str(root), left=left)
+
+
+def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> dict[str, Any]:
+    """tune.json, schema 1."""
+    base = _baseline(tuned)
+    gain = tuned.gain if tuned.best else None
+    return {
+        "schema": 1,
+        "baseline": {"samples_per_s": base.samples_per_s, "s_per_step": base.s_per_step},
+        "best": {
+            "remedies": [str(one) for one in tuned.best],
+            "settings": _settings(tuned.best),
+            "samples_per_s": _times(base.samples_per_s, gain),
+            "gain": _gain(gain),
+            "effect": effect(tuned.best),
+            "confirmed": tuned.confirmed,
+            "predicted": tuned.predicted if tuned.best else None,
+            "why": list(tuned.why),
+        },
+        "trials": [trial.to_json() for trial in tuned.trials],
+        "left_out": [vars(one) for one in tuned.left_out],
+        "command": shlex.join(command_of(tuned.best, command)),
+        "patch": "tune.patch" if written and written.diff else None,
+        "by_hand": list(written.left) if written else [],
+        "ended": tuned.ended,
+    }
+
+
+def effect(arm: Arm) -> str:
+    """The furthest that any remedy of an arm may go."""
+    return max((one.remedy.effect for one in arm), key=EFFECTS.index, default="exact")
+
+
+def command_of(arm: Arm, command: Sequence[str]) -> list[str]:
+    """The command line that puts an arm in force."""
+    if not arm:
+        return list(command)
+    return ["hotloop", "run", *(word for one in arm for word in ("--apply", str(one))), "--", *command]
+
+
+def _settings(arm: Arm) -> dict[str, Any]:
+    return {one.remedy.parameter.name: one.value for one in arm if one.remedy.parameter is not None}
+
+
+def _gain(gain: Ratio | None) -> dict[str, Any] | None:
+    return {"ratio": gain.ratio, "ci95": [gain.low, gain.high], "pairs": gain.pairs} if gain else None
+
+
+def _times(rate_: float | None, gain: Ratio | None) -> float | None:
+    return rate_ * (gain.ratio if gain else 1.0) if rate_ else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Baseline:
+    samples_per_s: float | None
+    s_per_step: float | None
+
+
+def _baseline(tuned: Tuned) -> _Baseline:
+    """The run as found: the mean of its launches, of those at the end where there are any."""
+    found = [trial for trial in tuned.trials if not trial.remedies and trial.status == "measured"]
+    last = [trial for trial in found if trial.key.startswith("confirm/")]
+    chosen = last or [trial for trial in found if trial.key != "first"] or [tuned.first]
+    per_step = [trial.s_per_step for trial in chosen if trial.s_per_step]
+    samples = [trial.samples_per_s for trial in chosen if trial.samples_per_s]
+    return _Baseline(
+        samples_per_s=fmean(samples) if samples else None, s_per_step=fmean(per_step) if per_step else None
+    )
+
+
+def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder: Path) -> str:
+    """The result for the terminal."""
+    lines = [*_table(tuned), ""]
+    base = _baseline(tuned)
+    if tuned.best and tuned.gain is not None:
+        gain = tuned.gain
+        lines += [
+            f"best: {spell(tuned.best)}",
+            f"gain: {gain.ratio:.2f}x, 95 % interval {gain.low:.2f} - {gain.high:.2f} ({_basis(tuned)})",
+            f"throughput: {_rate(base.samples_per_s, base.s_per_step, 1.0)}"
+            f" -> {_rate(base.samples_per_s, base.s_per_step, gain.ratio)}",
+            *_effects(tuned.best),
+            "",
+            "use it:",
+            f"    {shlex.join(command_of(tuned.best, command))}",
+            *_write(written, folder),
+            *_verify(tuned.best, command),
+        ]
+    else:
+        lines += ["nothing that was tried beat the run as found by more than the noise: keep it as it is"]
+        if tuned.gain is not None and tuned.gain.pairs:
+            edges = f"{tuned.gain.low:.2f} - {tuned.gain.high:.2f}"
+            lines += [f"(what won the race gave {tuned.gain.ratio:.2f}x in the end: {edges})"]
+    lines += _left(tuned)
+    if tuned.ended:
+        lines += ["", *_wrapped(f"{tuned.ended}: there was more to try. Go on with a larger --budget and"
+                                f" --out {folder}")]  # fmt: skip
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _rate(samples_per_s: float | None, s_per_step: float | None, ratio: float) -> str:
+    if samples_per_s:
+        return f"{rate(samples_per_s * ratio)} samples/s"
+    return f"{rate(ratio / s_per_step)} steps/s" if s_per_step else "?"
+
+
+def _table(tuned: Tuned) -> list[str]:
+    groups: dict[str, list[Trial]] = {}
+    for trial in tuned.trials:
+        if trial.key != "first":
+            groups.setdefault(" + ".join(trial.remedies) or "as found", []).append(trial)
+    lines = [f"{'tried':<40}{'launches':>9}{'per step':>12}{'samples/s':>12}"]
+    for name, trials in groups.items():
+        done = [trial for trial in trials if trial.s_per_step]
+        if not done:
+            lines.append(f"{name[:39]:<40}{len(trials):>9}{trials[-1].status:>12}")
+            continue
+        step_s = fmean(trial.s_per_step or 0.0 for trial in done)
+        samples = [trial.samples_per_s for trial in done if trial.samples_per_s]
+        told = rate(fmean(samples)) if samples else "-"
+        lines.append(f"{name[:39]:<40}{len(trials):>9}{duration(step_s):>12}{told:>12}")
+    return lines
+
+
+def _basis(tuned: Tuned) -> str:
+    pairs = tuned.gain.pairs if tuned.gain else 0
+    return f"{pairs} pairs of launches" if tuned.confirmed else "not confirmed: no time was left"
+
+
+def _effects(arm: Arm) -> list[str]:
+    words = [f"{one.remedy.id}: {one.remedy.alters}" for one in arm if one.remedy.alters]
+    words += [f"{one.remedy.id}: needs hotloop at run time" for one in arm if one.remedy.depends]
+    return [f"effect: {effect(arm)}", *(line for one in words for line in _wrapped(f"  {one}"))]
+
+
+def _write(written: Written | None, folder: Path) -> list[str]:
+    if written is None:
+        return []
+    lines = []
+    if written.diff:
+        lines += [
+            "or write it into the source:",
+            f"    git -C {shlex.quote(written.root)} apply {folder / 'tune.patch'}",
+        ]
+    return lines + [line for one in written.left for line in _wrapped(f"not in the patch: {one}")]
+
+
+def _verify(arm: Arm, command: Sequence[str]) -> list[str]:
+    tail = shlex.join(command)
+    applied = " ".join(f"--apply {shlex.quote(str(one))}" for one in arm)
+    return [
+        "verify it:",
+        f"    hotloop run --evidence --out base -- {tail}",
+        f"    hotloop run --evidence --out tuned {applied} -- {tail}",
+        f"    hotloop verify base tuned --effect {effect(arm)}",
+    ]
+
+
+def _left(tuned: Tuned) -> list[str]:
+    if not tuned.left_out:
+        return []
+    lines = ["", "left out:"]
+    for one in tuned.left_out:
+        lines += _wrapped(f"  {one.remedy}: {one.why}" + (f" ({one.by_hand})" if one.by_hand else ""))
+    return lines
+
+
+def _wrapped(text: str) -> list[str]:
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.wrap(text, 80, subsequent_indent=indent + "    ", break_long_words=False)

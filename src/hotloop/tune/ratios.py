@@ -1,0 +1,52 @@
+"""Ratios of speeds from few noisy launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, sqrt
+from statistics import fmean
+from typing import Final
+
+from hotloop.whatif.live.interval import t95
+
+#: Launches that agree better than this agree by luck.
+_LEAST_SD: Final = 0.004
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """How many times faster, with its 95 % interval, over so many pairs of launches or blocks."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether a gain was shown: the interval lies above 1."""
+        return self.low > 1
+
+
+def pooled(logs: Mapping[str, Sequence[float]], before: Iterable[Sequence[float]] = ()) -> dict[str, Ratio]:
+    """The ratio of each arm from the logarithms of its pairs.
+
+    All arms are launches of one command on one machine: their noise is taken as one, which makes three
+    launches of each of four arms tell what twelve of one would. ``before`` are pairs of earlier races.
+    """
+    known = {name: list(values) for name, values in logs.items() if values}
+    groups = [*known.values(), *(values for values in before if values)]
+    freedom = sum(len(values) - 1 for values in groups)
+    squares = sum((value - fmean(values)) ** 2 for values in groups for value in values)
+    sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else inf
+    found = {}
+    for name, values in known.items():
+        mean = fmean(values)
+        half = t95(freedom) * sd / sqrt(len(values)) if freedom else inf
+        found[name] = Ratio(ratio=exp(mean), low=_exp(mean - half), high=_exp(mean + half), pairs=len(values))
+    return found
+
+
+def _exp(value: float) -> float:
+    return exp(min(700.0, value))

@@ -1,0 +1,149 @@
+"""A trial: one launch of the command with remedies in force, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hotloop.diagnose import Evidence
+from hotloop.findings import Finding
+from hotloop.measure.steps import Steps
+from hotloop.remedy.catalogue import Applied
+
+#: refused: a remedy was not in effect; failed: the command did; ended: by hotloop, for time or memory.
+Status = Literal["measured", "refused", "failed", "ended"]
+
+#: An arm of the search: the remedies in force, in the order they were taken up.
+Arm = tuple[Applied, ...]
+
+
+def spell(arm: Arm) -> str:
+    """An arm as people read it."""
+    return " + ".join(map(str, arm)) or "as found"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to launch. ``stop_s`` interrupts it in time, which is no failure; ``timeout_s`` kills it.
+
+    ``plan`` makes it a what-if run of blocks (``whatif.live``).
+    """
+
+    folder: Path
+    arm: Arm
+    timeout_s: float
+    steps: int | None = None
+    stop_s: float | None = None
+    most_bytes: float | None = None
+    plan: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """How a launch ended. ``ended_for``: why hotloop ended it; ``interrupted``: hotloop was told to end."""
+
+    exit_code: int
+    wall_s: float
+    ended_for: str = ""
+    stopped: bool = False
+    interrupted: bool = False
+    peak_bytes: float = 0.0
+    would_write: tuple[str, ...] = ()
+    last_words: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examined:
+    """A trial's recording, read. ``evidence`` is None where no step was seen."""
+
+    evidence: Evidence | None
+    findings: tuple[Finding, ...]
+    applied: Mapping[str, str]  # remedy id -> its last status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """The two things the search cannot do itself: launch a trial, and read its recording."""
+
+    run: Callable[[Request], Ran]
+    examine: Callable[[Path], Examined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A line of trials.jsonl. ``s_per_step`` is over what counts (``rate``); ``seconds`` is what it cost."""
+
+    key: str
+    remedies: tuple[str, ...]
+    status: Status
+    folder: str
+    seconds: float
+    why: str = ""
+    s_per_step: float | None = None
+    samples_per_s: float | None = None
+    num_steps: int = 0
+    host_bytes: float = 0.0
+    device_bytes: float = 0.0
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cost_s(self) -> float | None:
+        """Seconds per sample, per step where samples are not known: what the search compares."""
+        return 1 / self.samples_per_s if self.samples_per_s else self.s_per_step
+
+    def to_json(self) -> dict[str, Any]:
+        """The line."""
+        return {**asdict(self), "remedies": list(self.remedies)}
+
+    @classmethod
+    def of_json(cls, line: Mapping[str, Any]) -> Trial:
+        """Raises TypeError for a line of another shape."""
+        known = {one.name for one in fields(cls)}
+        found = {name: value for name, value in line.items() if name in known}
+        return cls(**{**found, "remedies": tuple(found.get("remedies", ()))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """How fast a run went where it ran evenly: from the second epoch on, where there is one."""
+
+    s_per_step: float
+    samples_per_s: float | None
+    num_steps: int
+
+
+def rate(ranks: tuple[Steps, ...], steps: Steps) -> Rate | None:
+    """The rate of a run: from step to step, all between them included; None with fewer than two steps.
+
+    The first epoch is left out where a whole second one was seen: caches fill in it, and a run of days is
+    not made of it. Warm-up steps and steps with a compile in them never count.
+    """
+    num = steps.num_steps
+    if num < 2:
+        return None
+    length = np.append(np.diff(steps.start_s), steps.end_s[-1] - steps.start_s[-1])
+    counted = steps.steady.copy()
+    loader = steps.train_loader()
+    epoch = round(loader.batches_per_epoch) if loader is not None else 0
+    if epoch > 0 and num >= 2 * epoch and counted[epoch:].any():
+        counted[:epoch] = False
+    if not counted.any():
+        return None
+    seconds = float(length[counted].sum())
+    samples = sum(float(np.nansum(one.samples)) / max(1, one.num_steps) for one in ranks)
+    per_step = seconds / int(counted.sum())
+    return Rate(
+        s_per_step=per_step,
+        samples_per_s=samples / per_step if samples > 0 else None,
+        num_steps=int(counted.sum()),
+    )
+
+
+def device_bytes(evidence: Evidence) -> float:
+    """The most memory of its device that a training process held; 0 without one."""
+    notes = [note for rank in evidence.recording.ranks for note in rank.notes.get("memory", ())]
+    return max((float(note.get("device_peak") or 0.0) for note in notes), default=0.0)
