@@ -32,10 +32,14 @@ def explain(member: Any, tasks: Iterable[Any], progress: Any, oom_kills: int) ->
                 hint = "somebody sent it, or the machine ran out of memory (see dmesg)"
         elif code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT):
             hint = "native code in the dataset crashed; run with num_workers=0 and python -X faulthandler"
-    doing = place_of(member.number, {task.number: task for task in tasks}, progress)
-    return WorkerError(
+    by_number = {task.number: task for task in tasks}
+    doing = place_of(member.number, by_number, progress)
+    error = WorkerError(
         f"DataLoader worker {member.number} (pid {member.pid}) {cause} while {doing}", hint=hint
     )
+    task = by_number.get(progress[1 + 2 * member.number])
+    error.index = None if task is None or task.reply is not None else task.index
+    return error
 
 
 def timed_out(timeout: float, member: Any, tasks: dict[int, Any], progress: Any) -> WorkerError:

@@ -477,6 +477,11 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         self._life.close()
         self._ring.file.close()  # batches that are held keep their windows, not the descriptor
 
+    def stop(self) -> None:
+        """End the workers at once, whatever they are at."""
+        self._hung = True
+        self._shutdown_workers()
+
     def __del__(self) -> None:
         if self._shutdown or self._pid != os.getpid() or torch_utils.python_exit_status:
             return

@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hotloop.errors import HotloopError
 
 
@@ -24,7 +26,12 @@ class FeedError(HotloopError):
 
 
 class WorkerError(FeedError, RuntimeError):
-    """A worker process died, hung or could not be started; the message names the sample and the cause."""
+    """A worker process died, hung or could not be started; the message names the sample and the cause.
+
+    ``index``: the index, or indices, of the batch that a dead one was making; None if it was making none.
+    """
+
+    index: Any = None
 
 
 class CacheError(FeedError, RuntimeError):

@@ -8,7 +8,6 @@ from typing import Any
 
 from hotloop.feed.baking.crew import failure_of
 from hotloop.feed.baking.manifest import Manifest
-from hotloop.feed.baking.part import write_part
 from hotloop.feed.errors import BakeError
 
 
@@ -62,7 +61,7 @@ def write_parts_on_ray(
 
 def _task(folder: str, manifest: Manifest, dataset: Any, part: int) -> tuple[str, str | None] | None:
     """Runs on some machine; a failure comes back as words, whatever Ray can pickle."""
-    return failure_of(lambda: write_part(Path(folder), manifest, dataset, part), part, Path(folder))
+    return failure_of(Path(folder), manifest, dataset, part)
 
 
 def _raise_failure(failure: tuple[str, str | None] | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,10 +36,8 @@ class Note(NamedTuple):
     record_crcs: list[int]
 
 
-def write_part(
-    folder: Path, manifest: Manifest, dataset: Any, part: int, *, on_sample: Callable[[], None] = lambda: None
-) -> None:
-    """Write part ``part`` and its note; ``on_sample`` is called after every sample.
+def write_part(folder: Path, manifest: Manifest, dataset: Any, part: int) -> None:
+    """Write part ``part`` and its note.
 
     Raises:
         SampleError: the dataset raised; the part stays unwritten.
@@ -59,7 +56,6 @@ def write_part(
             for position, writer in enumerate(tables[:-1]):
                 writer.add(None if row.dense is None else row.dense[position])
             tables[-1].add(np.array([records.num_bytes], "<i8").view(np.uint8))
-            on_sample()
         note = Note(records.finish(), [writer.finish() for writer in tables], records.crcs)
     finally:
         for writer in tables:

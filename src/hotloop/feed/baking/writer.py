@@ -20,7 +20,7 @@ from hotloop.feed.baking import fingerprint as fingerprints
 from hotloop.feed.baking import folder as folders
 from hotloop.feed.baking import manifest as manifests
 from hotloop.feed.baking.baked import Baked, Verify, stale
-from hotloop.feed.baking.crew import default_context, write_parts
+from hotloop.feed.baking.crew import write_parts
 from hotloop.feed.baking.fingerprint import Fingerprint
 from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.part import Note, finished
@@ -136,14 +136,13 @@ def run_bake(
 
                 write_parts_on_ray(folder, manifest, dataset, missing, most=num_tasks, advance=advance)
             else:
-                context = default_context(multiprocessing_context)
                 write_parts(
                     folder,
                     manifest,
                     dataset,
                     missing,
                     num_workers=num_workers,
-                    context=context,
+                    context=multiprocessing_context,
                     advance=advance,
                 )
         _require_unchanged(dataset, manifest, out, read_here=num_workers == 0 and not ray)
