@@ -16,6 +16,8 @@ from hotloop.tune.pipeline.simulate import Stage, simulate
 _NUM_BATCHES: Final = 1000
 _REPLICATE_BATCHES: Final = 300
 _REPLICATES: Final = 16
+#: Batches simulated at least, in fillings of the queue: the first two and the last are left out.
+_FILLINGS: Final = 5
 #: Resampled together, so that slow stretches stay together.
 _BLOCK: Final = 10
 #: Student's t for the replicates, two-sided 95 %.
@@ -92,7 +94,8 @@ class _Case:
 
     def s_per_step(self) -> float:
         """Means of everything, times in the order measured."""
-        return self._seconds(_tiled(self.make_s, _NUM_BATCHES), _tiled(self.step_s, _NUM_BATCHES))
+        num = max(_NUM_BATCHES, _FILLINGS * self.stage.ahead)
+        return self._seconds(_tiled(self.make_s, num), _tiled(self.step_s, num))
 
     def replicates(self) -> Floats:
         """[replicates] the same with times drawn again in blocks."""
@@ -100,7 +103,7 @@ class _Case:
         found = []
         for _ in range(_REPLICATES):
             make, step = (_redrawn(times, generator) for times in (self.make_s, self.step_s))
-            num = max(_REPLICATE_BATCHES, 4 * self.stage.ahead)
+            num = max(_REPLICATE_BATCHES, _FILLINGS * self.stage.ahead)
             found.append(self._seconds(_tiled(make, num), _tiled(step, num)))
         return np.array(found)
 
@@ -113,9 +116,12 @@ class _Case:
             total = sum(float(simulate(make[span], step[span], self.stage).ended_s[-1]) for span in spans)
             steady = (total / len(spans) + self.turn_s) / count
         else:
-            ended = simulate(make, step, self.stage).ended_s
-            filled = min(num // 2, 2 * self.stage.ahead + 1)
-            rate = float(ended[-1] - ended[filled]) / (num - 1 - filled)
+            # Not to the end: there the workers have nothing left to do.
+            ended = simulate(make, step[: num - self.stage.ahead], self.stage).ended_s
+            filled, workers = 2 * self.stage.ahead, max(1, self.stage.workers)
+            # Whole rounds of the workers: batches may come in bursts.
+            counted = (len(ended) - 1 - filled) // workers * workers
+            rate = float(ended[filled + counted] - ended[filled]) / counted
             steady = rate
             if math.isfinite(length):
                 steady += (float(ended[filled]) - (filled + 1) * rate + self.turn_s) / length
@@ -242,8 +248,9 @@ def alone(pipeline: Pipeline) -> Pipeline:
     recorded = Setup(free=frozenset(("evaluation", "checkpoint", "epochs")))
     for _ in range(_FITTING):
         case = _case(pipeline, recorded)
-        num = min(_REPLICATE_BATCHES, max(len(make), 4 * case.stage.ahead))
-        course = simulate(_tiled(case.make_s, num), _tiled(case.step_s, num), case.stage)
+        num = max(_REPLICATE_BATCHES, _FILLINGS * case.stage.ahead)
+        steps = _tiled(case.step_s, num - case.stage.ahead)
+        course = simulate(_tiled(case.make_s, num), steps, case.stage)
         pipeline = replace(
             pipeline,
             make_s=(pipeline.make_s + make / course.make_stretch) / 2,

@@ -50,9 +50,12 @@ class Course:
 
 
 def simulate(make_s: Floats, step_s: Floats, stage: Stage) -> Course:
-    """One epoch of batches that take ``make_s`` and steps of ``step_s``, [n] each, where cores are free."""
+    """One epoch of batches that take ``make_s`` and steps of ``step_s`` where cores are free.
+
+    With fewer steps than batches it ends in mid-epoch, workers still at work.
+    """
     if stage.workers == 0:
-        return Course(ended_s=np.cumsum(make_s + step_s))
+        return Course(ended_s=np.cumsum(make_s[: len(step_s)] + step_s))
     return _Run(make_s, step_s, stage).finish()
 
 
@@ -82,7 +85,6 @@ class _Run:
         self.clock = 0.0  # of the workers
         self.ready: list[tuple[float, float]] = []  # heap of (batch, arrival), out of order turned round
         self.asked = 0
-        self.worked = 0.0  # seconds, summed over workers
 
     def finish(self) -> Course:
         """Runs to the last step."""
@@ -93,7 +95,8 @@ class _Run:
         for _ in range(stage.ahead):
             self._ask(stage.wake_s)
         taken = done = 0
-        stepped, inf = 0.0, float("inf")
+        worked = made = stepped = 0.0  # seconds, and those with free cores
+        inf = float("inf")
         while done < num:
             stepping = taken > done
             worker_speed, step_speed = (busy if stepping else free)[len(running)]
@@ -106,7 +109,8 @@ class _Run:
                 turn_in = inf
             passed = min(made_in, turn_in)
             now += passed
-            self.worked += passed * len(running)
+            worked += passed * len(running)
+            made += passed * len(running) * worker_speed
             stepped += passed * stepping
             self.clock += passed * worker_speed
             if made_in <= turn_in:
@@ -120,10 +124,9 @@ class _Run:
                 left = self.step[taken]
                 taken += 1
                 self._ask()
-        made_s = sum(self.make[: self.asked]) + stage.wake_s * min(stage.workers, num)
         return Course(
             ended_s=np.array(ended),
-            make_stretch=self.worked / made_s if made_s > 0 else 1.0,
+            make_stretch=worked / made if made > 0 else 1.0,
             step_stretch=stepped / sum(self.step) if sum(self.step) > 0 else 1.0,
         )
 
