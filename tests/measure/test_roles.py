@@ -241,6 +241,58 @@ LOOPS = {
                 self.window.append(self.loss)  # = metrics
         fit(trainer)
         """,
+    "targets drawn within the loss": """
+        def generate(cells, size):
+            heat = zeros(size)  # = targets
+            for cell in cells:
+                heat[cell] = gauss(cell)  # = targets
+            return heat
+        def criterion(outputs, batch, weight=1.0):
+            size = outputs["heat"].shape[-2:]
+            heat = generate(batch["cells"], size)
+            near = log(outputs["heat"]) * heat  # = forward
+            return near.sum() * weight  # = forward
+        for batch in loader:  # D
+            outputs = model(batch["image"])  # F
+            loss = criterion(outputs, batch=batch)
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "a loss that matches predictions to truth": """
+        def match(boxes, truth):
+            cost = distance(boxes, truth)  # = forward
+            return assign(cost)  # = forward
+        def criterion(outputs, truth):
+            boxes = outputs["boxes"]  # = forward
+            pairs = match(boxes, truth)
+            return gather(boxes, pairs).sum()  # = forward
+        for images, truth in loader:  # D
+            outputs = model(images)  # F
+            loss = criterion(outputs, truth)
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "a loss given everything at once": """
+        def criterion(*everything):
+            heat = draw(everything)  # = forward
+            return heat.sum()  # = forward
+        for images, truth in loader:  # D
+            outputs = model(images)  # F
+            loss = criterion(*outputs, truth)
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "a teacher's answer within the loss": """
+        def criterion(outputs, soft):
+            wanted = softmax(soft)  # = forward
+            return kl(outputs, wanted)  # = forward
+        for images, truth in loader:  # D
+            soft = teacher(images)  # N
+            outputs = model(images)  # F
+            loss = criterion(outputs, soft)
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
     "two statements on a line": """
         for step in range(9):
             x = draw(); y = label(x)  # = input

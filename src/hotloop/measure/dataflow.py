@@ -6,7 +6,7 @@ Flow-sensitive where it costs little, otherwise conservative: what is not unders
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,6 +49,8 @@ class Function:
 
     statements: tuple[Statement, ...]
     purposes: tuple[Purpose, ...]
+    #: Before each statement, the names that hold what a model made.
+    made: tuple[frozenset[str], ...] = ()
     loop_line: int | None = None
 
     def statement(self, line: int) -> Statement | None:
@@ -94,9 +96,68 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
 def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function:
     """Gives every statement of a function its purpose."""
     statements = tuple(statements_of(node))
-    purposes = _Flow(statements, anchors, source.trainable).purposes()
+    flow = _Flow(statements, anchors, source.trainable)
     loop = innermost_loop(node, anchors.lines)
-    return Function(statements=statements, purposes=purposes, loop_line=loop.lineno if loop else None)
+    return Function(
+        statements=statements,
+        purposes=flow.purposes(),
+        made=flow.made,
+        loop_line=loop.lineno if loop else None,
+    )
+
+
+def handed_over(statement: Statement, callee: FunctionNode, made: frozenset[str]) -> frozenset[str] | None:
+    """Names by which a called function knows what a model made; None where it cannot be told."""
+    calls = [
+        call
+        for call in ast.walk(statement.node)
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func).rpartition(".")[2] == getattr(callee, "name", "")
+    ]
+    if len(calls) != 1 or isinstance(callee, ast.Module):
+        return None
+    call, given = calls[0], callee.args
+    parameters = [a.arg for a in (*given.posonlyargs, *given.args)]
+    if isinstance(call.func, ast.Attribute) and parameters[:1] in (["self"], ["cls"]):
+        parameters = parameters[1:]
+    if len(call.args) > len(parameters) or any(isinstance(a, ast.Starred) for a in call.args):
+        return None
+    passed: dict[str | None, ast.expr] = dict(zip(parameters, call.args, strict=False))
+    passed.update({keyword.arg: keyword.value for keyword in call.keywords})
+    if None in passed:
+        return None
+    # What a function reads of its surroundings goes by the caller's names.
+    known = {a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+    return frozenset(name for name, value in passed.items() if name and names_read(value) & made) | (
+        made - known
+    )
+
+
+def reach(
+    statements: Sequence[Statement],
+    sources: Set[int],
+    names: frozenset[str] = frozenset(),
+    fixed: frozenset[str] = frozenset(),
+    ends: Set[int] = frozenset(),
+) -> tuple[set[int], tuple[frozenset[str], ...]]:
+    """Statements that use values made by the sources or held by names; and the names before each statement.
+
+    ``fixed`` names hold such values whatever is assigned to them; statements in ``ends`` pass nothing on.
+    """
+    tainted = set(names | fixed)
+    found: set[int] = set()
+    before = []
+    for i, s in enumerate(statements):
+        before.append(frozenset(tainted))
+        if i in sources:
+            tainted |= s.sets
+        elif (s.values | (s.calls if fixed else frozenset())) & tainted:
+            found.add(i)
+            if i not in ends:
+                tainted |= s.sets
+        elif isinstance(s.node, ast.Assign | ast.AnnAssign | ast.For):
+            tainted -= s.sets - fixed
+    return found, tuple(before)
 
 
 def innermost_loop(node: FunctionNode, lines: Iterable[int]) -> ast.For | ast.AsyncFor | ast.While | None:
@@ -131,8 +192,15 @@ class _Flow:
         for anchored in (self.model, self.backward, self.update, self.fetch):
             anchored -= self.whole
         self.frozen = self._touched(anchors.frozen) - self.model - self.backward - self.update - self.whole
-        self.dependent = self._dependent(self.model | self.whole, not self.model)
-        self.of_frozen = self._dependent(self.frozen, False) if self.frozen else set()
+        # Without a module's call, what is made from parameters is made by the model.
+        fixed = frozenset() if self.model else trainable
+        ends = self.update | self.backward
+        trained = self.model | self.whole
+        self.dependent, self.made = reach(statements, trained, fixed=fixed, ends=ends)
+        self.of_frozen: set[int] = set()
+        if self.frozen:
+            self.of_frozen, _ = reach(statements, self.frozen, ends=ends)
+            _, self.made = reach(statements, trained | self.frozen, fixed=fixed, ends=ends)
 
     def _touched(self, spots: frozenset[Spot]) -> set[int]:
         return {found[0] for spot in spots if (found := holders(self.statements, spot))}
@@ -162,22 +230,6 @@ class _Flow:
             else:
                 result.append("other")
         return tuple(result)
-
-    def _dependent(self, sources: set[int], of_parameters: bool) -> set[int]:
-        """Statements that read what was made from the sources' output (or from parameters)."""
-        tainted: set[str] = set(self.trainable) if of_parameters else set()
-        fixed = frozenset(tainted)
-        found: set[int] = set()
-        for i, s in enumerate(self.statements):
-            if i in sources:
-                tainted |= s.sets
-            elif (s.reads | (s.calls if fixed else frozenset())) & tainted:
-                found.add(i)
-                if i not in self.update and i not in self.backward:
-                    tainted |= s.sets
-            elif isinstance(s.node, ast.Assign | ast.AnnAssign | ast.For):
-                tainted -= s.sets - fixed
-        return found
 
     def _loss(self) -> set[int]:
         """Statements that flow into what backward is called on, or into the result where it is elsewhere."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from hotloop.findings import Place
 from hotloop.measure.attribution import SAVE_WRITE
-from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, parse, understand
+from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, handed_over, parse, reach, understand
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans
-from hotloop.measure.statements import Spot
+from hotloop.measure.statements import Spot, holders, statements_of
 from hotloop.measure.steps import Role
 from hotloop.record import rows as row
 
@@ -210,6 +210,8 @@ class Loop:
         made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
         if purpose == "model":
             return made if after == row.FORWARD and before != row.FORWARD else ("forward", "forward")
+        if purpose == "forward" and function and self._needs_no_model(function, frame, below):
+            return made
         if purpose == "forward" or (purpose == "backward" and after == row.BACKWARD):
             return "forward", "forward"
         if purpose == "input":
@@ -227,6 +229,25 @@ class Loop:
         if not self.updates_seen and self._updates_by_hand(frame, below):
             return "other", "optimizer"
         return ("metrics", "other") if purpose == "metrics" else ("other", "other")
+
+    def _needs_no_model(self, function: Function, frame: Frame, below: tuple[Frame, ...]) -> bool:
+        """Whether a statement of the loss has called what uses nothing the model made: targets."""
+        statements, made = function.statements, function.made
+        for called in below:
+            at = holders(statements, (frame.line, frame.col))
+            source = self.source(called.file)
+            node = source.function(called.function[1], called.function[2]) if source else None
+            if len(at) != 1 or node is None or not statements[at[0]].values & made[at[0]]:
+                return False
+            names = handed_over(statements[at[0]], node, made[at[0]])
+            if names is None:
+                return False
+            frame, statements = called, tuple(statements_of(node))
+            dependent, made = reach(statements, frozenset(), names)
+            inside = holders(statements, (called.line, called.col))
+            if len(inside) == 1 and inside[0] not in dependent:
+                return True
+        return False
 
     def _touches(self, function: Function | None, frame: Frame, name: str) -> bool:
         """Whether the frame's statement is one through which logging, saving or a socket was reached."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+#: Attributes and methods of a tensor that tell nothing of its values.
+_SHAPES = frozenset(["shape", "size", "dim", "ndim", "numel", "device", "dtype"])
 #: A call's line and column (UTF-8 bytes); column -1 where it is not known.
 Spot = tuple[int, int]
 
@@ -21,6 +23,7 @@ class Statement:
     ends: Spot = (0, 0)
     sets: frozenset[str]
     reads: frozenset[str]
+    values: frozenset[str] = frozenset()  # of ``reads`` those of which more than the shape is used
     node: ast.AST
     returns: bool = False
     calls: frozenset[str] = frozenset()
@@ -93,11 +96,13 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=receiver))):
             sets = names_set(receiver)  # a method called for its effect changes its object
     reads: set[str] = set()
+    values: set[str] = set()
     calls: set[str] = set()
     for part in parts:
         for child in [part, *own_nodes(part)]:
             sets |= _inner_sets(child)
         reads |= names_read(part)
+        values |= names_read(part, shapes=False)
         calls |= {
             c.func.id for c in ast.walk(part) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)
         }
@@ -108,7 +113,7 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
         first=node.lineno, last=max(last, node.lineno),
         begins=(node.lineno, node.col_offset),
         ends=(node.end_lineno or node.lineno, node.end_col_offset or 0),
-        sets=frozenset(sets), reads=frozenset(reads),
+        sets=frozenset(sets), reads=frozenset(reads), values=frozenset(values),
         node=node, returns=returns, calls=frozenset(calls),
     )  # fmt: skip
 
@@ -153,27 +158,31 @@ def base_name(node: ast.AST) -> str:
                 return ""
 
 
-def names_read(node: ast.AST) -> set[str]:
-    """Names whose values an expression uses; names that are only called are no data."""
+def names_read(node: ast.AST, *, shapes: bool = True) -> set[str]:
+    """Names whose values an expression uses, or (``shapes``) only their shape; only called is not used."""
     found: set[str] = set()
     match node:
+        case ast.Call(func=ast.Name(id="len")) if not shapes:
+            pass
+        case ast.Attribute(attr=attr) if not shapes and attr in _SHAPES:
+            pass
         case ast.Call(func=func, args=args, keywords=keywords):
             for part in [*args, *(k.value for k in keywords)]:
-                found |= names_read(part)
+                found |= names_read(part, shapes=shapes)
             if isinstance(func, ast.Attribute) and not _is_self(func.value):
-                found |= names_read(func.value)
+                found |= names_read(func if func.attr in _SHAPES else func.value, shapes=shapes)
             elif not isinstance(func, ast.Name | ast.Attribute):
-                found |= names_read(func)
+                found |= names_read(func, shapes=shapes)
         case ast.Name(id=name):
             found.add(name)
         case ast.Attribute(value=value):
             name = base_name(node)
-            found |= {name} if name else names_read(value)
+            found |= {name} if name else names_read(value, shapes=shapes)
             if not name or not isinstance(value, ast.Name):
-                found |= names_read(value) if not _is_self(value) else set()
+                found |= names_read(value, shapes=shapes) if not _is_self(value) else set()
         case _:
             for child in ast.iter_child_nodes(node):
-                found |= names_read(child)
+                found |= names_read(child, shapes=shapes)
     return found
 
 
