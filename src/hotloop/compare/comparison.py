@@ -11,7 +11,7 @@ import numpy as np
 
 from hotloop.compare.checklist import device_memory, host_memory
 from hotloop.compare.run import Run, how_it_failed
-from hotloop.compare.speed import Speed, per_s, samples_per_step, speed
+from hotloop.compare.speed import Speed, crowded, per_s, samples_per_step, speed
 from hotloop.compare.trace import Floats
 from hotloop.measure.blocks import block_means, t95
 from hotloop.phases import PHASES
@@ -47,7 +47,10 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One group beside the first. ``settings`` maps a name to both values, where they differ."""
+    """One group beside the first. ``settings`` maps a name to both values, where they differ.
+
+    ``doubt``: others were on the machine, and one launch of a side cannot tell them from the change.
+    """
 
     label: str
     speed: Speed
@@ -57,10 +60,11 @@ class Comparison:
     new: tuple[str, ...]
     memory: Mapping[str, tuple[float | None, float | None]]
     words: tuple[str, ...] = ()
+    doubt: bool = False
 
     def judged(self, slower_than: float) -> Judgement:
         """Against a limit: ``slower`` only where the whole interval is beyond it."""
-        if self.speed.ci95 is None:
+        if self.speed.ci95 is None or self.doubt:
             return "cannot tell"
         low, high = self.speed.ci95
         limit = 1 / (1 + slower_than)
@@ -113,6 +117,8 @@ def summary(group: Group) -> dict[str, Any]:
 def _beside(base: Group, candidate: Group) -> Comparison:
     a, b = base.lead, candidate.lead
     before, after = ([f.id for f in run.findings if f.severity != "info"] for run in (a, b))
+    others = crowded(a, b)
+    one_launch = min(len(base.runs), len(candidate.runs)) == 1
     return Comparison(
         label=candidate.label,
         speed=speed(base.runs, candidate.runs),
@@ -121,7 +127,8 @@ def _beside(base: Group, candidate: Group) -> Comparison:
         gone=tuple(one for one in dict.fromkeys(before) if one not in after),
         new=tuple(one for one in dict.fromkeys(after) if one not in before),
         memory={"host": (host_memory(a), host_memory(b)), "device": (device_memory(a), device_memory(b))},
-        words=_words(base, candidate),
+        words=(*_words(base, candidate), *(f"{candidate.label}: {words}" for words in others)),
+        doubt=one_launch and bool(others),
     )
 
 

@@ -1,7 +1,7 @@
 """Two loss trajectories held beside each other: equal bits, float noise, the same course, or not.
 
 Seeded runs over the same batches are compared point by point: float noise stays under 1e-5 over the first
-steps, a lower precision keeps the course within a small part of what the run learned. Measured
+steps, and a lower precision keeps the course within a small part of what the run learned. Measured
 (FIELDNOTES 3.4): 5e-7 for another memory layout or thread count, 8e-3 for bfloat16, against 0.29 and more
 for wrong labels, repeated samples, another learning rate.
 
@@ -31,6 +31,11 @@ OF_LEARNED: Final = 0.05
 #: Float noise is told from a change only where the run learned at least this much, relative to the loss.
 LEARNED: Final = 1e-3
 LEAST: Final = 8
+#: The first losses of runs at one precision part by rounding alone, before training multiplies it.
+SUDDEN: Final = 1e-4
+SUDDEN_FIRST: Final = 3
+#: How many times the difference between repeats of the base is still noise.
+REPEATED: Final = 3.0
 #: Smoothing of unseeded runs, and how many times the baselines' own spread is still noise.
 EMA: Final = 0.1
 SPREAD: Final = {2: 3.0}
@@ -49,9 +54,12 @@ class LossCheck:
     limit: float | None = None
 
 
-def seeded(base: Trace, candidate: Trace) -> LossCheck:
-    """Compare point by point; both runs have seen the same batches."""
-    count = min(len(base.losses), len(candidate.losses))
+def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> LossCheck:
+    """Compare point by point; both runs have seen the same batches, and so have ``repeats`` of the base.
+
+    What the base does not repeat of itself (atomics on a GPU) is allowed to the candidate three times over.
+    """
+    count = min([len(base.losses), len(candidate.losses), *(len(one.losses) for one in repeats)])
     if count < LEAST:
         return LossCheck(outcome="not-measured", words=_too_few(base, candidate))
     a, b = base.losses[:count], candidate.losses[:count]
@@ -63,30 +71,67 @@ def seeded(base: Trace, candidate: Trace) -> LossCheck:
             words = f"all {count:,} losses are the same number: nothing could be told from them"
             return LossCheck(outcome="indistinct", words=words, distance=0.0)
         return LossCheck(outcome="bit-equal", words=f"{count:,} losses bit-equal", distance=0.0)
-    finite = np.isfinite(a) & np.isfinite(b)
-    return _close(a[finite], b[finite], _first_difference(base, candidate, count))
-
-
-def _close(a: Floats, b: Floats, begins: str) -> LossCheck:
-    if len(a) < LEAST:
+    others = [one.losses[:count] for one in repeats]
+    finite = np.all(np.isfinite([a, b, *others]), axis=0)
+    if finite.sum() < LEAST:
         return LossCheck(outcome="not-measured", words="too few finite losses to compare")
-    scale = max(1.0, float(np.abs(a).max()))
-    early = float(np.abs(a - b)[:FIRST].max())
-    learned = learned_at_least(a)
-    if early <= NOISE * scale:
+    return _close(
+        Pair(a=a[finite], b=b[finite], others=tuple(one[finite] for one in others)),
+        _first_difference(base, candidate, count),
+        lower_precision=base.precision != candidate.precision,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two seeded trajectories over the same batches, and repeats of the first."""
+
+    a: Floats
+    b: Floats
+    others: tuple[Floats, ...] = ()
+
+    @property
+    def scale(self) -> float:
+        """What differences are relative to."""
+        return max(1.0, float(np.abs(self.a).max()))
+
+    def early(self, count: int) -> tuple[float, float]:
+        """The largest difference of the first losses, and how much the repeats allow."""
+        noise = max((float(np.abs(self.a - x)[:count].max()) for x in self.others), default=0.0)
+        return float(np.abs(self.a - self.b)[:count].max()), REPEATED * noise
+
+    def course(self) -> tuple[float, float]:
+        """The same of the whole smoothed course."""
+        mine = smoothed(self.a)
+        noise = max((float(np.abs(mine - smoothed(x)).max()) for x in self.others), default=0.0)
+        return float(np.abs(mine - smoothed(self.b)).max()), REPEATED * noise
+
+
+def _close(pair: Pair, begins: str, *, lower_precision: bool) -> LossCheck:
+    scale, learned = pair.scale, learned_at_least(pair.a)
+    early, early_noise = pair.early(FIRST)
+    apart, course_noise = pair.course()
+    widest = max(COURSE * scale, course_noise)
+    if apart > widest:
+        words = f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed; {begins}"
+        return LossCheck(outcome="differs", words=words, distance=apart, limit=widest)
+    limit = max(OF_LEARNED * learned, course_noise)
+    if early <= max(NOISE * scale, early_noise) and apart <= max(limit, NOISE * scale):
         if learned < LEARNED * scale:
             return _indistinct(early, learned)
-        words = f"within {early:.1e} over the first {min(FIRST, len(a))} losses; {begins}"
-        return LossCheck(outcome="close", words=words, distance=early, limit=NOISE * scale)
-    apart = float(np.abs(smoothed(a) - smoothed(b)).max())
-    if apart > COURSE * scale:
-        words = f"apart by {apart:.2g} (smoothed), {COURSE * scale:.2g} is allowed; {begins}"
-        return LossCheck(outcome="differs", words=words, distance=apart, limit=COURSE * scale)
-    limit = OF_LEARNED * learned
+        words = f"within {early:.1e} over the first {min(FIRST, len(pair.a))} losses; {begins}"
+        return LossCheck(outcome="close", words=words, distance=early, limit=max(NOISE * scale, early_noise))
+    sudden, sudden_noise = pair.early(SUDDEN_FIRST)
+    if not lower_precision and sudden > max(SUDDEN * scale, sudden_noise):
+        words = f"{sudden:.1e} apart at once: more than rounding, at the same precision; {begins}"
+        return LossCheck(outcome="differs", words=words, distance=sudden, limit=SUDDEN * scale)
     if apart <= limit:
-        words = f"within {apart:.1e} (smoothed), {apart / learned:.1%} of what was learned; {begins}"
-        return LossCheck(outcome="close", words=words, distance=apart, limit=min(limit, COURSE * scale))
-    # Would a change that matters have stood out? Half the learning rate's worth of what was learned would.
+        words = (
+            f"within {apart:.1e} (smoothed), {apart / max(learned, apart):.1%} of what was learned; {begins}"
+        )
+        return LossCheck(outcome="close", words=words, distance=apart, limit=min(limit, widest))
+    # Would a change that matters have stood out? Half of what was learned, for a learning rate 1.5 times as
+    # high, would.
     if learned < COURSE * scale:
         return _indistinct(apart, learned)
     words = f"apart by {apart:.2g} (smoothed), {apart / learned:.0%} of what was learned; {begins}"

@@ -17,6 +17,10 @@ from hotloop.compare.run import Run
 from hotloop.measure.blocks import block_means, t95
 from hotloop.measure.steps import Floats, Steps
 
+_LEAST_SAMPLES = 3
+#: Part of the machine that others may use before a ratio of two launches is in doubt.
+_CROWDED = 0.1
+
 ONE_LAUNCH = (
     "one launch of each: the interval does not hold what the machine did differently between them; "
     "repeat the launches (--repeats) where it is shared"
@@ -71,6 +75,38 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
         launches=launches,
         words="" if launches > 1 else ONE_LAUNCH,
     )
+
+
+def others_cores(run: Run) -> float | None:
+    """Cores that others than this command kept busy while it trained; None with too few samples."""
+    system, offset = run.recording.system, (run.process.start_ns - run.recording.start_ns) / 1e9
+    at, used = system.get("t_s"), system.get("cpu_ratio")
+    if at is None or used is None:
+        return None
+    own = np.zeros(len(at))
+    for columns in run.recording.process_system.values():
+        times, ratio = columns.get("t_s"), columns.get("cpu_ratio")
+        if times is None or ratio is None or not np.isfinite(ratio).any():
+            continue
+        known = np.isfinite(ratio)
+        lived = (at >= times[0]) & (at <= times[-1])
+        own += np.where(lived, np.interp(at, times[known], ratio[known]), 0.0)
+    cores = float(run.recording.machine.get("cpu_count") or 1)
+    start, end = run.lead.span[0] + offset, run.lead.span[1] + offset
+    inside = (at >= start) & (at <= end) & np.isfinite(used)
+    if inside.sum() < _LEAST_SAMPLES:
+        return None
+    return max(0.0, float((used[inside] * cores - own[inside]).mean()))
+
+
+def crowded(base: Run, candidate: Run) -> list[str]:
+    """What others did on the machine, where that tells on the ratio."""
+    busy = [others_cores(run) for run in (base, candidate)]
+    cores = float(base.recording.machine.get("cpu_count") or 1)
+    if None in busy or max(one or 0.0 for one in busy) < _CROWDED * cores:
+        return []
+    told = f"{busy[0]:.1f} and {busy[1]:.1f} of {cores:g} cores"
+    return [f"others kept {told} busy meanwhile: the ratio is not that of the change alone"]
 
 
 def samples_per_step(run: Run) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from hotloop.measure.steps import Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
+
+_PRECISION_FLAGS: Final = ("matmul_allow_tf32", "cudnn_allow_tf32", "float32_matmul_precision")
 
 U32 = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
@@ -62,6 +65,7 @@ class Trace:
     metrics: Mapping[str, Note] = field(default_factory=dict)
     seed: int | None = None
     executable: str = ""
+    precision: tuple[str, ...] = ()  # what numbers were computed in, as far as it is known
 
 
 def trace_of(process: Process, steps: Steps) -> Trace:
@@ -84,7 +88,17 @@ def trace_of(process: Process, steps: Steps) -> Trace:
         metrics={str(note["name"]): note for note in notes.get("metric", ())},
         seed=seed if isinstance(seed, int) else None,
         executable=str(process.first("process").get("executable") or ""),
+        precision=_precision(process),
     )
+
+
+def _precision(process: Process) -> tuple[str, ...]:
+    autocast, flags = process.last("autocast"), process.last("torch")
+    cast = f"autocast {autocast.get('dtype')}" if autocast.get("share") else ""
+    kinds = sorted(
+        {kind for note in process.notes.get("module", ()) for kind in note.get("param_dtypes", ())}
+    )
+    return (cast, *kinds, *(f"{name} {flags.get(name)}" for name in _PRECISION_FLAGS))
 
 
 def _numbered(notes: list[Note]) -> dict[str, Note]:

@@ -12,7 +12,7 @@ from hotloop.compare.checklist import checklist, finite_loss
 from hotloop.compare.expectation import Expectation
 from hotloop.compare.items import Item, Parity, passed, unmeasured
 from hotloop.compare.run import HOW_TO_GET_EVIDENCE, Run, how_it_failed, run_of
-from hotloop.compare.speed import Speed, speed
+from hotloop.compare.speed import Speed, crowded, speed
 from hotloop.compare.trace import Trace
 from hotloop.errors import UsageError
 
@@ -32,6 +32,7 @@ class Verdict:
     effect: Effect
     parity: Parity
     speed: Speed
+    enough: tuple[Parity, ...]  # parities that ``effect`` allows
     items: tuple[Item, ...]
     words: tuple[str, ...] = ()
     base: str = ""
@@ -50,7 +51,7 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """The parity is what the effect class asks for, and no item failed."""
-        return self.parity in _ENOUGH[self.effect] and all(item.status != "failed" for item in self.items)
+        return self.parity in self.enough and all(item.status != "failed" for item in self.items)
 
     def to_json(self) -> dict[str, Any]:
         """verify.json, schema 1."""
@@ -113,8 +114,11 @@ def judge(
     for run in (base, candidate, *baselines):
         if not run.trace.recorded and wanted != "semantic":
             raise UsageError(f"{run.label} has no evidence of what it computed", hint=HOW_TO_GET_EVIDENCE)
+    enough = _ENOUGH[wanted]
+    if wanted == "exact" and not all(_repeats(base.trace, run.trace) for run in baselines):
+        enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
-    parity, checks = compare_results(base, candidate, baselines, wanted)
+    parity, checks = compare_results(base, candidate, baselines, enough)
     checkpoint = state.checkpoint(base, candidate)
     items = [_completed(base, candidate), *checks, finite_loss(candidate), checkpoint]
     named = {item.name for item in items}
@@ -127,6 +131,7 @@ def judge(
         effect=wanted,
         parity=parity,
         speed=pace,
+        enough=enough,
         items=tuple(items),
         words=tuple(_words(base, candidate, pace, parity)),
         base=base.label,
@@ -135,7 +140,7 @@ def judge(
 
 
 def compare_results(
-    base: Run, candidate: Run, baselines: Sequence[Run], effect: Effect
+    base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity]
 ) -> tuple[Parity, list[Item]]:
     """Order, content, losses and parameters of every rank; the worst rank counts."""
     verdicts: list[tuple[Parity, list[Item]]] = []
@@ -146,7 +151,7 @@ def compare_results(
             words = f"rank {trace.rank} is not in the candidate"
             return "differs", [passed("ranks", False, words, len(candidate.ranks), len(base.ranks))]
         more = [one for run in baselines for one in run.traces if one.rank == trace.rank]
-        verdicts.append(_rank(trace, other, more, effect))
+        verdicts.append(_rank(trace, other, more, enough))
     return max(verdicts, key=lambda verdict: _BADNESS[verdict[0]])
 
 
@@ -154,7 +159,7 @@ _BADNESS: Final[dict[Parity, int]] = {"exact": 0, "within-noise": 1, "not-measur
 
 
 def _rank(
-    base: Trace, candidate: Trace, baselines: Sequence[Trace], effect: Effect
+    base: Trace, candidate: Trace, baselines: Sequence[Trace], enough: Sequence[Parity]
 ) -> tuple[Parity, list[Item]]:
     fed, held = batches.order(base, candidate), batches.content(base, candidate)
     parameters = state.parameters(base, candidate)
@@ -162,15 +167,14 @@ def _rank(
     if banded:
         loss = losses.unseeded([base, *baselines], candidate)
     else:
-        loss = losses.seeded(base, candidate)
+        loss = losses.seeded(base, candidate, baselines)
         if fed.outcome == "differs" and loss.outcome != "bit-equal":
             loss = _other_batches(base, candidate)
     parity = _parity(fed.outcome, held.outcome, loss, parameters.outcome, banded=banded)
-    enough = _ENOUGH[effect]
-    need_bits = effect == "exact"
+    need_bits = "within-noise" not in enough
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
-    required = effect != "semantic" and not same and not banded
+    required = "differs" not in enough and not same and not banded
     checks = [
         _batch_item("order", fed, required=required),
         _batch_item("content", held, required=required),
@@ -178,6 +182,14 @@ def _rank(
         _parameter_item(parameters, need_bits),
     ]
     return parity, checks
+
+
+def _repeats(base: Trace, again: Trace) -> bool:
+    """Whether a second run over the same batches has the same losses; True where it saw other batches."""
+    checks = (batches.order(base, again), batches.content(base, again))
+    if any(check.outcome == "differs" for check in checks):
+        return True
+    return losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
 
 
 def _parity(order: str, content: str, loss: losses.LossCheck, parameters: str, *, banded: bool) -> Parity:
@@ -211,7 +223,7 @@ def _batch_item(name: str, check: batches.BatchCheck, *, required: bool) -> Item
     return passed(name, check.outcome == "equal", check.words, check.at)
 
 
-def _loss_item(check: losses.LossCheck, enough: tuple[Parity, ...], need_bits: bool) -> Item:
+def _loss_item(check: losses.LossCheck, enough: Sequence[Parity], need_bits: bool) -> Item:
     if check.outcome in ("not-measured", "indistinct"):
         return unmeasured("loss", check.words, check.limit)
     ok = check.outcome == "bit-equal" or (check.outcome == "close" and not need_bits) or "differs" in enough
@@ -239,6 +251,7 @@ def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:
     drawn = state.generators(base.trace, candidate.trace)
     if drawn and parity == "exact":
         words.append(f"{drawn}: what is drawn next differs")
+    words += crowded(base, candidate)
     if base.command != candidate.command:
         words.append(f"the commands differ: {base.command} and {candidate.command}")
     for note in candidate.applied:
