@@ -242,7 +242,7 @@ def test_a_part_can_be_left_out(modules: dict[str, ModuleType], capsys: pytest.C
         ("num_workers:", "num_worker:", "unknown key data.num_worker: did you mean data.num_workers?"),
         ("training:", "trainning:", "unknown key trainning: did you mean training?"),
         ("  ema_decay: 0.9\n", "", "training.ema_decay is missing"),
-        ("num_workers: 1", "num_workers: many", "data.num_workers is 'many': expected a whole number"),
+        ("num_workers: 1", "num_workers: many", "data.num_workers is 'many': expected a whole number from 0"),
         ("model:", "model: [", "while parsing"),
     ],
 )

@@ -72,24 +72,38 @@ def parse_args(argv=None):
     return args
 
 
+#: Sections and keys of a configuration.
+KEYS = {
+    "data": ("root", "num_workers", "prefetch_factor"),
+    "model": ("channels", "modules", "pyramid"),
+    "training": (
+        "epochs", "lr", "weight_decay", "restart_epochs", "ema_decay", "clip_grad_norm", "offset_weight",
+        "amp", "cudnn_benchmark", "gradient_accumulation_steps",
+    ),
+}  # fmt: skip
+#: The least that a count may be.
+COUNTS = {
+    "data": {"num_workers": 0, "prefetch_factor": 1},
+    "training": {"epochs": 1, "restart_epochs": 1, "gradient_accumulation_steps": 1},
+}
+
+
 def load_config(path):
-    """Read a YAML file with the sections and keys of configs/full.yaml; no other key, none missing."""
+    """Read a YAML file with the sections and keys of ``KEYS``; no other key, none missing."""
     try:
-        config = yaml.safe_load(Path(path).read_text())
+        with open(path) as file:
+            config = yaml.safe_load(file)
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from None
-    known = yaml.safe_load((HERE / "configs" / "full.yaml").read_text())
-    require_keys(path, "", config, known)
-    for section in known:
-        require_keys(path, f"{section}.", config[section], known[section])
-    for key, value in (
-        ("data.num_workers", config["data"]["num_workers"]),
-        ("data.prefetch_factor", config["data"]["prefetch_factor"]),
-        ("training.epochs", config["training"]["epochs"]),
-        ("training.gradient_accumulation_steps", config["training"]["gradient_accumulation_steps"]),
-    ):
-        if type(value) is not int or value < (key == "training.epochs" or "steps" in key):
-            raise ConfigError(f"{path}: {key} is {value!r}: expected a whole number")
+    require_keys(path, "", config, KEYS)
+    for section, keys in KEYS.items():
+        require_keys(path, f"{section}.", config[section], keys)
+        for key, least in COUNTS.get(section, {}).items():
+            value = config[section][key]
+            if type(value) is not int or value < least:
+                raise ConfigError(
+                    f"{path}: {section}.{key} is {value!r}: expected a whole number from {least}"
+                )
     return config
 
 
@@ -103,6 +117,11 @@ def require_keys(path, section, found, known):
             raise ConfigError(f"{path}: unknown key {section}{key}: {hint}")
     if missing := [key for key in known if key not in found]:
         raise ConfigError(f"{path}: {section}{missing[0]} is missing")
+
+
+def enabled(settings, key):
+    """Whether a switch is on, by ``true`` or by the name of a precision."""
+    return settings[key] in (True, "bf16")
 
 
 # -- targets and loss ---------------------------------------------------------------------------------------
@@ -295,7 +314,7 @@ def train_epoch(args, config, model, loader, optimizer, ema, device, log, epoch)
     non_blocking, on_device = "non_blocking" in args.parts, "device_metrics" in args.parts
     group = settings["gradient_accumulation_steps"] if "accumulation" in args.parts else 1
     if "bf16" in args.parts:
-        use_bf16 = bool(settings["amp"]) and device.type == "cuda"
+        use_bf16 = enabled(settings, "amp") and device.type == "cuda"
     else:
         use_bf16 = settings["amp"] == "bf16"
     totals = torch.zeros(5, device=device) if on_device else np.zeros(5)
