@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any, Final
 
 from hotloop.audit.configs import ConfigFile, Entry
@@ -18,6 +19,10 @@ ID = "config/learning-rate-not-scaled"
 _SCALES: Final = re.compile(
     r"scale_?lr|lr_?scal|auto_scale|base_batch|linear_?scal|lr\s*\*=?[^\n]*batch|lr\s*=[^\n#]*batch", re.I
 )
+#: A batch of one GPU: the other configuration may be for another number of them.
+_OF_ONE_GPU: Final = re.compile(r"per_?(gpu|device|rank|card|worker|replica)", re.I)
+#: Numbers of GPUs in file names: ``4x4``, ``8xb32``, ``16gpus``.
+_NUM_GPUS: Final = re.compile(r"\d+xb?\d+|\d+_?gpus?", re.I)
 #: The batch has to grow or shrink by this much to matter.
 _RATIO: Final = 2.0
 
@@ -35,6 +40,8 @@ def check(tree: Tree) -> Iterator[Finding]:
         if own is None or before is None or rate is None or (other is not None and other.value != rate.value):
             continue
         if _only(config, "gradient_accumulation") is not None or own.name != before.name:
+            continue
+        if _OF_ONE_GPU.search(own.key) or _num_gpus(config) != _num_gpus(base):
             continue
         ratio = own.value / before.value
         if ratio >= _RATIO or ratio <= 1 / _RATIO:
@@ -54,6 +61,10 @@ def _only(config: ConfigFile, meaning: str) -> Entry | None:
     """The one entry of a meaning, a number above 0; None where there are several or none."""
     found = [e for e in config.entries if meaning_of(e.key) == meaning and not EVALUATION.search(e.key)]
     return found[0] if len(found) == 1 and _positive(found[0].value) else None
+
+
+def _num_gpus(config: ConfigFile) -> list[str]:
+    return _NUM_GPUS.findall(PurePath(config.name).name)
 
 
 def _positive(value: Any) -> bool:
