@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.diagnose.queueing import replay
+from hotloop.feed.throughput import BatchCost, Setting, iteration_s
 from hotloop.tune.pipeline.simulate import Stage, simulate
 
 NUM = 400
@@ -35,6 +36,18 @@ def test_without_workers_a_step_takes_the_sum() -> None:
 def test_the_slower_of_workers_and_step_sets_the_pace(workers: int, expected: float) -> None:
     stage = Stage(workers=workers, ahead=2 * workers, receive_s=0.001, overhead_s=0.001)
     assert rate(0.040, 0.010, stage) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 6])
+@pytest.mark.parametrize("cores", [1.0, 2.0, 16.0])
+def test_steady_times_give_the_closed_form_of_feed(workers: int, cores: float) -> None:
+    """FIELDNOTES 3.5: max(step + receive, (make + overhead) / W, CPU / C)."""
+    stage = Stage(
+        workers=workers, ahead=2 * workers, receive_s=1e-3, overhead_s=1e-3, make_cores=1.0, cores=cores
+    )
+    cost = BatchCost(fetch_s=0.030, fetch_cpu_s=0.030, step_s=0.010, receive_s=1e-3, overhead_s=1e-3)
+    closed = iteration_s(cost, Setting("process", workers, 2), cores)
+    assert rate(0.030, 0.010, stage) == pytest.approx(closed, rel=0.05)
 
 
 def test_the_first_batch_is_waited_for_and_latency_does_not_hold_the_worker_up() -> None:

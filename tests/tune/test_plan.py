@@ -1,0 +1,198 @@
+"""Plans from a real run: predicted, spelled as its configuration is, and never without a gain."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from hotloop import flow
+from hotloop.cli.main import main
+from hotloop.tune.pipeline import Setup, calibrate, predict
+
+SRC = Path(flow.__file__).resolve().parents[1]
+
+SCRIPT = """
+    import argparse, sys, time, torch, yaml
+    from torch.utils.data import DataLoader, Dataset
+
+    class Slow(Dataset):
+        def __len__(self): return 400
+        def __getitem__(self, i):
+            time.sleep(0.004)
+            return torch.rand(64)
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--prefetch-factor", type=int, default=2)
+    options = parser.parse_args()
+    config = yaml.safe_load(open("config.yaml"))
+    workers = config["data"]["num_workers"]
+    loader = DataLoader(Slow(), batch_size=10, shuffle=True, num_workers=workers,
+                        **({"prefetch_factor": options.prefetch_factor} if workers else {}))
+    model = torch.nn.Linear(64, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in loader:
+        model(batch).mean().backward()
+        time.sleep(0.010)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+NO_LOADER = """
+    import torch
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(60):
+        model(torch.rand(8, 8)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def record(folder: Path, script: str, num_workers: int = 1) -> Path:
+    (folder / "train.py").write_text(dedent(script))
+    (folder / "config.yaml").write_text(f"data:\n  num_workers: {num_workers}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("slow"), SCRIPT)
+
+
+def plan(run: Path, *arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["plan", str(run), "--json", *arguments]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_a_run_is_explained_by_its_own_model(run: Path) -> None:
+    evidence = flow.examine(flow.read(run)).evidence
+    assert evidence is not None
+    pipeline = calibrate(evidence)
+    assert float(pipeline.make_s.mean()) >= 0.040  # ten samples that sleep 4 ms
+    assert float(pipeline.step_s.mean()) >= 0.010
+    assert pipeline.make_cores < 0.5
+    assert pipeline.recorded.num_workers == 1
+    assert not pipeline.doubts
+    steady = predict(pipeline, Setup(free=frozenset({"epochs", "evaluation", "checkpoint"})))
+    assert steady.s_per_step == pytest.approx(pipeline.measured_s, rel=0.15)
+    inline, four = (predict(pipeline, Setup(num_workers=workers)).s_per_step for workers in (0, 4))
+    assert four < steady.s_per_step < inline
+
+
+def test_a_waiting_run_is_told_to_add_workers(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = plan(run, capsys=capsys)
+    plans = {one["name"]: one for one in document["plans"]}
+    assert list(plans) == ["conservative", "balanced", "aggressive", "low-memory"]
+    balanced = plans["balanced"]
+    assert balanced["recommended"]
+    assert balanced["num_workers"] >= 3
+    assert balanced["gain"]["ci95"][0] > 1.5
+    assert balanced["host_bytes"] > document["now"]["host_bytes"]
+    assert f"--apply num-workers={balanced['num_workers']}" in balanced["command"]
+    for one in plans.values():
+        assert one["s_per_step_ci95"][0] <= one["s_per_step"] <= one["s_per_step_ci95"][1]
+        assert one["gain"]["ci95"][0] > 1 or not one["recommended"] or one["name"] == "low-memory"
+
+
+def test_a_fragment_is_spelled_as_the_configuration_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    balanced = plan(run, capsys=capsys)["plans"][1]
+    (fragment,) = (one for one in balanced["fragments"] if one["format"] == "yaml")
+    assert fragment["where"].endswith("config.yaml")
+    assert yaml.safe_load(fragment["text"]) == {"data": {"num_workers": balanced["num_workers"]}}
+
+
+def test_another_machine_is_planned_for(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = ("--cores", "64", "--gpus", "4", "--memory", "512GiB", "--step-time", "2ms")
+    document = plan(run, *there, capsys=capsys)
+    assert document["machine"] == {
+        "cores": 64.0, "memory_bytes": 512 * 2**30, "ranks": 4, "step_s": 0.002, "other": True,
+    }  # fmt: skip
+    here = plan(run, capsys=capsys)
+    assert document["plans"][1]["num_workers"] > here["plans"][1]["num_workers"]
+    assert document["plans"][1]["samples_per_s"] > 4 * here["plans"][1]["samples_per_s"]
+    assert {one["rule"] for one in document["rules"]} >= {"table", "cores-minus-4", "16-of-32"}
+    assert any("taken to be as fast" in text for text in document["doubts"])
+
+
+def test_a_plan_stays_within_memory(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = plan(run, capsys=capsys)["now"]["host_bytes"]
+    tight = f"{int(now * 1.3)}"
+    document = plan(run, "--memory", tight, capsys=capsys)
+    assert all(one["host_bytes"] <= int(tight) or not one["settings"] for one in document["plans"])
+    assert max(one["num_workers"] for one in document["plans"]) < 64
+
+
+def test_the_terminal_shows_all_four_in_eighty_columns(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["plan", str(run)]) == 0
+    text = capsys.readouterr().out
+    for name in ("now", "conservative", "balanced", "aggressive", "low-memory", "rules"):
+        assert f"\n{name}" in text
+    assert "num_workers:" in text
+    assert "may alter: random augmentation" in text
+    long = [
+        line for line in text.splitlines() if len(line) > 80 and "/" not in line and "DataLoader" not in line
+    ]
+    assert not long
+
+
+def test_a_run_that_waits_for_nothing_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = record(
+        tmp_path, SCRIPT.replace("time.sleep(0.004)", "pass").replace("0.010", "0.020"), num_workers=0
+    )
+    document = plan(run, capsys=capsys)
+    assert not any(one["recommended"] or one["settings"] for one in document["plans"])
+    assert all("run's own settings" in one["why"] or "nothing" in one["why"] for one in document["plans"])
+
+
+def test_a_run_without_a_loader_says_what_it_cannot_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = record(tmp_path, NO_LOADER)
+    assert main(["plan", str(run)]) == 2
+    said = capsys.readouterr()
+    assert "without a DataLoader" in said.err
+    assert "hint: hotloop report" in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--memory", "much"), "--memory: memory budget 'much' is not a size"),
+        (("--step-time", "soon"), "'soon' is no duration: write 12ms"),
+        (("--gpus", "0"), "'0' is not a whole number from 1 on"),
+        (("--cores", "-3"), "'-3' is no number of cores"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused(
+    run: Path, arguments: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["plan", str(run), "=".join(arguments)])
+    except SystemExit as left:
+        code = int(left.code or 0)
+    assert code == 2
+    assert words in capsys.readouterr().err

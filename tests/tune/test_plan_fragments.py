@@ -1,0 +1,97 @@
+"""A plan's settings in every format a configuration comes in, read back by that format's own reader."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from hotloop.measure.steps import Configured, Setting, Steps
+from hotloop.phases import PHASES
+from hotloop.remedy import catalogue
+from hotloop.tune.plans.fragments import Fragment, fragments
+
+
+def steps(*settings: Setting) -> Steps:
+    return Steps(
+        rank=0, pid=1, start_s=np.zeros(0), end_s=np.zeros(0), phases=np.zeros((0, len(PHASES))),
+        samples=np.zeros(0), steady=np.zeros(0, np.bool_), totals={}, span_totals={}, wall_s=0.0,
+        span=(0.0, 0.0), settings=settings,
+    )  # fmt: skip
+
+
+def configured(
+    source: str, key: str, where: str, value: Any = 2, name: str = "num_workers", **more: Any
+) -> Setting:
+    one = Configured(source=source, key=key, value=value, where=where)
+    return Setting(name=name, **{"in_effect": value, "configured": value, "sources": (one,), **more})
+
+
+def only(settings: dict[str, Any], *known: Setting) -> Fragment:
+    (fragment,) = fragments(settings, (), steps(*known))
+    return fragment
+
+
+READERS = {
+    "yaml": yaml.safe_load,
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "python": lambda text: eval(text.partition("=")[2]) if text.startswith("data =") else None,
+}
+
+
+@pytest.mark.parametrize("source", sorted(READERS))
+def test_files_are_nested_as_their_keys_say(source: str) -> None:
+    known = (
+        configured(source, "data.num_workers", f"conf/a.{source}:3"),
+        configured(source, "data.pin_memory", f"conf/a.{source}:4", False, "pin_memory"),
+    )
+    fragment = only({"num_workers": 6, "pin_memory": True}, *known)
+    assert (fragment.format, fragment.where) == (source, f"conf/a.{source}")
+    read = READERS[source](fragment.text)
+    assert read.get("data", read) == {"num_workers": 6, "pin_memory": True}
+
+
+def test_options_are_given_on_the_command_line() -> None:
+    known = (
+        configured("argparse", "dataloader_workers", "--dataloader_workers"),
+        configured("argparse", "persistent", "--persistent", False, "persistent_workers"),
+    )
+    fragment = only({"num_workers": 6, "persistent_workers": True}, *known)
+    assert fragment.text == "--dataloader_workers 6 --persistent"
+    assert only({"num_workers": 6}, configured("hydra", "data.num_workers", "data.num_workers")).text == (
+        "data.num_workers=6"
+    )
+
+
+def test_a_number_for_all_ranks_stays_one() -> None:
+    known = configured("yaml", "TOTAL_WORKERS", "a.yaml:1", 12, in_effect=4)
+    assert yaml.safe_load(only({"num_workers": 6}, known).text) == {"TOTAL_WORKERS": 18}
+
+
+def test_what_the_code_ignores_is_written_into_the_code() -> None:
+    ignored = configured("yaml", "num_workers", "a.yaml:1", 24, in_effect=2, differs=True)
+    fragment = only({"num_workers": 6, "prefetch_factor": 4}, ignored)
+    assert fragment.format == "code"
+    assert fragment.text == "DataLoader(..., num_workers=6, prefetch_factor=4)"
+
+
+def test_a_remedy_that_is_a_switch_is_a_key_and_others_are_words() -> None:
+    amp = configured("yaml", "train.amp", "a.yaml:7", False, "amp")
+    applied = [catalogue.parse("autocast-bf16"), catalogue.parse("cache-samples=2GiB")]
+    found = fragments({}, applied, steps(amp))
+    assert [one.format for one in found] == ["yaml", "words"]
+    assert yaml.safe_load(found[0].text) == {"train": {"amp": True}}
+    assert "CachedDataset" in found[1].text
+
+
+def test_no_workers_leaves_no_factor_behind() -> None:
+    known = (
+        configured("argparse", "workers", "--workers"),
+        configured("argparse", "prefetch", "--prefetch", 4, "prefetch_factor"),
+    )
+    assert only({"num_workers": 0, "prefetch_factor": None}, *known).text == "--workers 0"
