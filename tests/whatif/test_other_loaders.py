@@ -6,10 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from hotloop.hooks.registry import Hooks
 from hotloop.record.read import open_recording
+from hotloop.whatif.live.feeder import Feeder
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -28,6 +35,9 @@ class Samples(Dataset):
         time.sleep(0.001)
         return torch.full((4,), index / 160)
 
+class Pairs(Samples):
+    pass
+
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 1)
@@ -38,7 +48,8 @@ for epoch in range(epochs):
         loader = DataLoader(data, batch_size=2, shuffle=True, drop_last=True)
     elif which != "bound" or not epoch:
         loader = DataLoader(data, batch_size=2, shuffle=True)
-    for values in loader:
+    beside = DataLoader(Pairs(), batch_size=1, shuffle=True) if which == "pair" else [None] * 160
+    for values, _ in zip(loader, beside):
         optimizer.zero_grad()
         loss = model(values).square().mean()
         loss.backward()
@@ -80,6 +91,30 @@ def test_a_loader_built_anew_each_epoch_is_followed(tmp_path: Path) -> None:
     assert said == total(plain) != ""
     late = [block for block in blocks if block["first_step"] > 160 and block["valid"]]
     assert {block["name"] for block in late} == {"baseline", "free-data", "num-workers=1"}
+
+
+def test_an_epoch_that_is_left_with_its_end_taken_ahead_is_let_go() -> None:
+    hooks = Hooks(lambda name, error: None)
+    probe: Any = SimpleNamespace(torch=torch, hooks=hooks)
+    feeder = Feeder(probe, lambda iterator: None)
+    try:
+        feeder.install()
+        iterator = iter(DataLoader(TensorDataset(torch.arange(8.0)), batch_size=2))
+        next(iterator)
+        feeder.fill(iterator, 20)
+        left = weakref.ref(iterator)
+        del iterator
+        assert left() is None
+    finally:
+        hooks.undo()
+
+
+def test_a_loop_over_two_loaders_is_measured(tmp_path: Path) -> None:
+    rows, _, _ = what_if(
+        tmp_path, "--go-on", "--budget", "60s", "free-data",
+        "--", sys.executable, "train.py", "pair", "5",
+    )  # fmt: skip
+    assert rows["free-data"]["ratio"] is not None
 
 
 def test_a_loop_that_turns_to_another_loader_is_told_and_ended(tmp_path: Path) -> None:

@@ -171,7 +171,8 @@ class Feeder:
             try:
                 self._queue.append((False, original(iterator)))
             except Exception as error:  # raised where the loop reaches it
-                self._queue.append((True, error))
+                # The end of an epoch without its frames: they would keep the iterator alive.
+                self._queue.append((True, StopIteration() if isinstance(error, StopIteration) else error))
                 break
             times.append(now_ns())
         self._settle(iterator)

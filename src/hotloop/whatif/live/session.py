@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from math import ceil, log
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +56,7 @@ class Session:
         self._started = 0  # when the running step began, 0: not to be timed
         self._seen = (0, 0, 0, 0)
         self._saves = 0
+        self._others: deque[int] = deque(maxlen=16)  # fetches of other loaders, of the last steps
         self._pilot: list[int] = []
         self._block: Block | None = None
         self._next: Block | None = None
@@ -183,7 +185,7 @@ class Session:
         if self._started == 0:
             return
         new_epoch = feeder.ended != ended
-        interrupted = new_epoch or feeder.others != others or self._saves != saves
+        interrupted = new_epoch or self._evaluated(feeder.others - others) or self._saves != saves
         if self._block is None:
             if not interrupted:
                 self._pilot.append(now - self._started)
@@ -198,6 +200,12 @@ class Session:
         else:
             block.step_ns.append(now - self._started)
             block.wait_ns.append(feeder.wait_ns - waited)
+
+    def _evaluated(self, others: int) -> bool:
+        """Whether a step held more fetches of other loaders than steps usually do; some loops use several."""
+        usual = sorted(self._others)
+        self._others.append(others)
+        return others > (usual[len(usual) * 3 // 4] if usual else 0)
 
     def _in_force(self, block: Block) -> bool:
         """Whether the step just done had what the block is for: a burst may have ended with its epoch."""
