@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hotloop.feed import budget, cached
 from hotloop.feed.cache.cache import SampleCache
-from hotloop.feed.cache.policies.cost import MARGIN
+from hotloop.feed.cache.policies.simple import MARGIN
 from hotloop.feed.cache.table import table_bytes
 from hotloop.feed.hitrate import draw, expected_hit_rate, simulate
 

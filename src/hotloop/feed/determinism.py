@@ -16,7 +16,7 @@ from typing import Any
 from hotloop.feed import randomness
 from hotloop.feed.comparing import Snapshot, differences, snapshot
 from hotloop.feed.holdings import generators_kept, holdings
-from hotloop.feed.pipelines.pipeline import WHOLE, Pipeline, WholePipeline
+from hotloop.feed.pipelines.pipeline import WHOLE, Pipeline
 from hotloop.feed.stages import find_pipeline
 
 #: Leaves named in one reason; the rest is counted.
@@ -97,13 +97,13 @@ def spread(dataset: Any, num_samples: int) -> tuple[int, ...]:
 
 
 def _check(dataset: Any, indices: tuple[int, ...]) -> Verdict:
-    found, changed = _compare(WholePipeline(dataset), dataset, indices)
+    found, changed = _compare(Pipeline(dataset), dataset, indices)
     if not found:
         return Verdict(deterministic=True, indices=indices, state_changes=tuple(changed))
     whole = found[WHOLE]
     pipeline = find_pipeline(dataset, index=indices[0])
     # Only to name the stage: the verdict stands on reads of the dataset itself, not of parts of it.
-    staged = {} if isinstance(pipeline, WholePipeline) else _compare(pipeline, dataset, indices)[0]
+    staged = {} if type(pipeline) is Pipeline else _compare(pipeline, dataset, indices)[0]
     stages = tuple(name for name in pipeline.names if name in staged) or (WHOLE,)
     return Verdict(
         deterministic=False,

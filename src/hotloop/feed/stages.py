@@ -28,7 +28,6 @@ from hotloop.feed.pipelines.pipeline import (
     Pipeline,
     Remaining,
     SubsetPipeline,
-    WholePipeline,
     as_it_is,
 )
 
@@ -39,8 +38,8 @@ def find_pipeline(dataset: Any, *, index: int = 0) -> Pipeline:
     """The stages of a map-style dataset; reads sample ``index`` at most twice, random states are kept."""
     if isinstance(dataset, Subset):
         inner = find_pipeline(dataset.dataset, index=int(dataset.indices[index]))
-        if isinstance(inner, WholePipeline):
-            return WholePipeline(dataset, inner.why_whole)
+        if type(inner) is Pipeline:
+            return Pipeline(dataset, inner.why_whole)
         return SubsetPipeline(inner, dataset.indices)
     if _are_stages(getattr(dataset, "stages", None)):
         return ListedPipeline(dataset)
@@ -48,7 +47,7 @@ def find_pipeline(dataset: Any, *, index: int = 0) -> Pipeline:
         marked = find_marked(dataset, index)
         if isinstance(marked, MarkedPipeline):
             return marked
-        return WholePipeline(dataset, marked) if marked else find_composed(dataset, index)
+        return Pipeline(dataset, marked) if marked else find_composed(dataset, index)
 
 
 def _are_stages(value: Any) -> bool:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from hotloop.feed.cache.arena import SampleArena
 from hotloop.feed.cache.layouts import Layouts
 from hotloop.feed.cache.lock import SharedLock
-from hotloop.feed.cache.policies import POLICIES, Policy
-from hotloop.feed.cache.storage import Blocks, Space, Stack
+from hotloop.feed.cache.policies import POLICIES
+from hotloop.feed.cache.storage import Blocks, Stack
 from hotloop.feed.cache.table import EMPTY, Header, Row, Table
 from hotloop.feed.memory import SharedFile
 
@@ -31,10 +31,9 @@ class Shared:
         self.header = self.table.header
         self.state = self.table.one["state"]
         self.arena = SampleArena(file, self.table)
-        kind = POLICIES[policy]
-        self.policy: Policy = kind(self.table, file)
-        self.evicts = kind.evicts
-        self.space: Space = (Blocks if kind.evicts else Stack)(file, self.table, self.arena)
+        self.policy = POLICIES[policy](self.table, file)
+        self.evicts = self.policy.evicts
+        self.space = (Blocks if self.evicts else Stack)(file, self.table, self.arena)
         log = min(_LARGEST_LAYOUT_LOG_BYTES, self.header[Header.LIMIT] // 64)
         self.layouts = Layouts(file, self.table, log)
         self.lock = SharedLock(file.descriptor)

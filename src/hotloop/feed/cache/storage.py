@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,11 @@ from hotloop.feed.memory import SharedFile, round_up
 CHAIN_OFFSET = 1 << 41
 
 
-class Space(ABC):
-    """Hands out the arena. All of it happens under the lock, except :meth:`read`."""
+class Stack:
+    """One sample behind the other, never taken back: what the policy ``keep`` needs.
+
+    All of it happens under the lock, except :meth:`read` and :meth:`write`.
+    """
 
     def __init__(self, file: SharedFile, table: Table, arena: SampleArena) -> None:
         self._file = file
@@ -32,45 +34,8 @@ class Space(ABC):
         self._header = table.header
         self.arena = arena
 
-    @abstractmethod
     def allocate(self, item: int, num_bytes: int) -> bool:
         """Give a sample its place: ``offset``, ``num_bytes`` and ``scattered`` of its row. False: no room."""
-
-    @abstractmethod
-    def release(self, item: int) -> None:
-        """Take a sample's place back."""
-
-    @abstractmethod
-    def held_bytes(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What each of these samples takes of the arena."""
-
-    @abstractmethod
-    def available_bytes(self) -> int:
-        """About how much could still be handed out."""
-
-    @abstractmethod
-    def write(self, item: int, parts: list[NDArray[np.uint8]]) -> None:
-        """Fill a sample's place. Not under the lock: the sample is claimed."""
-
-    @abstractmethod
-    def repair(self) -> None:
-        """Work out again what is free, from the rows of the samples."""
-
-    def read(self, item: int) -> NDArray[np.uint8] | None:
-        """A private copy of a sample's bytes; None where its row makes no sense (it is being evicted)."""
-        one = self._table.one
-        offset, num_bytes = one["offset"][item], one["num_bytes"][item]
-        end = offset + num_bytes
-        if num_bytes < 0 or offset < 0 or end > self._header[Header.FRONTIER]:
-            return None
-        return self.arena.bytes(end)[offset:end].copy()
-
-
-class Stack(Space):
-    """One sample behind the other, never taken back: what the policy ``keep`` needs."""
-
-    def allocate(self, item: int, num_bytes: int) -> bool:
-        """The next free stretch."""
         start = self._header[Header.USED]
         end = start + round_up(num_bytes, ALIGNMENT)
         if not self.arena.reserve(end):
@@ -81,32 +46,41 @@ class Stack(Space):
         return True
 
     def release(self, item: int) -> None:
-        """Only what lies on top can be had back."""
+        """Take a sample's place back: only what lies on top can be had."""
         end = int(self._table.offset[item]) + round_up(int(self._table.num_bytes[item]), ALIGNMENT)
         if end == self._header[Header.USED]:
             self._header[Header.USED] = int(self._table.offset[item])
 
     def held_bytes(self, items: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Their sizes, aligned."""
+        """What each of these samples takes of the arena."""
         return -(-self._table.num_bytes[items] // ALIGNMENT) * ALIGNMENT
 
     def available_bytes(self) -> int:
-        """What is above the stack."""
+        """About how much could still be handed out."""
         return self.arena.room_bytes - self._header[Header.USED]
 
+    def read(self, item: int) -> NDArray[np.uint8] | None:
+        """A private copy of a sample's bytes; None where its row makes no sense (it is being evicted)."""
+        one = self._table.one
+        offset, num_bytes = one["offset"][item], one["num_bytes"][item]
+        end = offset + num_bytes
+        if num_bytes < 0 or offset < 0 or end > self._header[Header.FRONTIER]:
+            return None
+        return self.arena.bytes(end)[offset:end].copy()
+
     def write(self, item: int, parts: list[NDArray[np.uint8]]) -> None:
-        """All of it is new memory."""
+        """Fill a sample's place, which it has claimed; all of it is new memory."""
         self.arena.write_fresh(parts, self._table.one["offset"][item])
 
     def repair(self) -> None:
-        """The stack ends behind the last sample."""
+        """Work out again what is free, from the rows of the samples."""
         table = self._table
         held = np.flatnonzero((table.state == READY) | (table.state == CLAIMED))
         ends = table.offset[held] + self.held_bytes(held)
         self._header[Header.USED] = int(ends.max(initial=0))
 
 
-class Blocks(Space):
+class Blocks(Stack):
     """Equal blocks, chained: what policies that evict need."""
 
     def __init__(self, file: SharedFile, table: Table, arena: SampleArena) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from hotloop.feed import randomness
-from hotloop.feed.pipelines.pipeline import Observer, Pipeline, Remaining, WholePipeline, numbered
+from hotloop.feed.pipelines.pipeline import Observer, Pipeline, Remaining, numbered
 from hotloop.feed.pipelines.places import Place, at, find, put
 
 SOURCE = "source"
@@ -118,12 +118,12 @@ def find_composed(dataset: Any, index: int) -> Pipeline:
     """Read one sample and listen to the transforms the dataset holds."""
     candidates = _slots(dataset)
     if not candidates:
-        return WholePipeline(dataset)
+        return Pipeline(dataset)
     try:
         listening, probes = _listening(dataset, candidates)
         sample = listening[index]
     except Exception as error:  # whatever a dataset does that does not expect to be copied
-        return WholePipeline(dataset, f"a copy of it with other transforms does not work: {error}")
+        return Pipeline(dataset, f"a copy of it with other transforms does not work: {error}")
     why = "it holds a transform that reading a sample does not call"
     for slot, probe in probes.items():
         if not probe.calls:
@@ -139,7 +139,7 @@ def find_composed(dataset: Any, index: int) -> Pipeline:
         parts = _parts(candidates[slot], probe.num_values)
         if parts:
             return ComposedPipeline(dataset, slot, parts, place, probe.num_values)
-    return WholePipeline(dataset, why)
+    return Pipeline(dataset, why)
 
 
 class _Probe:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,32 +17,14 @@ Remaining = Callable[[int, Any], Any]
 WHOLE = "__getitem__"
 
 
-class Pipeline(ABC):
-    """A dataset as stages one after the other; the last stage's output is the dataset's sample."""
+class Pipeline:
+    """A dataset as stages one after the other; the last stage's output is the dataset's sample.
+
+    This one has a single stage: ``why_whole`` says why it is not taken apart.
+    """
 
     names: tuple[str, ...]
-    #: Why it is not taken apart; empty where it is.
     why_whole: str = ""
-
-    @abstractmethod
-    def run(self, index: int, after: Observer) -> Any:
-        """Read one sample, calling ``after`` after every stage; the sample."""
-
-    @abstractmethod
-    def prefix(self, cut: int) -> Any:
-        """A map-style dataset of what stage number ``cut`` gives; picklable if the dataset is."""
-
-    @abstractmethod
-    def remaining(self, cut: int) -> Remaining:
-        """What follows stage number ``cut``; picklable if the dataset is."""
-
-    def beside(self, sample: Any) -> Any:
-        """What a sample of :meth:`prefix` holds besides the stage's output, such as its label."""
-        return None
-
-
-class WholePipeline(Pipeline):
-    """A dataset that is one stage."""
 
     def __init__(self, dataset: Any, why: str = "") -> None:
         self.dataset = dataset
@@ -51,18 +32,22 @@ class WholePipeline(Pipeline):
         self.why_whole = why
 
     def run(self, index: int, after: Observer) -> Any:
-        """Read the sample."""
+        """Read one sample, calling ``after`` after every stage; the sample."""
         value = self.dataset[index]
         after(WHOLE, value)
         return value
 
     def prefix(self, cut: int) -> Any:
-        """The dataset itself."""
+        """A map-style dataset of what stage number ``cut`` gives; picklable if the dataset is."""
         return self.dataset
 
     def remaining(self, cut: int) -> Remaining:
-        """Nothing is left to do."""
+        """What follows stage number ``cut``; picklable if the dataset is."""
         return as_it_is
+
+    def beside(self, sample: Any) -> Any:
+        """What a sample of :meth:`prefix` holds besides the stage's output, such as its label."""
+        return None
 
 
 def as_it_is(index: int, value: Any) -> Any:

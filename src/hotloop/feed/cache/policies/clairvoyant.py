@@ -11,6 +11,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from hotloop.feed.cache.policies.simple import Keep
 from hotloop.feed.cache.process import is_alive, own_start
 from hotloop.feed.cache.table import Header, Table
 from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
@@ -31,7 +32,7 @@ def plan_bytes(num_items: int, ranks: int) -> int:
     return round_up(_INDEX_BYTES) + ranks * round_up(4 * (3 * num_items + 1))
 
 
-class Clairvoyant:
+class Clairvoyant(Keep):
     """Knows every rank's order of reading; without a plan it keeps what it has.
 
     A plan counts for the process that made it and for the workers that this process started. Two workers that
@@ -41,7 +42,7 @@ class Clairvoyant:
     evicts = True
 
     def __init__(self, table: Table, file: SharedFile) -> None:
-        self._table = table
+        super().__init__(table, file)
         self._file = file
         self._index: NDArray[np.int64] | None = None
         self._generation = 0
