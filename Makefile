@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 
 .PHONY: demo test lint types docs bench bench-feed accuracy gpu clean
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

@@ -13,7 +13,8 @@ SRC = Path(__file__).resolve().parents[1] / "src"
 PACKAGE = SRC / "hotloop"
 
 FLOORS = {
-    "errors": 0, "phases": 0, "units": 0, "clock": 0,
+    "_fast": -1,  # compiled
+    "errors": 0, "phases": 0, "units": 0, "clock": 0, "fast": 0,
     "record": 1, "hooks": 1, "launch": 1, "findings": 1, "written": 1,
     "probe": 2, "measure": 2, "logs": 2, "feed": 2,
     "diagnose": 3, "audit": 3, "compare": 3, "doctor": 3,
@@ -27,7 +28,7 @@ FLOORS = {
 
 #: What runs in the user's process, as folders or modules.
 IN_PROCESS = (
-    "bootstrap", "probe", "hooks", "record/rows.py", "record/writer.py", "remedy/live", "whatif/live",
+    "bootstrap", "probe", "hooks", "fast.py", "record/rows.py", "record/writer.py", "remedy/live", "whatif/live",
 )  # fmt: skip
 
 #: The only modules of our own that in-process code may import.
@@ -38,6 +39,8 @@ IN_PROCESS_ROOMS = {
     "clock",
     "phases",
     "errors",
+    "fast",
+    "_fast",
     "record.rows",
     "record.writer",
     "remedy.live",

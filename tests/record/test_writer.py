@@ -12,10 +12,21 @@ from pathlib import Path
 import pytest
 from tests.running import SRC, read_notes, read_rows
 
+from hotloop import fast
 from hotloop.record.rows import KIND_NAMES, LONG, ROW, U16_MAX, U32_MAX
 from hotloop.record.writer import CHUNK, Writer
 
 FETCH = 1
+
+
+@pytest.fixture(autouse=True, params=["compiled", "python"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here holds for both forms of the function that appends a row."""
+    if request.param == "python":
+        monkeypatch.setattr(fast, "Rows", None)
+        monkeypatch.setenv("HOTLOOP_PURE", "1")  # for processes that a test starts
+    elif fast.Rows is None:
+        pytest.skip("not compiled for this interpreter")
 
 
 def raw_rows(path: Path) -> list[tuple[int, ...]]:
@@ -44,6 +55,18 @@ def test_long_intervals_are_in_microseconds_and_other_numbers_saturate(tmp_path:
     assert second[1] == 0
     assert third[1] == U32_MAX and third[6] == LONG
     assert read_rows(tmp_path / "7-9.rows")[0].dur == 10_000_000_000
+
+
+def test_numbers_may_come_by_name_and_be_of_any_kind(tmp_path: Path) -> None:
+    writer = Writer(str(tmp_path), 7, 9)
+    writer.row(FETCH, 5, 6, flags=3, site=2)
+    writer.row(FETCH, start=5, dur=6.9, value=True)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        writer.row(FETCH, 5)
+    with pytest.raises(TypeError):
+        writer.row(FETCH, 5, 6, size=3)
+    writer.close()
+    assert raw_rows(tmp_path / "7-9.rows") == [(5, 6, 0, 2, 0, 0, 3, FETCH), (5, 6, 1, 0, 0, 0, 0, FETCH)]
 
 
 def test_nothing_is_created_before_something_is_written(tmp_path: Path) -> None:

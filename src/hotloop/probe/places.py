@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from hotloop import fast
 from hotloop.record.rows import U16_MAX
 
 #: Bounds on memory: a script that keeps generating code must not make the probe grow.
@@ -18,9 +19,11 @@ _MAX_LIBRARY: Final = 6
 #: Stands for "no user code" where a code object's sites would be.
 _LIBRARY: Final[dict[int, int]] = {}
 
-#: ``Places.site`` written out, for the source of wrappers that run in every step: sets ``site``. Its names
-#: come from ``Places.names``; ``through`` is the code of a library function that most calls come through.
-_SITE: Final = """
+#: ``Places.site`` for the source of wrappers that run in every step: sets ``site``. Its names come from
+#: ``Places.names``. Not compiled it is written out; ``through`` is the code of a library function that
+#: most calls come through.
+_SITE_COMPILED: Final = "site = site_of(getframe(1))"
+_SITE_WRITTEN_OUT: Final = """
 frame = getframe(1)
 if frame.f_code is through:
     frame = frame.f_back
@@ -29,6 +32,7 @@ if site is None:
     site = site_of(frame)
 frame = None
 """
+_SITE: Final = _SITE_WRITTEN_OUT if fast.Sites is None else _SITE_COMPILED
 
 _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -107,6 +111,10 @@ class Places:
         self._note = note
         # id of a code object -> its sites by instruction; code objects are held, so that an id stays theirs.
         self._by_code: dict[int, dict[int, int]] = {}
+        #: The id of the innermost user frame at or above a frame.
+        self.site: Callable[[FrameType | None], int] = self._site
+        if fast.Sites is not None:
+            self.site = fast.Sites(self._by_code, _LIBRARY, self._new_code, self._new_site)
         #: What ``with_site`` needs.
         self.names: dict[str, Any] = {
             "by_code": self._by_code, "library": _LIBRARY, "site_of": self.site, "through": None,
@@ -123,8 +131,8 @@ class Places:
         self._columns: dict[tuple[int, int], int] = {}
         self.files: set[str] = set()
 
-    def site(self, frame: FrameType | None) -> int:
-        """The id of the innermost user frame at or above ``frame``."""
+    def _site(self, frame: FrameType | None) -> int:
+        """``site`` where it is not compiled."""
         by_code = self._by_code
         while frame is not None:
             lines = by_code.get(id(frame.f_code))

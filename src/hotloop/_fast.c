@@ -1,0 +1,393 @@
+/* The two functions that run most often in the user's process, without the interpreter.
+
+   Rows   appends one 24-byte row to a mapped piece of the raw file   (in Python: record/writer.py, _row_function)
+   Sites  finds the id of the call site a frame stands at            (in Python: probe/places.py, Places.site)
+
+   Optional: where this does not compile or load, the Python of the same names does the same. Whatever is not the
+   ordinary case (a number out of range, a full piece, code not seen before) is handed to Python. The interpreter
+   lock makes each call one step for signal handlers and other threads; without that lock this is not built.
+*/
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifndef Py_T_PYSSIZET /* their names before 3.12 */
+#define Py_T_PYSSIZET T_PYSSIZET
+#define Py_READONLY READONLY
+#endif
+
+#ifdef Py_GIL_DISABLED
+#error "needs the interpreter lock"
+#endif
+
+/* A row as it lies on disk: record/rows.py has the same as a struct format. */
+typedef struct {
+    uint64_t start;
+    uint32_t dur, value;
+    uint16_t site, obj, extra;
+    uint8_t flags, kind;
+} Row;
+
+_Static_assert(sizeof(Row) == 24, "a row takes 24 bytes");
+_Static_assert(sizeof(void *) == 8, "ids of objects are 64 bits");
+
+/* ---- Rows --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *roll;      /* maps the next piece, and gives it to use() */
+    PyObject *saturated; /* saturated(window, offset, start, dur, value, site, obj, extra, flags, kind) */
+    PyObject *window;    /* the mapping, NULL where there is none */
+    Py_buffer view;
+    Py_ssize_t chunk, offset;
+} Rows;
+
+static void rows_drop(Rows *self)
+{
+    if (self->window != NULL) {
+        PyBuffer_Release(&self->view);
+        Py_CLEAR(self->window);
+    }
+}
+
+static int fits(PyObject *number, uint64_t top, uint64_t *value)
+{
+    if (!PyLong_CheckExact(number))
+        return 0;
+    *value = PyLong_AsUnsignedLongLong(number);
+    if (*value == (uint64_t)-1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    return *value <= top;
+}
+
+/* The arguments in their places where some came by name; what is not given is NULL. */
+static int named(PyObject *const *args, Py_ssize_t num, PyObject *names, PyObject **placed)
+{
+    static const char *const order[8] = {"kind", "start", "dur", "value", "site", "obj", "extra", "flags"};
+    memset(placed, 0, 8 * sizeof *placed);
+    for (Py_ssize_t i = 0; i < num && i < 8; i++)
+        placed[i] = args[i];
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        int at = 0;
+        while (at < 8 && PyUnicode_CompareWithASCIIString(name, order[at]) != 0)
+            at++;
+        if (at == 8 || placed[at] != NULL) {
+            PyErr_Format(PyExc_TypeError, "row() got an unexpected or repeated argument %R", name);
+            return 0;
+        }
+        placed[at] = args[num + i];
+    }
+    if (placed[0] == NULL || placed[1] == NULL || placed[2] == NULL) {
+        PyErr_SetString(PyExc_TypeError, "row() needs kind, start and dur");
+        return 0;
+    }
+    return 1;
+}
+
+static PyObject *rows_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    static const uint64_t tops[8] = {UINT8_MAX, UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT16_MAX, UINT16_MAX, UINT16_MAX, UINT8_MAX};
+    Rows *self = (Rows *)object;
+    PyObject *by_name[8];
+    Py_ssize_t num = PyVectorcall_NARGS(nargsf);
+    if (names != NULL && PyTuple_GET_SIZE(names) != 0) {
+        if (!named(args, num, names, by_name))
+            return NULL;
+        args = by_name;
+        num = 8;
+    }
+    if (num < 3 || num > 8) {
+        PyErr_Format(PyExc_TypeError, "row() takes 3 to 8 arguments, %zd given", num);
+        return NULL;
+    }
+    if (self->window == NULL || self->offset >= self->chunk) {
+        PyObject *done = PyObject_CallNoArgs(self->roll);
+        if (done == NULL)
+            return NULL;
+        Py_DECREF(done);
+        if (self->window == NULL || self->offset >= self->chunk)
+            Py_RETURN_NONE;
+    }
+    Py_ssize_t place = self->offset;
+    self->offset = place + (Py_ssize_t)sizeof(Row);
+    uint64_t at[8] = {0};
+    int simple = 1;
+    for (Py_ssize_t i = 0; i < num && simple; i++)
+        simple = args[i] == NULL || fits(args[i], tops[i], &at[i]);
+    if (simple) {
+        Row row = {at[1], (uint32_t)at[2], (uint32_t)at[3], (uint16_t)at[4], (uint16_t)at[5], (uint16_t)at[6], (uint8_t)at[7], (uint8_t)at[0]};
+        memcpy((char *)self->view.buf + place, &row, sizeof row);
+        Py_RETURN_NONE;
+    }
+    PyObject *given[10], *zero = PyLong_FromLong(0), *offset = PyLong_FromSsize_t(place), *done = NULL;
+    if (zero != NULL && offset != NULL) {
+        given[0] = self->window;
+        given[1] = offset;
+        for (Py_ssize_t i = 1; i < 8; i++)
+            given[i + 1] = i < num && args[i] != NULL ? args[i] : zero;
+        given[9] = args[0];
+        done = PyObject_Vectorcall(self->saturated, given, 10, NULL);
+    }
+    Py_XDECREF(zero);
+    Py_XDECREF(offset);
+    return done;
+}
+
+static PyObject *rows_use(PyObject *object, PyObject *window)
+{
+    Rows *self = (Rows *)object;
+    Py_ssize_t used = self->offset < self->chunk ? self->offset : self->chunk;
+    rows_drop(self);
+    self->offset = self->chunk;
+    if (window != Py_None) {
+        if (PyObject_GetBuffer(window, &self->view, PyBUF_WRITABLE) < 0)
+            return NULL;
+        if (self->view.len < self->chunk || self->chunk % (Py_ssize_t)sizeof(Row) != 0) {
+            PyBuffer_Release(&self->view);
+            PyErr_SetString(PyExc_ValueError, "the window is not a whole piece");
+            return NULL;
+        }
+        self->window = Py_NewRef(window);
+        self->offset = 0;
+    }
+    return PyLong_FromSsize_t(used);
+}
+
+static PyObject *rows_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *roll, *saturated;
+    Py_ssize_t chunk;
+    if (!PyArg_ParseTuple(args, "OOn", &roll, &saturated, &chunk))
+        return NULL;
+    Rows *self = (Rows *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->call = rows_call;
+    self->roll = Py_NewRef(roll);
+    self->saturated = Py_NewRef(saturated);
+    self->chunk = self->offset = chunk;
+    return (PyObject *)self;
+}
+
+static int rows_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Rows *self = (Rows *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->roll);
+    Py_VISIT(self->saturated);
+    Py_VISIT(self->window);
+    return 0;
+}
+
+static int rows_clear(PyObject *object)
+{
+    Rows *self = (Rows *)object;
+    rows_drop(self);
+    Py_CLEAR(self->roll);
+    Py_CLEAR(self->saturated);
+    return 0;
+}
+
+static void rows_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    rows_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef rows_methods[] = {
+    {"use", rows_use, METH_O, "use(window) -> int: write into this mapping from now on; how much of the last was used."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef rows_members[] = {
+    {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(Rows, call), Py_READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot rows_slots[] = {
+    {Py_tp_doc, "Rows(roll, saturated, chunk): row(kind, start, dur, value=0, site=0, obj=0, extra=0, flags=0)."},
+    {Py_tp_new, rows_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, rows_traverse},
+    {Py_tp_clear, rows_clear},
+    {Py_tp_dealloc, rows_dealloc},
+    {Py_tp_methods, rows_methods},
+    {Py_tp_members, rows_members},
+    {0, NULL},
+};
+
+static PyType_Spec rows_spec = {
+    .name = "hotloop._fast.Rows",
+    .basicsize = sizeof(Rows),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .slots = rows_slots,
+};
+
+/* ---- Sites -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *by_code;  /* id of a code object -> its sites by instruction; the dictionary of Places, shared */
+    PyObject *library;  /* stands for "no user code" there */
+    PyObject *new_code; /* new_code(code) -> its sites, or library */
+    PyObject *new_site; /* new_site(sites, frame) -> id */
+} Sites;
+
+static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Sites *self = (Sites *)object;
+    if (PyVectorcall_NARGS(nargsf) != 1 || (names != NULL && PyTuple_GET_SIZE(names) != 0)) {
+        PyErr_SetString(PyExc_TypeError, "site(frame): one argument");
+        return NULL;
+    }
+    if (!PyFrame_Check(args[0])) {
+        if (args[0] == Py_None)
+            return PyLong_FromLong(0);
+        PyErr_SetString(PyExc_TypeError, "site(frame): a frame or None");
+        return NULL;
+    }
+    PyFrameObject *frame = (PyFrameObject *)Py_NewRef(args[0]);
+    PyObject *found = NULL;
+    while (frame != NULL) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        PyObject *key = PyLong_FromVoidPtr(code);
+        PyObject *sites = key == NULL ? NULL : PyDict_GetItemWithError(self->by_code, key);
+        Py_XDECREF(key);
+        Py_XINCREF(sites);
+        if (sites == NULL && !PyErr_Occurred())
+            sites = PyObject_CallOneArg(self->new_code, (PyObject *)code);
+        Py_DECREF(code);
+        if (sites == NULL)
+            break;
+        if (sites != self->library) {
+            PyObject *at = PyLong_FromLong(PyFrame_GetLasti(frame));
+            found = at == NULL ? NULL : PyDict_GetItemWithError(sites, at);
+            Py_XDECREF(at);
+            Py_XINCREF(found);
+            if (found == NULL && !PyErr_Occurred())
+                found = PyObject_CallFunctionObjArgs(self->new_site, sites, (PyObject *)frame, NULL);
+            Py_DECREF(sites);
+            break;
+        }
+        Py_DECREF(sites);
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    Py_XDECREF(frame);
+    if (found == NULL && !PyErr_Occurred())
+        return PyLong_FromLong(0);
+    return found;
+}
+
+static PyObject *sites_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *by_code, *library, *new_code, *new_site;
+    if (!PyArg_ParseTuple(args, "O!O!OO", &PyDict_Type, &by_code, &PyDict_Type, &library, &new_code, &new_site))
+        return NULL;
+    Sites *self = (Sites *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->call = sites_call;
+    self->by_code = Py_NewRef(by_code);
+    self->library = Py_NewRef(library);
+    self->new_code = Py_NewRef(new_code);
+    self->new_site = Py_NewRef(new_site);
+    return (PyObject *)self;
+}
+
+static int sites_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Sites *self = (Sites *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->by_code);
+    Py_VISIT(self->library);
+    Py_VISIT(self->new_code);
+    Py_VISIT(self->new_site);
+    return 0;
+}
+
+static int sites_clear(PyObject *object)
+{
+    Sites *self = (Sites *)object;
+    Py_CLEAR(self->by_code);
+    Py_CLEAR(self->library);
+    Py_CLEAR(self->new_code);
+    Py_CLEAR(self->new_site);
+    return 0;
+}
+
+static void sites_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    sites_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef sites_members[] = {
+    {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(Sites, call), Py_READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot sites_slots[] = {
+    {Py_tp_doc, "Sites(by_code, library, new_code, new_site): site(frame) -> int."},
+    {Py_tp_new, sites_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_traverse, sites_traverse},
+    {Py_tp_clear, sites_clear},
+    {Py_tp_dealloc, sites_dealloc},
+    {Py_tp_members, sites_members},
+    {0, NULL},
+};
+
+static PyType_Spec sites_spec = {
+    .name = "hotloop._fast.Sites",
+    .basicsize = sizeof(Sites),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .slots = sites_slots,
+};
+
+/* ---- the module --------------------------------------------------------------------------------------------- */
+
+static int add(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type == NULL)
+        return -1;
+    int failed = PyModule_AddObjectRef(module, name, type);
+    Py_DECREF(type);
+    return failed;
+}
+
+static int module_exec(PyObject *module)
+{
+    return add(module, "Rows", &rows_spec) < 0 || add(module, "Sites", &sites_spec) < 0 ? -1 : 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "hotloop._fast", "Rows and call sites, compiled.", 0, NULL, module_slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__fast(void)
+{
+    return PyModuleDef_Init(&module);
+}

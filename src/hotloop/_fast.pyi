@@ -1,0 +1,4 @@
+from typing import Any
+
+Rows: Any
+Sites: Any
