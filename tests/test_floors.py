@@ -28,7 +28,8 @@ FLOORS = {
 
 #: What runs in the user's process, as folders or modules.
 IN_PROCESS = (
-    "bootstrap", "probe", "hooks", "fast.py", "record/rows.py", "record/writer.py", "remedy/live", "whatif/live",
+    "bootstrap", "probe", "hooks", "fast.py", "record/rows.py", "record/writer.py", "remedy/live",
+    "whatif/live",
 )  # fmt: skip
 
 #: The only modules of our own that in-process code may import.
