@@ -27,7 +27,7 @@ def order(base: Trace, candidate: Trace) -> BatchCheck:
     pairs = _pairs(base, candidate)
     known = [(a, b) for a, b in pairs if len(a.order) and len(b.order)]
     if not known:
-        why = "the loader takes no indices" if pairs else "no DataLoader"
+        why = "the loader takes no indices" if pairs and pairs[0][0].loader else "no DataLoader"
         return BatchCheck(outcome="not-measured", words=f"{why}: only the content can be compared")
     total = 0
     for a, b in known:
@@ -45,12 +45,12 @@ def content(base: Trace, candidate: Trace) -> BatchCheck:
     pairs = _pairs(base, candidate)
     total, names = 0, []
     for a, b in pairs:
+        total += min(a.num_batches, b.num_batches)
         mine = {leaf.name: leaf.crc for leaf in b.leaves}
         for leaf in a.leaves:
             if leaf.name not in mine:
                 return BatchCheck(outcome="differs", words=f"{leaf.name!r} is not in the batches", at=1)
             count = min(len(leaf.crc), len(mine[leaf.name]))
-            total = max(total, count)
             wrong = np.flatnonzero(leaf.crc[:count] != mine[leaf.name][:count])
             if len(wrong):
                 words = f"{leaf.name!r} differs in {len(wrong):,} of {count:,} batches"

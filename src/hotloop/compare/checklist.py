@@ -190,11 +190,12 @@ def _host_memory(run: Run) -> Value | str:
 
 
 def _cache_hit_rate(run: Run) -> Value | str:
-    note = run.process.last("cache")
-    asked = float(note.get("hits", 0)) + float(note.get("misses", 0))
+    last = {note["id"]: note for note in run.process.notes.get("cache", ())}
+    hits, misses = (float(sum(note[name] for note in last.values())) for name in ("hits", "misses"))
+    asked = hits + misses
     if not asked:
         return "no hotloop.feed cache was read"
-    value = float(note["hits"]) / asked
+    value = hits / asked
     return value, f"{value:.1%} of {asked:,.0f} reads"
 
 

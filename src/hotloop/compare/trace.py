@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.steps import Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
@@ -70,6 +71,7 @@ class Trace:
 
 def trace_of(process: Process, steps: Steps) -> Trace:
     """The evidence in a process's rows and notes."""
+    process = merge_rebuilt(process)
     rows = process.rows
     losses = rows[rows["kind"] == row.LOSS]
     values = losses["value"].astype(np.uint32)

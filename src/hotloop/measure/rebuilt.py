@@ -13,7 +13,7 @@ from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
 #: Notes that name a loader by its id.
-_NAMING = ("iterator", "batch", "unread", "worker_stat")
+_NAMING = ("iterator", "batch", "unread", "worker_stat", "leaves")
 #: What may differ between two constructions of the same loader.
 _OF_THE_OBJECT = frozenset(("note", "t", "id"))
 
@@ -45,8 +45,9 @@ def _first_ids(notes: Any) -> dict[int, int]:
 
 def _rows(process: Process, first_id: Mapping[int, int]) -> Any:
     rows = process.rows.copy()
-    at = np.flatnonzero(rows["kind"] == row.ITER)
-    rows["value"][at] = [first_id.get(int(v), int(v)) for v in rows["value"][at]]
+    for column, kinds in (("value", (row.ITER,)), ("obj", (row.ORDER, row.CONTENT))):
+        at = np.flatnonzero(np.isin(rows["kind"], kinds))
+        rows[column][at] = [first_id.get(int(v), int(v)) for v in rows[column][at]]
     return rows
 
 

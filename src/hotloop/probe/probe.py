@@ -61,6 +61,7 @@ class Probe:
         self.modules: Any = None  # the observer of modules, for the ids of modules
         self.loaders: Any = None  # the observer of loaders, for the ids of loaders
         self.losses: Any = None  # with --evidence: what reads every loss
+        self.handed: Any = None  # with --evidence: what reads every batch
         self.next_tick = 0  # when slow housekeeping is due
         self.callbacks: list[tuple[Switch, Callable[[], None]]] = []  # of updates
         self._on_second: list[Callable[[], None]] = []

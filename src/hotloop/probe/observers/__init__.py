@@ -28,4 +28,5 @@ OBSERVERS: Final = (
     "observers.compiling",
     "observers.device",
     "observers.profile",
+    "evidence.inputs",
 )

@@ -21,6 +21,7 @@ def install(probe: Probe) -> None:
     if os.environ.get("HOTLOOP_EVIDENCE", "") in ("", "0"):
         return
     # Not at the top: a run that is only observed needs none of it.
+    from hotloop.probe.evidence.caches import Caches
     from hotloop.probe.evidence.checkpoints import Checkpoints
     from hotloop.probe.evidence.handed import Handed
     from hotloop.probe.evidence.logged import Logged
@@ -28,7 +29,8 @@ def install(probe: Probe) -> None:
     from hotloop.probe.evidence.trained_state import TrainedState
 
     losses = probe.losses = Losses(probe)
-    handed, state, logged = Handed(probe), TrainedState(probe), Logged(probe)
+    handed = probe.handed = Handed(probe)
+    state, logged = TrainedState(probe), Logged(probe)
     hooks = probe.hooks
 
     def on_dataloader(module: Any) -> None:
@@ -42,7 +44,7 @@ def install(probe: Probe) -> None:
 
     hooks.on_import("torch.utils.data.dataloader", on_dataloader, NAME)
     scaled_losses(probe, losses, NAME)
-    for part in (state, Checkpoints(probe), logged):
+    for part in (state, Checkpoints(probe), logged, Caches(probe)):
         part.install(NAME)
     for restart in (losses.restart, handed.restart, state.restart):
         probe.on_fork(NAME, restart)

@@ -1,0 +1,45 @@
+"""What modules are trained with where no loader drives the loop: a ``get_batch``, a generator, a buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hotloop.hooks.wrapping import compile_beside
+
+if TYPE_CHECKING:
+    from hotloop.probe.probe import Probe
+
+NAME: Final = "observers.evidence"
+
+_CALL: Final = """
+def {name}(self, *args, **kwargs):
+    if is_compiling() or inside[0] or count.batches or not self.training or get_ident() != owner[0]:
+        return original(self, *args, **kwargs)
+    try:
+        if grad_enabled() and next(self.parameters(), None) is not None:
+            content((args, kwargs), 0)
+    except Exception as error:
+        failed(switch, error)
+    return original(self, *args, **kwargs)
+"""
+
+
+def install(probe: Probe) -> None:
+    """Comes after the observer of modules: outermost calls are those that it is not inside of."""
+    if probe.handed is None:
+        return
+    hooks, torch = probe.hooks, probe.torch
+    hooks.patch(
+        torch.nn.Module,
+        "__call__",
+        lambda original: compile_beside(
+            original,
+            _CALL,
+            inside=probe.inside,
+            count=probe.count,
+            switch=hooks.switch(NAME),
+            failed=hooks.failed,
+            grad_enabled=torch.is_grad_enabled,
+            content=probe.handed.content,
+        ),
+    )
