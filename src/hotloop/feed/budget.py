@@ -48,13 +48,13 @@ def usable_cores(*, world: int | None = None, root: Path = ROOT) -> float:
     """
     ranks = world or local_world_size()
     own, whole = _affinity()
-    quota = min((q for folder in _cgroups("cpu", root) if (q := _quota(folder))), default=math.inf)
+    quota = min((q for folder in cgroups("cpu", root) if (q := _quota(folder))), default=math.inf)
     return min(own, max(own, whole) / ranks, quota / ranks)
 
 
 def total_memory_bytes(*, root: Path = ROOT) -> int:
     """Memory there is at all: the machine's, or the tightest cgroup limit."""
-    limits = [limit for folder in _cgroups("memory", root) if (limit := _memory_limit(folder)) is not None]
+    limits = [limit for folder in cgroups("memory", root) if (limit := _memory_limit(folder)) is not None]
     return min([_machine_memory("MemTotal", root), *limits])
 
 
@@ -64,7 +64,7 @@ def usable_memory_bytes(*, root: Path = ROOT) -> int:
     A cgroup's inactive file pages count as free: the kernel drops them first.
     """
     room = [_machine_memory("MemAvailable", root), *_rlimit_room(root)]
-    for folder in _cgroups("memory", root):
+    for folder in cgroups("memory", root):
         limit = _memory_limit(folder)
         if limit is not None:
             room.append(limit - _working_set(folder))
@@ -146,15 +146,15 @@ class MemoryWatch:
     def _count_events(self) -> int:
         """How often the cgroups were throttled at ``memory.high`` or stopped at ``memory.max``, ever."""
         total = 0
-        for folder in _cgroups("memory", self._root):
-            for line in _read(folder / "memory.events").splitlines():
+        for folder in cgroups("memory", self._root):
+            for line in read(folder / "memory.events").splitlines():
                 name, _, value = line.partition(" ")
                 if name in ("high", "max", "oom", "oom_kill"):
                     total += int(value)
         return total
 
     def _pressure_files(self) -> list[Path]:
-        own = [folder / "memory.pressure" for folder in _cgroups("memory", self._root)]
+        own = [folder / "memory.pressure" for folder in cgroups("memory", self._root)]
         return [path for path in own if path.is_file()] or [self._root / "proc/pressure/memory"]
 
 
@@ -221,10 +221,10 @@ def _affinity() -> tuple[float, float]:
 
 
 def _quota(folder: Path) -> float | None:
-    both = _read(folder / "cpu.max").split()
+    both = read(folder / "cpu.max").split()
     if len(both) == 2 and both[0] != "max":
         return int(both[0]) / int(both[1])
-    quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    quota, period = read(folder / "cpu.cfs_quota_us"), read(folder / "cpu.cfs_period_us")
     if quota and period and int(quota) > 0:
         return int(quota) / int(period)
     return None
@@ -233,7 +233,7 @@ def _quota(folder: Path) -> float | None:
 def _memory_limit(folder: Path) -> int | None:
     limits = []
     for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
-        text = _read(folder / name)
+        text = read(folder / name)
         if text and text != "max" and int(text) < _NO_LIMIT:
             limits.append(int(text))
     return min(limits, default=None)
@@ -241,13 +241,13 @@ def _memory_limit(folder: Path) -> int | None:
 
 def _working_set(folder: Path) -> int:
     """What a cgroup uses and cannot drop: all but inactive file pages (v1 sums children in ``total_*``)."""
-    used = _read(folder / "memory.current") or _read(folder / "memory.usage_in_bytes") or "0"
-    stat = dict(line.split(" ", 1) for line in _read(folder / "memory.stat").splitlines())
+    used = read(folder / "memory.current") or read(folder / "memory.usage_in_bytes") or "0"
+    stat = dict(line.split(" ", 1) for line in read(folder / "memory.stat").splitlines())
     return max(0, int(used) - int(stat.get("total_inactive_file", stat.get("inactive_file", 0))))
 
 
 def _machine_memory(name: str, root: Path) -> int:
-    for line in _read(root / "proc/meminfo").splitlines():
+    for line in read(root / "proc/meminfo").splitlines():
         key, _, value = line.partition(":")
         if key == name:
             return int(value.split()[0]) * 1024
@@ -258,7 +258,7 @@ def _machine_memory(name: str, root: Path) -> int:
 def _rlimit_room(root: Path) -> list[int]:
     """What the address space and data limits of this process leave."""
     used = dict.fromkeys(("VmSize", "VmData"), 0)
-    for line in _read(root / "proc/self/status").splitlines():
+    for line in read(root / "proc/self/status").splitlines():
         key, _, value = line.partition(":")
         if key in used:
             used[key] = int(value.split()[0]) * 1024
@@ -272,17 +272,17 @@ def _rlimit_room(root: Path) -> list[int]:
 
 def _stalled(path: Path) -> float:
     """``some avg10`` of a pressure file, in percent."""
-    for line in _read(path).splitlines():
+    for line in read(path).splitlines():
         if line.startswith("some "):
             return float(line.split("avg10=")[1].split()[0])
     return 0.0
 
 
-def _cgroups(controller: str, root: Path) -> list[Path]:
+def cgroups(controller: str, root: Path = ROOT) -> list[Path]:
     """The folders of this process's cgroup and of all above it, of v2 and of v1's controller."""
     mount = root / "sys/fs/cgroup"
     folders: list[Path] = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read(root / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
             roots = [mount, mount / "unified"]
@@ -296,7 +296,7 @@ def _cgroups(controller: str, root: Path) -> list[Path]:
     return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
     """The text of a file of the kernel, empty where it is missing or refuses."""
     try:
         return path.read_text(encoding="ascii").strip()

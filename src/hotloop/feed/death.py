@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
+from hotloop.feed import budget
 from hotloop.feed.errors import WorkerError
 from hotloop.feed.ring import COLLATING, FETCHING, STARTING
 
@@ -90,21 +90,13 @@ def _samples(task: Any) -> str:
 
 def count_oom_kills() -> int:
     """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
-    try:
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if number == "0" or "memory" in controllers.split(","):
-                root = "/sys/fs/cgroup" if number == "0" else "/sys/fs/cgroup/memory"
-                name = "memory.events" if number == "0" else "memory.oom_control"
-                for folder in (f"{root}{path}", root):
-                    try:
-                        words = Path(folder, name).read_text().split()
-                    except OSError:
-                        continue
-                    if "oom_kill" in words:
-                        return int(words[words.index("oom_kill") + 1])
-    except (OSError, ValueError):
-        pass
+    for folder in budget.cgroups("memory"):
+        words = [
+            *budget.read(folder / "memory.events").split(),
+            *budget.read(folder / "memory.oom_control").split(),
+        ]
+        if "oom_kill" in words:
+            return int(words[words.index("oom_kill") + 1])
     return 0
 
 
