@@ -61,7 +61,8 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.tune import outcome
     from hotloop.tune.candidates import Limits
     from hotloop.tune.journal import Journal
-    from hotloop.tune.search import Interrupted, Options, Say, Search
+    from hotloop.tune.launching import Interrupted, Launcher, Say
+    from hotloop.tune.search import Search
 
     limits = Limits(allow=options.allow, most_bytes=_bytes(options.memory))
     folder, made = _folder(options.out, command)
@@ -70,12 +71,11 @@ def main(options: argparse.Namespace) -> int:
         _check_apart(command, folder, in_place=options.in_place)
         with _Progress(options.budget) as progress:
             bench = _bench(command, folder, progress, in_place=options.in_place)
-            search = Search(
-                bench=bench, journal=journal, folder=folder,
-                options=Options(budget_s=options.budget, limits=limits),
-                say=Say(trying=progress.trying, done=progress.done),
-            )  # fmt: skip
-            tuned = search.run()
+            say = Say(trying=progress.trying, done=progress.done)
+            launcher = Launcher(
+                bench=bench, journal=journal, folder=folder, budget_s=options.budget, limits=limits, say=say
+            )
+            tuned = Search(launcher=launcher).run()
     except Interrupted:
         print(f"\nhotloop: ended; hotloop tune --out {folder} with the same command goes on", file=sys.stderr)
         return 130
@@ -141,6 +141,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
     from hotloop.remedy import catalogue
     from hotloop.report.ranks import lead
     from hotloop.tune.trial import Bench, Examined, Ran
+    from hotloop.whatif.estimate import estimate
 
     def run(request: Request) -> Ran:
         where = flow.new_run_folder(request.folder, command)
@@ -156,7 +157,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
                 command,
                 where,
                 steps=request.steps,
-                env=catalogue.environment(request.arm),
+                env=catalogue.environment(request.arm) | _plan(request),
                 watch_tick=progress.tick,
                 stdout=log,
                 stderr=log,
@@ -164,6 +165,8 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
                 guard=guard,
             )
             would = _would_write(apart)
+        for leftover in where.glob("what-if.blocks*"):
+            leftover.unlink()
         return Ran(
             exit_code=outcome.exit_code,
             wall_s=outcome.wall_s,
@@ -183,9 +186,18 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             evidence = Evidence(recording=found.recording, steps=steps, ranks=found.ranks, limits=Limits())
         notes = [note for rank in found.recording.ranks for note in rank.notes.get("remedy", ())]
         applied = {str(note["id"]): str(note.get("status")) for note in notes}
-        return Examined(evidence=evidence, findings=found.findings, applied=applied)
+        blocks = estimate(found.recording, steps)
+        return Examined(evidence=evidence, findings=found.findings, applied=applied, blocks=blocks)
 
     return Bench(run=run, examine=examine)
+
+
+def _plan(request: Request) -> dict[str, str]:
+    """What makes a launch a run of interleaved blocks."""
+    if request.plan is None:
+        return {}
+    board = str(request.folder / "what-if.blocks")
+    return {"HOTLOOP_WHAT_IF": json.dumps({**request.plan, "board": board, "go_on": False})}
 
 
 def _would_write(apart: Throwaway | None) -> tuple[str, ...]:
@@ -237,15 +249,30 @@ class _Progress:
 
     def done(self, trial: Trial) -> None:
         """After a launch."""
-        what = " + ".join(trial.remedies) or "as found"
-        told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
-        if trial.samples_per_s:
-            told += f", {rate(trial.samples_per_s)} samples/s"
-        line = f"hotloop: {what}: {told}"
-        if self._bar is not None:
-            self._bar.console.print(line, highlight=False, markup=False)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        for line in _told(trial):
+            if self._bar is not None:
+                self._bar.console.print(f"hotloop: {line}", highlight=False, markup=False)
+            else:
+                print(f"hotloop: {line}", file=sys.stderr, flush=True)
+
+
+def _told(trial: Trial) -> list[str]:
+    """A trial in words."""
+    rows = [row for row in trial.more.get("rows", ()) if row["ratio"] is not None]
+    if trial.key == "blocks" and not trial.why:
+        return [f"{row['intervention']}: {row['ratio']:.2f}x in interleaved blocks" for row in rows]
+    what = " + ".join(trial.remedies) or "as found"
+    told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
+    if trial.samples_per_s:
+        told += f", {rate(trial.samples_per_s)} samples/s"
+    lines = [f"{what}: {told}"]
+    would = trial.more.get("would_write", ())
+    if trial.key == "first" and would:
+        few = ", ".join(words.removeprefix("written ") for words in would[:3]) + ", ..." * (len(would) > 3)
+        lines.append(
+            f"would have written {len(would)} file{'s' * (len(would) > 1)}, dropped each time: {few}"
+        )
+    return lines
 
 
 def _duration(text: str) -> float:

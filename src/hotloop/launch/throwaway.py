@@ -259,9 +259,11 @@ def _changes(upper: Path, folder: Path) -> Iterator[tuple[Kind, Path]]:
             if entry.name != "__pycache__":
                 inside = list(_changes(path, target))
                 yield from inside or ([] if target.is_dir() else [("written", target)])
-        elif stat.S_ISCHR(entry.stat(follow_symlinks=False).st_mode):
+            continue
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if stat.S_ISCHR(mode):
             yield "deleted", target
-        else:
+        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):  # sockets and pipes are nobody's files
             yield "written", target
 
 

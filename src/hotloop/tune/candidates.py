@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Final
 
 from hotloop.diagnose import Evidence
@@ -32,7 +33,7 @@ _LEAST_GAIN: Final = 1.01
 _SLACK: Final = 1.02
 _MOST_WORKERS: Final = 16
 #: Batches of an epoch that make the workers' start and end worth a look.
-_SHORT_EPOCH: Final = 200
+SHORT_EPOCH: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ def ideas(
             together = [catalogue.get(name) for name in finding.remedies if name in _TOGETHER]
             group = together if remedy in together else [remedy]
             new = [Applied(remedy=one, value=_value(one, finding)) for one in group]
-            one = Candidate(arm=_onto(have, new), why=finding.id, predicted=ratio)
+            one = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio)
             found.setdefault(one.name, one)
     if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
         for one in _by_model(pipeline, have):
@@ -134,12 +135,18 @@ def _value(remedy: Remedy, finding: Finding) -> Any:
     return asked if asked is not None else parameter.default
 
 
-def _onto(have: Arm, new: Iterable[Applied]) -> Arm:
+def onto(have: Arm, new: Iterable[Applied]) -> Arm:
     """``have`` with remedies added; what they replace or exclude goes."""
     added = list(new)
     names = {one.remedy.id for one in added}
     gone = names.union(*(set(group) for group in _EITHER if names & set(group)))
     return (*(one for one in have if one.remedy.id not in gone), *added)
+
+
+def switchable(one: Applied) -> bool:
+    """Whether a remedy can be switched on and off within a run."""
+    module, _, form = one.remedy.live.partition(":")
+    return bool(getattr(import_module(module), form).switchable)
 
 
 # -- the pipeline model --------------------------------------------------------------------------------------
@@ -174,7 +181,7 @@ def _by_model(pipeline: Pipeline, have: Arm) -> Iterator[Candidate]:
     """The best few settings of the loader by prediction: the smallest that is near the best, and the best."""
     recorded = pipeline.recorded
     grid = [*range(9), *range(10, _MOST_WORKERS + 1, 2)]
-    for kept in dict.fromkeys((bool(recorded.persistent_workers), pipeline.batches_per_epoch < _SHORT_EPOCH)):
+    for kept in dict.fromkeys((bool(recorded.persistent_workers), pipeline.batches_per_epoch < SHORT_EPOCH)):
         setups = [Setup(num_workers=workers, persistent_workers=kept and workers > 0) for workers in grid]
         seconds = {setup.num_workers: predict(pipeline, setup).s_per_step for setup in setups}
         best = min(seconds.values())
@@ -199,7 +206,7 @@ def _loader(have: Arm, recorded: Setup, wanted: Setup) -> Iterator[Candidate]:
     if wanted.num_workers and wanted.prefetch_factor not in (None, recorded.prefetch_factor):
         words.append(f"prefetch-factor={wanted.prefetch_factor}")
     if words:
-        yield Candidate(arm=_onto(have, map(catalogue.parse, words)), why="pipeline")
+        yield Candidate(arm=onto(have, map(catalogue.parse, words)), why="pipeline")
 
 
 def _told(pipeline: Pipeline | None, one: Candidate, have: Arm) -> Candidate:

@@ -50,3 +50,16 @@ def pooled(logs: Mapping[str, Sequence[float]], before: Iterable[Sequence[float]
 
 def _exp(value: float) -> float:
     return exp(min(700.0, value))
+
+
+def unpaired(base: Sequence[float], tuned: Sequence[float]) -> Ratio:
+    """The ratio from logarithms of seconds that are not pairs, both with the same noise."""
+    if not base or not tuned:
+        return Ratio(ratio=1.0, low=0.0, high=inf, pairs=0)
+    mean = fmean(base) - fmean(tuned)
+    freedom = len(base) + len(tuned) - 2
+    squares = sum((value - fmean(values)) ** 2 for values in (base, tuned) for value in values)
+    sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else inf
+    half = t95(freedom) * sd * sqrt(1 / len(base) + 1 / len(tuned)) if freedom else inf
+    pairs = min(len(base), len(tuned))
+    return Ratio(ratio=exp(mean), low=_exp(mean - half), high=_exp(mean + half), pairs=pairs)

@@ -13,6 +13,7 @@ from hotloop.diagnose import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.remedy.catalogue import Applied
+from hotloop.whatif.estimate import WhatIf
 
 #: refused: a remedy was not in effect; failed: the command did; ended: by hotloop, for time or memory.
 Status = Literal["measured", "refused", "failed", "ended"]
@@ -63,6 +64,7 @@ class Examined:
     evidence: Evidence | None
     findings: tuple[Finding, ...]
     applied: Mapping[str, str]  # remedy id -> its last status
+    blocks: WhatIf | None = None  # of a what-if run
 
 
 @dataclass(frozen=True, kw_only=True)

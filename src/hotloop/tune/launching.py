@@ -1,0 +1,209 @@
+"""Launches within a budget: each has a key, comes from the journal where it is there, and is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from hotloop.errors import CheckFailed, UsageError
+from hotloop.tune.candidates import Limits
+from hotloop.tune.journal import Journal
+from hotloop.tune.trial import Arm, Bench, Examined, Ran, Request, Trial, device_bytes, rate, spell
+from hotloop.units import duration
+
+#: The first run may take this part of the budget, and no longer than this.
+_FIRST_PART: Final = 0.2
+_FIRST_S: Final = 90.0
+#: Seconds and steps that a launch is meant to show, its start not counted.
+_SHOWN_S: Final = 4.0
+_SHOWN_STEPS: Final = 30
+#: A launch may take so many times as long as the run as found, and this much more.
+_PATIENCE: Final = 3.0
+_PATIENCE_S: Final = 20.0
+#: Launches that must fit into the budget.
+_LEAST_LAUNCHES: Final = 6
+
+
+class Interrupted(Exception):  # noqa: N818 - the user's wish
+    """Told to end; what was tried is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Say:
+    """Where progress goes: ``trying`` before a launch (arm, share of the budget spent), ``done`` after it."""
+
+    trying: Callable[[str, float], None]
+    done: Callable[[Trial], None]
+
+
+@dataclass(kw_only=True)
+class Launcher:
+    """``steps`` is how many a launch runs for (None: to its end), ``launch_s`` about how long one takes."""
+
+    bench: Bench
+    journal: Journal
+    folder: Path
+    budget_s: float
+    limits: Limits
+    say: Say
+    steps: int | None = None
+    launch_s: float = 0.0
+    spent: bool = False  # something was not launched for lack of time
+    _before_s: float = 0.0
+    _begun_s: float = field(default_factory=monotonic)
+
+    def __post_init__(self) -> None:
+        self._before_s = self.journal.seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left; those of an earlier part of this tuning count."""
+        return self.budget_s - self._before_s - (monotonic() - self._begun_s)
+
+    def room(self, launches: float, key: str = "") -> bool:
+        """Whether the budget has room for so many launches; what is in the journal costs nothing."""
+        if key and any(known.startswith(f"{key}/") for known in self.journal.trials):
+            return True
+        if self.left_s > launches * self.launch_s:
+            return True
+        self.spent = True
+        return False
+
+    def first(self) -> tuple[Trial, Examined]:
+        """The run as found, long enough for a diagnosis. Raises CheckFailed, UsageError."""
+        stop_s = min(_FIRST_S, _FIRST_PART * self.budget_s)
+        trial = self._trial("first", (), timeout_s=max(2 * stop_s, self.left_s), stop_s=stop_s)
+        seen = self.examine(trial) if trial.status == "measured" else None
+        if seen is None or seen.evidence is None:
+            raise CheckFailed(
+                f"the run as found gives nothing to tune: {trial.why}",
+                hint=f"its output is in {self.folder / trial.folder / 'output.log'}",
+            )
+        self._plan(trial, seen)
+        if not self.room(_LEAST_LAUNCHES):
+            least_s = trial.seconds + 2 * _LEAST_LAUNCHES * self.launch_s
+            raise UsageError(
+                f"the budget of {duration(self.budget_s)} is too small: one launch takes about "
+                f"{duration(self.launch_s)}",
+                hint=f"go on with --out {self.folder} --budget {max(60, round(least_s))}s, or more",
+            )
+        return trial, seen
+
+    def _plan(self, trial: Trial, seen: Examined) -> None:
+        assert seen.evidence is not None and trial.s_per_step is not None
+        steps = seen.evidence.steps
+        num = max(_SHOWN_STEPS, round(_SHOWN_S / trial.s_per_step))
+        epoch = epoch_of(seen)
+        if 0 < epoch <= 2 * num:  # whole epochs, the first of them not counted
+            num = epoch * (1 + -(-num // epoch))
+        wall_s = float(trial.more.get("wall_s") or trial.seconds)
+        if not trial.more.get("stopped") and num > 0.7 * steps.num_steps:
+            self.launch_s = wall_s
+            return
+        self.steps = num
+        self.launch_s = min(wall_s, float(steps.start_s[0]) + 1.0 + num * trial.s_per_step)
+
+    def round(self, key: str, arms: Sequence[Arm]) -> dict[str, Trial]:
+        """One launch of each arm, by its spelling."""
+        found = {}
+        for arm in arms:
+            trial = self._trial(
+                f"{key}/{spell(arm)}",
+                arm,
+                timeout_s=min(_PATIENCE * self.launch_s + _PATIENCE_S, max(1.0, self.left_s)),
+                steps=self.steps,
+            )
+            if not arm and trial.status == "measured":
+                self.launch_s = trial.seconds
+            found[spell(arm)] = trial
+        return found
+
+    def blocks(self, plan: Mapping[str, Any]) -> Trial:
+        """One run of interleaved blocks."""
+        timeout_s = min(self.left_s, 2 * float(plan["budget_s"]) + 2 * self.launch_s + _PATIENCE_S)
+        return self._trial("blocks", (), timeout_s=timeout_s, plan=plan)
+
+    def examine(self, trial: Trial) -> Examined:
+        """A trial's recording, read again."""
+        return self.bench.examine(self.folder / trial.folder)
+
+    def _trial(self, key: str, arm: Arm, *, timeout_s: float, **more: Any) -> Trial:
+        """The trial of this key: from the journal, or launched now."""
+        known = self.journal.trials.get(key)
+        if known is not None:
+            return known
+        request = Request(
+            folder=self._new_folder(), arm=arm, timeout_s=timeout_s, most_bytes=self.limits.most_bytes, **more
+        )
+        self.say.trying(spell(arm), 1 - max(0.0, self.left_s) / self.budget_s)
+        begun_s = monotonic()
+        ran = self.bench.run(request)
+        if ran.interrupted:
+            raise Interrupted
+        trial = replace(_judged(key, request, ran, self.bench), seconds=monotonic() - begun_s)
+        self.journal.add(trial)
+        self.say.done(trial)
+        return trial
+
+    def _new_folder(self) -> Path:
+        number = len(self.journal.trials)
+        while (folder := self.folder / "trials" / f"{number:03d}").exists():
+            number += 1  # of a trial that did not come to an end
+        return folder
+
+
+def epoch_of(seen: Examined) -> int:
+    """Batches of an epoch of the training loader, 0 where they are not known."""
+    loader = seen.evidence.steps.train_loader() if seen.evidence is not None else None
+    if loader is None or seen.evidence is None:
+        return 0
+    samples = float(loader.dataset.get("len") or 0) / len(seen.evidence.ranks)
+    whole = samples / float(loader.settings.get("batch_size") or samples or 1)
+    return round(whole if loader.num_iterators < 2 else loader.batches_per_epoch)
+
+
+def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
+    """What came of a launch."""
+    folder = request.folder
+    blank = Trial(
+        key=key,
+        remedies=tuple(map(str, request.arm)),
+        status="failed",
+        folder=f"{folder.parent.name}/{folder.name}",
+        seconds=0.0,
+        host_bytes=ran.peak_bytes,
+        more={"wall_s": ran.wall_s, "stopped": ran.stopped, "would_write": list(ran.would_write)},
+    )
+    if ran.ended_for:
+        return replace(blank, status="ended", why=ran.ended_for)
+    seen = bench.examine(folder)
+    oom = next((one.message for one in seen.findings if one.id == "memory/out-of-memory"), "")
+    if oom or (ran.exit_code and not ran.stopped):
+        return replace(blank, why=oom or f"exit code {ran.exit_code}: {ran.last_words}".rstrip(": "))
+    if seen.evidence is None:
+        return replace(blank, why="no training step was seen")
+    if request.plan is not None:
+        rows = [row.to_json() for row in seen.blocks.rows if row.method == "blocks"] if seen.blocks else []
+        return replace(blank, status="measured", more={**blank.more, "rows": rows})
+    missing = [f"{name}: {words}" for name, words in _not_in_effect(request.arm, seen)]
+    if missing:
+        return replace(blank, status="refused", why="; ".join(missing))
+    found = rate(seen.evidence.ranks, seen.evidence.steps)
+    if found is None:
+        return replace(blank, why="too few training steps were seen")
+    return replace(
+        blank,
+        status="measured",
+        s_per_step=found.s_per_step,
+        samples_per_s=found.samples_per_s,
+        num_steps=found.num_steps,
+        device_bytes=device_bytes(seen.evidence),
+    )
+
+
+def _not_in_effect(arm: Arm, seen: Examined) -> list[tuple[str, str]]:
+    status = {one.remedy.id: seen.applied.get(one.remedy.id, "nothing was noted") for one in arm}
+    return [(name, words) for name, words in status.items() if not words.startswith("in effect")]
