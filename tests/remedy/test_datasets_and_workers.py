@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.running import Observed, run_observed
+from torch.utils.data import DataLoader, Dataset, dataloader
 
 from hotloop.remedy import catalogue
+from hotloop.remedy.live.trial import why_not
 
 SCRIPT = """
 import sys, torch
@@ -28,15 +32,6 @@ class Bound(Dataset):
         if get_worker_info() is not None:
             raise RuntimeError("the handle belongs to another process")
         return torch.rand(()) + index
-
-class Filed(Dataset):
-    def __init__(self):
-        self.inner = {"file": open(__file__, "rb")}
-    def __len__(self):
-        return 6
-    def __getitem__(self, index):
-        self.inner["file"].seek(index)
-        return torch.tensor(float(self.inner["file"].read(1)[0]))
 
 class Scale:
     by = 1
@@ -58,7 +53,7 @@ def change(data, epoch):
         data.scale.by = 3
 
 torch.manual_seed(0)
-data = {"stream": Stream, "bound": Bound, "filed": Filed, "mined": Mined}[which]()
+data = {"stream": Stream, "bound": Bound, "mined": Mined}[which]()
 loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream")
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
@@ -100,9 +95,35 @@ def test_a_dataset_that_cannot_live_in_a_worker_stays_where_it_is(tmp_path: Path
     assert not any(note["workers"] for note in done.notes["iterator"])
 
 
-def test_workers_do_not_share_the_position_of_a_file(tmp_path: Path) -> None:
-    _, status = both(tmp_path, "num-workers=2", "filed", "0")
-    assert "the dataset holds an open file, whose position workers would share: " in status
+ONE = {"num_workers": 1, "prefetch_factor": 2}
+
+
+class Held(Dataset[Any]):
+    """Samples beside whatever a dataset holds."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = {"by name": [held]}
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> float:
+        return float(index)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_workers_do_not_share_the_position_of_a_file(in_memory: bool) -> None:
+    with io.BytesIO() if in_memory else Path(__file__).open("rb") as file:
+        why = why_not(dataloader, torch, DataLoader(Held(file)), ONE)
+    shared = f"the dataset holds an open file, whose position workers would share: {__file__}"
+    assert why == ("" if in_memory else shared)
+
+
+def test_batches_that_cannot_be_sent_are_not_waited_for() -> None:
+    loader = DataLoader(Held(None), collate_fn=lambda samples: lambda: samples)
+    why = why_not(dataloader, torch, loader, ONE)
+    assert why.startswith("a worker cannot make its batches: ")
+    assert "pickle" in why.lower() or "local object" in why.lower()
 
 
 def test_kept_workers_see_whatever_the_script_changed_in_the_dataset(tmp_path: Path) -> None:

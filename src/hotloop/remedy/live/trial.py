@@ -2,13 +2,15 @@
 
 A dataset that holds CUDA tensors or locks fails only in a worker. One worker makes one batch that nobody
 gets. It draws the samples itself: the script's sampler and generators never notice. An open file fails in no
-worker: all of them move its one position, and read what nobody asked for.
+worker: all of them move its one position, and read what nobody asked for. For a batch that cannot be sent the
+loop would wait for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+from multiprocessing import reduction
 from types import ModuleType
 from typing import Any, Final
 
@@ -33,6 +35,17 @@ class First:
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         """Unpickled by ``first``."""
         return first, ()
+
+
+class Shipped:
+    """Collates in the worker, and sees whether the batch can be sent."""
+
+    def __init__(self, collate: Any) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: Any) -> None:
+        """Raises what sending would, which in the queue's own thread nobody hears of."""
+        reduction.ForkingPickler.dumps(self._collate(samples))
 
 
 def open_file(dataset: Any) -> str:
@@ -71,7 +84,8 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
     other, kind = object.__new__(module.DataLoader), module._MultiProcessingDataLoaderIter
     indices = "batch_sampler" if loader._auto_collation else "sampler"
     one = {"num_workers": 1, "persistent_workers": False, "pin_memory": False, "timeout": _PATIENCE_S}
-    apart = {"generator": torch.Generator(), indices: (First(),)}
+    collate = Shipped(loader.collate_fn)
+    apart = {"generator": torch.Generator(), indices: (First(),), "collate_fn": collate}
     other.__dict__.update({**loader.__dict__, **changes, **one, **apart})
     iterator = None
     _sampler = loader._index_sampler

@@ -72,6 +72,7 @@ class FormArm(Arm):
 
     def __init__(self, name: str, form: Form) -> None:
         self.name, self._form = name, form
+        self._tried = False
         form.active = False
         form.guard(form.install)()
 
@@ -81,6 +82,7 @@ class FormArm(Arm):
 
     def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
         """On."""
+        self._tried = True
         self._form.guard(self._form.on)()
         return {}
 
@@ -91,8 +93,9 @@ class FormArm(Arm):
             self.refused = self._form.status()
 
     def status(self) -> str:
-        """What the form says."""
-        return "" if self._form.count and self._form.status().startswith("in effect") else self._form.status()
+        """What the form says, once it had its turn."""
+        works = self._form.count and self._form.status().startswith("in effect")
+        return "" if works or not self._tried else self._form.status()
 
 
 class LoaderArm(Arm):
