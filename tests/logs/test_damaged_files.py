@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ def test_binary_is_named_and_its_lines_counted(tmp_path: Path) -> None:
     part = part_of(tmp_path, bytes(range(256)) * 500)
     assert part.source.kind == "binary"
     assert part.source.skipped > 100
+
+
+def test_noise_tells_nothing(tmp_path: Path) -> None:
+    for seed in range(3):
+        part = part_of(tmp_path, random.Random(seed).randbytes(200_000))
+        assert (part.source.kind, part.verdict, part.phases, part.findings) == ("binary", "", (), ())
 
 
 def test_holes_of_zero_bytes(tmp_path: Path) -> None:

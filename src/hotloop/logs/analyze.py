@@ -174,7 +174,9 @@ def _empty() -> Read:
 def _text_kind(path: Path, read: Read, kind: str) -> str:
     if kind == "empty" or read.damage.num_bytes == 0:
         return "empty"
-    if not read.streams and read.damage.skipped > 0.3 * max(1, read.damage.lines):
+    rows, damaged = sum(stream.num_rows for stream in read.streams), read.damage.skipped
+    if damaged > 0.3 * read.damage.lines and (not rows or damaged > max(2 * rows, 0.5 * read.damage.lines)):
+        read.streams.clear()  # noise holds a number behind letters here and there
         return "binary"
     if not read.streams:
         return "text, nothing recognized"
