@@ -127,7 +127,7 @@ def test_crowding_of_the_run_itself_is_taken_out() -> None:
         recorded=Setup(num_workers=4, prefetch_factor=2),
     )  # fmt: skip
     measured = replace(measured, recorded=replace(measured.recorded, cores=2.0))
-    freed = alone(measured)
+    freed = alone(measured, np.inf)
     assert float(freed.make_s.mean()) == pytest.approx(0.040, rel=0.05)
     assert predict(freed).s_per_step == pytest.approx(0.020, rel=0.05)
     assert predict(freed, Setup(num_workers=2)).s_per_step == pytest.approx(0.020, rel=0.05)
@@ -135,7 +135,7 @@ def test_crowding_of_the_run_itself_is_taken_out() -> None:
 
 
 def test_a_model_that_does_not_explain_its_run_says_so() -> None:
-    odd = alone(pipeline(measured_s=0.400))
+    odd = alone(pipeline(measured_s=0.400), np.inf)
     assert "-90%" in odd.doubts[0]
     assert predict(odd, Setup(num_workers=2)).confirm
 

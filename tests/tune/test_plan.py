@@ -91,7 +91,7 @@ def test_a_run_is_explained_by_its_own_model(run: Path) -> None:
     assert pipeline.make_cores < 0.5
     assert pipeline.recorded.num_workers == 1
     assert not pipeline.doubts
-    steady = predict(pipeline, Setup(free=frozenset({"epochs", "evaluation", "checkpoint"})))
+    steady = predict(pipeline)
     assert steady.s_per_step == pytest.approx(pipeline.measured_s, rel=0.15)
     inline, four = (predict(pipeline, Setup(num_workers=workers)).s_per_step for workers in (0, 4))
     assert four < steady.s_per_step < inline

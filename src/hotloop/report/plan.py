@@ -31,8 +31,8 @@ def _machine(document: Mapping[str, Any], width: int) -> Section:
     ranks = f", {machine['ranks']} ranks" if machine["ranks"] > 1 else ""
     step = f", a step of {units.duration(machine['step_s'])}" if machine["step_s"] else ""
     what = "another machine" if machine["other"] else "the machine of the run"
-    measured = f"measured in the run: {units.duration(now['measured_s_per_step'])} a step"
-    measured += " without evaluation, checkpoints and the turn of epochs"
+    measured = f"the run took {units.duration(now['measured_s_per_step'])} a step"
+    measured += f"; the model of it gives {units.duration(now['s_per_step'])}" if not machine["other"] else ""
     lines = f"{what}: {machine['cores']:g} cores, {units.size(machine['memory_bytes'])}{ranks}{step}"
     return [*words.wrap(lines, width), *words.wrap(measured, width)]
 
@@ -54,8 +54,8 @@ def _table(document: Mapping[str, Any], width: int) -> Section:
                 str(plan["num_workers"]),
                 "-" if ahead is None else str(ahead),
                 speed,
-                "-" if ratio is None or kept else f"{ratio['ratio']:.2f}x{mark}",
-                "" if ratio is None or kept else f"{low:.2f} - {high:.2f}",
+                "-" if ratio is None or kept else f"{ratio['ratio']:.3g}x{mark}",
+                "" if ratio is None or kept else f"{low:.3g} - {high:.3g}",
                 units.size(plan["host_bytes"]),
                 "as now" if kept else plan["effect"],
             ]

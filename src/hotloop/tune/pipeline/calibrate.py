@@ -72,7 +72,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         device_s=_device_s(evidence),
         transfer_s=evidence.steps.per_step("transfer") * costs.exposed_ratio(evidence.steps, "transfer"),
         epoch=_epoch_cost(loader, workers, seen),
-        batches_per_epoch=_batches_per_epoch(loader, ranks),
+        batches_per_epoch=_batches_per_epoch(loader, ranks, seen),
         other_s=_other_s(evidence.steps, loader, seen),
         batch_samples=_batch_samples(evidence.steps, loader),
         num_samples=int(loader.dataset.get("len") or 0),
@@ -84,10 +84,11 @@ def calibrate(evidence: Evidence) -> Pipeline:
             cores=evidence.cores,
             ranks=ranks,
         ),
-        measured_s=feed.step_s,
+        iterable=bool(loader.settings.get("iterable")),
+        measured_s=evidence.steps.step_s,
         memory=_memory(evidence, process, loader, workers),
     )
-    return alone(measured)
+    return alone(measured, loader.num_batches / max(1, loader.num_iterators))
 
 
 def _making(feed: Feed) -> tuple[Floats, float, float]:
@@ -170,13 +171,13 @@ def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
     )
 
 
-def _batches_per_epoch(loader: LoaderUse, ranks: int) -> float:
+def _batches_per_epoch(loader: LoaderUse, ranks: int, seen: Handover) -> float:
     """As seen where an epoch was finished, else from the dataset's length."""
-    if loader.num_iterators > 1:
+    if loader.num_iterators > 1 or seen.stop_s is not None:
         return loader.batches_per_epoch
     length, size = loader.dataset.get("len"), loader.settings.get("batch_size")
     if isinstance(length, int) and isinstance(size, int) and length > 0 and size > 0:
-        return float(max(1.0, np.ceil(length / size / ranks)))
+        return float(max(loader.batches_per_epoch, np.ceil(length / size / ranks)))
     return float(np.inf)
 
 

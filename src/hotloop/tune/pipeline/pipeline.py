@@ -111,7 +111,8 @@ class Pipeline:
     batch_samples: float = 0.0
     num_samples: int = 0
     recorded: Setup  # every field set
-    measured_s: float  # seconds per step as recorded, the first batches of a short run left out
+    iterable: bool = False  # the dataset is a stream: every worker runs all of it, or a share it chooses
+    measured_s: float  # seconds per step of the run, everything between its first and last step
     doubts: tuple[str, ...] = ()  # why predictions are less sure, in words
     memory: Memory
 

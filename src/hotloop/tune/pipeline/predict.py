@@ -237,17 +237,16 @@ def _redrawn(times: Floats, generator: np.random.Generator) -> Floats:
     return drawn.ravel()[:num]
 
 
-def alone(pipeline: Pipeline) -> Pipeline:
+def alone(pipeline: Pipeline, epoch: float) -> Pipeline:
     """The pipeline with its own crowding taken out of its times.
 
     They were measured while workers and step shared the cores: with free cores they would be what the
     simulation of the recorded setup stretches to what was measured. Where the model then does not explain
-    its own run, it says so in ``doubts``.
+    its own run, whose epochs had ``epoch`` batches, it says so in ``doubts``.
     """
     make, step = pipeline.make_s, pipeline.step_s
-    recorded = Setup(free=frozenset(("evaluation", "checkpoint", "epochs")))
     for _ in range(_FITTING):
-        case = _case(pipeline, recorded)
+        case = _case(pipeline, Setup())
         num = max(_REPLICATE_BATCHES, _FILLINGS * case.stage.ahead)
         steps = _tiled(case.step_s, num - case.stage.ahead)
         course = simulate(_tiled(case.make_s, num), steps, case.stage)
@@ -256,7 +255,8 @@ def alone(pipeline: Pipeline) -> Pipeline:
             make_s=(pipeline.make_s + make / course.make_stretch) / 2,
             step_s=(pipeline.step_s + step / course.step_stretch) / 2,
         )
-    off = _case(pipeline, recorded).s_per_step() / pipeline.measured_s
+    seen = replace(pipeline, batches_per_epoch=max(1.0, epoch))
+    off = _case(seen, Setup()).s_per_step() / pipeline.measured_s
     if 1 / _EXPLAINS < off < _EXPLAINS:
         return pipeline
     words = f"the model gives {off - 1:+.0%} for the run it was made from"

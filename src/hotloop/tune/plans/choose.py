@@ -319,6 +319,8 @@ def _doubts(pipeline: Pipeline, machine: Machine, now: Prediction) -> tuple[str,
         doubts.append("another machine's cores, memory and disks are taken to be as fast as the run's")
     if machine.ranks > max(1, pipeline.recorded.ranks or 1):
         doubts.append("what the GPUs exchange with each other is not in it")
+    if pipeline.iterable:
+        doubts.append("the dataset is a stream: more workers than the run had could hand out samples twice")
     if not pipeline.memory.measured:
         doubts.append(
             f"a worker is taken to need {units.size(pipeline.memory.worker_bytes)}: the run shows none"

@@ -94,6 +94,9 @@ class Field:
         on = self.pipeline.complete(self.on)
         busy = (on.cores or 1.0) / (on.ranks or 1) / max(self.pipeline.make_cores, 0.01)
         most = min(_MOST_WORKERS, math.ceil(_BEYOND * busy) + 1)  # more would only take turns
+        recorded = self.pipeline.recorded.num_workers or 0
+        if self.pipeline.iterable:  # more could hand out every sample again
+            most = max(1, recorded)
         yield INLINE
         yield from process_settings(cost, most=most, prefetch_factors=PREFETCH_FACTORS[:1])
         now = self.pipeline.recorded
