@@ -9,7 +9,7 @@ from pathlib import Path
 from hotloop.errors import UsageError
 
 #: The systems that are bundled so far.
-WORKLOADS = ("tcn_state",)
+WORKLOADS = ("tcn_state", "landmarks")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,18 +41,12 @@ def main(options: argparse.Namespace) -> int:
         )
     from hotloop.cli import run
 
-    options.command = [
-        "--",
-        sys.executable,
-        str(script),
-        "--variant",
-        options.variant,
-        "--scale",
-        options.scale,
-    ]
-    options.steps, options.profile, options.memory_every = None, False, None
-    options.apply = []
-    return run.main(options)
+    asked = ["--out", str(options.out)] if options.out else []
+    asked += ["--json"] if options.json else []
+    asked += ["--", sys.executable, str(script), "--variant", options.variant, "--scale", options.scale]
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    return run.main(parser.parse_args(asked))
 
 
 def _workloads_folder() -> Path:
