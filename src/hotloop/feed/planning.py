@@ -13,7 +13,6 @@ from torch.utils.data import IterableDataset
 
 from hotloop.feed.budget import memory_budget, usable_cores
 from hotloop.feed.determinism import Verdict, check_deterministic, spread
-from hotloop.feed.pipelines.pipeline import Pipeline
 from hotloop.feed.plan_words import notes_on, table
 from hotloop.feed.stage_costs import StageCost, measure_stages
 from hotloop.feed.stages import find_pipeline
@@ -106,38 +105,16 @@ def plan_cache(
     indices = spread(dataset, num_samples)
     if not indices:
         raise ValueError(f"{type(dataset).__name__} is empty")
-    cores = usable_cores()
+    most, cores = memory_budget(max_bytes), usable_cores()
+    workers = max(1, int(cores) if num_workers is None else num_workers)
     verdict = check_deterministic(dataset)
     pipeline = find_pipeline(dataset, index=indices[0])
-    return _plan(
-        dataset=dataset,
-        pipeline=pipeline,
-        stages=measure_stages(pipeline, indices),
-        verdict=verdict,
-        max_bytes=memory_budget(max_bytes),
-        consumption_per_s=consumption_per_s,
-        num_workers=max(1, int(cores)) if num_workers is None else max(1, num_workers),
-        cores=cores,
-    )
-
-
-def _plan(
-    *,
-    dataset: Any,
-    pipeline: Pipeline,
-    stages: tuple[StageCost, ...],
-    verdict: Verdict,
-    max_bytes: int,
-    consumption_per_s: float | None,
-    num_workers: int,
-    cores: float,
-) -> CachePlan:
-    room = max_bytes / len(dataset)
+    stages = measure_stages(pipeline, indices)
     time_s = sum(stage.time_s for stage in stages)
     cpu_s = sum(stage.cpu_s for stage in stages)
-    miss_rate = min(num_workers / time_s, cores / cpu_s if cpu_s else float("inf"))
+    miss_rate = min(workers / time_s, cores / cpu_s if cpu_s else float("inf"))
     cuts = tuple(
-        _cut(stages, k, room, refused, consumption_per_s, num_workers)
+        _cut(stages, k, most / len(dataset), refused, consumption_per_s, workers)
         for k, refused in enumerate(refusals(stages, verdict))
     )
     best = min((cut for cut in cuts if not cut.refused), key=lambda cut: cut.time_s, default=None)
@@ -147,8 +124,8 @@ def _plan(
         dataset=type(dataset).__name__,
         num_samples=len(dataset),
         num_measured=stages[0].num_samples,
-        max_bytes=max_bytes,
-        num_workers=num_workers,
+        max_bytes=most,
+        num_workers=workers,
         cores=cores,
         consumption_per_s=consumption_per_s,
         stages=stages,

@@ -38,27 +38,13 @@ class Fingerprint:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for a manifest."""
-        return {
-            "num_samples": self.num_samples,
-            "code": dict(self.code),
-            "parameters": dict(self.parameters),
-            "sources": dict(self.sources),
-            "source": None if self.source is None else list(self.source),
-            "volatile": list(self.volatile),
-        }
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "versions"}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Fingerprint:
         """The fingerprint that :meth:`as_json` gave."""
-        source = content["source"]
-        return cls(
-            num_samples=content["num_samples"],
-            code=content["code"],
-            parameters=content["parameters"],
-            sources=content["sources"],
-            source=None if source is None else tuple(source),
-            volatile=tuple(content["volatile"]),
-        )
+        tuples = {name: tuple(content[name]) for name in ("source", "volatile") if content[name] is not None}
+        return cls(**{**content, **tuples})
 
 
 def take(

@@ -23,7 +23,7 @@ from hotloop import units
 from hotloop.feed.cache import disk_folder as folders
 from hotloop.feed.cache.lmdb_file import LmdbFile, import_lmdb
 from hotloop.feed.comparing import differences, snapshot
-from hotloop.feed.layout import Encoded, Layout, encode, read
+from hotloop.feed.layout import Encoded, Layout, encode, read, write
 
 #: Entries compared with fresh reads when a folder from an earlier run is opened.
 NUM_CHECKED = 3
@@ -195,9 +195,7 @@ class DiskTier:
         digest, described = _described(encoded.layout)
         value = np.zeros(_DIGEST_BYTES + encoded.layout.num_bytes, np.uint8)
         value[:_DIGEST_BYTES] = np.frombuffer(digest, np.uint8)
-        for field, payload in zip(encoded.layout.fields, encoded.payloads, strict=True):
-            start = _DIGEST_BYTES + field.offset
-            value[start : start + field.num_bytes] = payload
+        write(encoded, value[_DIGEST_BYTES:])
         try:
             with self._file.transaction(write=True) as transaction:
                 transaction.put(_LAYOUT_PREFIX + digest, described, overwrite=False)
