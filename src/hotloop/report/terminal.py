@@ -17,6 +17,7 @@ Line = list[Segment]
 Report = Mapping[str, Any]
 
 _MAX_FINDINGS: Final = 5
+_MAX_NOTED: Final = 2  # with their sentence; the rest by name
 _MAX_SETTINGS: Final = 6
 _MAX_WARNINGS: Final = 4
 
@@ -163,7 +164,7 @@ def _startup(report: Report, width: int) -> list[Line]:
 
 def _findings(report: Report, width: int) -> list[Line]:
     above = [finding for finding in report["findings"] if finding["severity"] != "info"]
-    info = [finding["id"] for finding in report["findings"] if finding["severity"] == "info"]
+    info = {f["id"]: f for f in reversed(report["findings"]) if f["severity"] == "info"}
     lines: list[Line] = []
     for number, finding in enumerate(above[:_MAX_FINDINGS], start=1):
         lines += ([[]] if lines else []) + _finding(report, finding, number, width)
@@ -172,7 +173,12 @@ def _findings(report: Report, width: int) -> list[Line]:
     if not above and report["num_steps"] and "worth fixing" not in str(report["verdict"]).lower():
         lines.append([("No single cause worth fixing was found.", "")])
     if info:
-        lines += [*([[]] if lines else []), *_labelled("noted", ", ".join(dict.fromkeys(info)), width)]
+        lines += [[]] if lines else []
+        said = list(reversed(info))
+        for name in said[:_MAX_NOTED]:
+            lines += _labelled("noted", f"{name}: {info[name]['message']}", width)
+        if said[_MAX_NOTED:]:
+            lines += _labelled("noted", ", ".join(said[_MAX_NOTED:]), width)
     return lines
 
 
