@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.crowding import span_since_command
@@ -41,6 +42,8 @@ ASSUMED: Final = Assumed()
 #: Fewer samples of a process, or of lines, say nothing about what it wants of the cores.
 _CPU_SAMPLES: Final = 2
 _LINE_SAMPLES: Final = 5
+#: A step that waits for a core for this share of its time was slowed by others.
+_CROWDED: Final = 0.25
 
 
 def calibrate(evidence: Evidence) -> Pipeline:
@@ -86,6 +89,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         ),
         iterable=bool(loader.settings.get("iterable")),
         measured_s=evidence.steps.step_s,
+        doubts=_crowded(feed, step_cores, make_cores),
         memory=_memory(evidence, process, loader, workers),
     )
     return alone(measured, loader.num_batches / max(1, loader.num_iterators))
@@ -195,6 +199,15 @@ def _batch_samples(steps: Steps, loader: LoaderUse) -> float:
         return float(known.mean())
     size = loader.settings.get("batch_size")
     return float(size) if isinstance(size, int) else 0.0
+
+
+def _crowded(feed: Feed, step_cores: float, make_cores: float) -> tuple[str, ...]:
+    """Others on the machine: what the run waited for cores that it did not use itself."""
+    got = feed.main_crowd.got
+    ours = step_cores + feed.workers * make_cores
+    if step_cores * (1 - got) < _CROWDED or ours > feed.cores:
+        return ()
+    return (f"others used the machine: the run got {units.share(got)} of the core time it asked for",)
 
 
 def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: int) -> Memory:

@@ -26,6 +26,7 @@ _T: Final = 2.13
 #: How far predictions were off where they were checked (95 %): FIELDNOTES 3.7, benchmarks/prediction.py.
 _BAND_SAME: Final = 0.02
 _BAND_FREE: Final = 0.06
+_BAND_INLINE: Final = 0.10  # batches made by workers, predicted for the training thread, or turned round
 _BAND_TRANSPORT: Final = 0.20
 _BAND_SHARED: Final = 0.35
 #: From this share of the cores wanted on, work that computes beside other work is no longer free of it.
@@ -142,8 +143,10 @@ class _Case:
         """How far the model may be off, as a logarithm."""
         if self.setup == self.pipeline.recorded:
             return _BAND_SAME
-        if shared:
+        if shared or self.pipeline.doubts:
             return _BAND_SHARED
+        if bool(self.stage.workers) != bool(self.pipeline.recorded.num_workers):
+            return _BAND_INLINE
         moving = self.stage.receive_s + (self.pipeline.ship_s if self.stage.workers else 0.0)
         return _BAND_TRANSPORT if moving > 0.2 * seconds else _BAND_FREE
 
