@@ -13,9 +13,9 @@ from hotloop.measure import measure
 from hotloop.record import rows as row
 
 
-def trained(prepare=None, each=None, steps=20):
+def trained(prepare=None, each=None, steps=20, source=PLAIN):
     """Twenty plain steps; ``prepare(run)`` before the first, ``each(run, step)`` before every backward."""
-    run = Script(PLAIN)
+    run = Script(source)
     if prepare:
         prepare(run)
     with run.at("fetch"):
@@ -125,6 +125,16 @@ def test_startup_parts_add_up_to_the_time_before_the_first_batch():
     before = ("interpreter", "import torch", "other imports", "setup")
     assert sum(parts[p] for p in before) == pytest.approx(steps.totals["startup"]) == pytest.approx(1.0)
     assert parts["first batch"] == pytest.approx(0.0021)
+
+
+def test_long_imports_are_told_by_name():
+    def prepare(run):
+        with run.at(2):
+            run.work(900)
+
+    steps = trained(prepare, source=PLAIN.replace("import torch", "from sklearn.preprocessing import Scaler"))
+    assert steps.startup["import sklearn"] == pytest.approx(0.9, abs=0.02)
+    assert steps.startup["other imports"] == 0.0
 
 
 def test_compile_in_the_first_steps_is_startup_later_it_is_told():

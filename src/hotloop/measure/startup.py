@@ -8,13 +8,17 @@ import numpy as np
 
 from hotloop.measure.attribution import WARM_UP_STEPS
 from hotloop.measure.evaluation import Lives
-from hotloop.measure.places import Places
+from hotloop.measure.places import Places, Stack
 from hotloop.measure.spans import Spans, Table, origin_ns
 from hotloop.measure.stepping import Stepping
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
 
-IMPORT = re.compile(r"^\s*(import\s|from\s+\S+\s+import\b)|\bimport_module\(")
+IMPORT = re.compile(r"^\s*(?:import\s+([\w.]+)|from\s+(\S+)\s+import\b)|\bimport_module\(")
+
+#: Imports are told by name from this share of all imports besides torch's own, and this many nanoseconds.
+TOLD_RATIO = 0.2
+TOLD_NS = 500_000_000
 
 
 def startup_parts(
@@ -26,18 +30,22 @@ def startup_parts(
     stepping: Stepping,
     wall: int,
 ) -> dict[str, float]:
-    """Seconds by part: "interpreter", "import torch", "other imports", "setup", "first batch", "compile".
+    """Seconds by part: "interpreter", "import torch", "import NAME" and "lazy imports of NAME" that take
+    long, "other imports", "setup", "first batch", "compile".
 
-    The first four add up to the time before the training span; the last two lie inside it.
+    All but the last two add up to the time before the training span; those two lie inside it.
     """
     ready = min(stepping.ready, wall)
     began, ended = _torch_import(process, ready)
-    other = min(_other_imports(samples, places, ended, ready), ready - ended)
+    imports = _other_imports(samples, places, ended, ready)
+    total = sum(imports.values())
+    told = {name: ns for name, ns in imports.items() if name and ns >= max(TOLD_NS, TOLD_RATIO * total)}
     parts = {
         "interpreter": began / 1e9,
         "import torch": (ended - began) / 1e9,
-        "other imports": other / 1e9,
-        "setup": (ready - ended - other) / 1e9,
+        **{name: ns / 1e9 for name, ns in told.items()},
+        "other imports": (total - sum(told.values())) / 1e9,
+        "setup": (ready - ended - total) / 1e9,
     }
     if len(stepping):
         parts["first batch"] = _first_batch(spans, lives) / 1e9
@@ -59,17 +67,34 @@ def _torch_import(process: Process, ready: int) -> tuple[int, int]:
     return 0, 0
 
 
-def _other_imports(samples: Table, places: Places, begin: int, end: int) -> int:
-    """Sampled time in which something was being imported, torch's own lazy imports included."""
-    total = 0
+def _other_imports(samples: Table, places: Places, begin: int, end: int) -> dict[str, int]:
+    """Sampled time (ns) in which something was being imported, by what it was; "" where that is not known."""
+    found: dict[str, int] = {}
     for i in np.flatnonzero((samples.start >= begin) & (samples.start < end)):
         stack = places.stacks.get(int(samples.value[i]))
-        if stack is not None and stack.frames:
-            frame = stack.frames[-1]
-            importing = any(entry.startswith("importlib._bootstrap") for entry in stack.library)
-            if importing or IMPORT.search(places.text(frame.file, frame.line)):
-                total += min(int(samples.duration[i]), int(samples.start[i]) - begin)
-    return total
+        name = _imported(stack, places) if stack is not None and stack.frames else None
+        if name is not None:
+            spent = min(int(samples.duration[i]), int(samples.start[i]) - begin)
+            found[name] = found.get(name, 0) + spent
+    excess = sum(found.values()) - (end - begin)
+    if excess > 0:  # samples weigh what came before them
+        largest = max(found, key=lambda name: found[name])
+        found[largest] -= min(excess, found[largest])
+    return found
+
+
+def _imported(stack: Stack, places: Places) -> str | None:
+    """What is being imported at a stack: the user's import, or a library's own on first use; None: nothing."""
+    frame = stack.frames[-1]
+    written = IMPORT.search(places.text(frame.file, frame.line))
+    if written:
+        package = (written[1] or written[2] or "").lstrip(".").split(".")[0]
+        return f"import {package}" if package not in ("", "torch") else ""
+    for at, entry in enumerate(stack.library):
+        if entry.startswith("importlib._bootstrap"):
+            owner = stack.library[at - 1].split(".")[0] if at else ""
+            return f"lazy imports of {owner}" if owner else ""
+    return None
 
 
 def _first_batch(spans: Spans, lives: Lives) -> int:

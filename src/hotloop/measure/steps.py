@@ -182,7 +182,7 @@ class Steps:
     num_updates: int = 0
     num_epochs: int = 0
     backwards_per_update: float = 1.0
-    #: "interpreter", "import torch", "other imports", "setup", "first batch", "compile"
+    #: "interpreter", "import torch", "import NAME", "other imports", "setup", "first batch", "compile"
     startup: Mapping[str, float] = field(default_factory=dict)
     lines: tuple[LineCost, ...] = ()  # sampled lines of the main thread, sorted by seconds
     loaders: tuple[LoaderUse, ...] = ()
