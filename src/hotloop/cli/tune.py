@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hotloop.tune.trial import Bench, Examined, Ran, Request, Trial
 
 _USAGE = (
-    "hotloop tune [--budget 10m] [--allow exact|numeric|semantic] [--memory SIZE] [--out DIR] [--in-place] "
-    "[--json] -- COMMAND..."
+    "hotloop tune [--budget 10m] [--allow exact|numeric|semantic] [--memory SIZE] [--sweep batch-size] "
+    "[--out DIR] [--in-place] [--json] -- COMMAND..."
 )
 
 
@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("exact", "numeric", "semantic"),
         default="exact",
         help="what a remedy may alter (default: exact, nothing)",
+    )
+    parser.add_argument(
+        "--sweep", choices=("batch-size",), help="throughput and memory against batch size, instead"
     )
     parser.add_argument("--memory", metavar="SIZE", help="host memory a trial may use: 24GiB")
     parser.add_argument(
@@ -57,43 +60,55 @@ def main(options: argparse.Namespace) -> int:
     command = command[1:] if command[:1] == ["--"] else command
     if not command:
         raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
-    from hotloop.record.publish import write_text_atomic
-    from hotloop.tune import outcome
-    from hotloop.tune.candidates import Limits
-    from hotloop.tune.journal import Journal
-    from hotloop.tune.launching import Interrupted, Launcher, Say
-    from hotloop.tune.search import Search
+    from hotloop.tune.launching import Interrupted
 
-    limits = Limits(allow=options.allow, most_bytes=_bytes(options.memory))
     folder, made = _folder(options.out, command)
     try:
-        journal = Journal(folder, {"command": command, "allow": options.allow})
-        _check_apart(command, folder, in_place=options.in_place)
-        with _Progress(options.budget) as progress:
-            bench = _bench(command, folder, progress, in_place=options.in_place)
-            say = Say(trying=progress.trying, done=progress.done)
-            launcher = Launcher(
-                bench=bench, journal=journal, folder=folder, budget_s=options.budget, limits=limits, say=say
-            )
-            tuned = Search(launcher=launcher).run()
+        document, words, found = _tune(options, command, folder)
     except Interrupted:
-        print(f"\nhotloop: ended; hotloop tune --out {folder} with the same command goes on", file=sys.stderr)
+        print(f"hotloop: ended; hotloop tune --out {folder} and the same command go on", file=sys.stderr)
         return 130
     except BaseException:
         _drop(folder, made)
         raise
-    seen = bench.examine(folder / tuned.first.folder)
-    written = None
-    if tuned.best and seen.evidence is not None:
-        written = outcome.patch(seen.evidence, seen.findings, command, tuned.best)
-        if written.diff:
-            write_text_atomic(folder / "tune.patch", written.diff)
-    document = outcome.to_json(tuned, command, written)
-    rendered = json.dumps(document, indent=2) + "\n"
-    write_text_atomic(folder / "tune.json", rendered)
-    sys.stdout.write(rendered if options.json else outcome.render(tuned, command, written, folder))
+    sys.stdout.write(json.dumps(document, indent=2) + "\n" if options.json else words)
     print(f"tune: {folder / 'tune.json'}", file=sys.stderr)
-    return 0 if tuned.best else 1
+    return 0 if found else 1
+
+
+def _tune(options: argparse.Namespace, command: list[str], folder: Path) -> tuple[dict[str, Any], str, bool]:
+    """tune.json, its words, and whether anything faster was found; all of it is on disk."""
+    from hotloop.record.publish import write_text_atomic
+    from hotloop.tune import outcome, sweep
+    from hotloop.tune.candidates import Limits
+    from hotloop.tune.journal import Journal
+    from hotloop.tune.launching import Launcher, Say
+    from hotloop.tune.search import Search
+
+    limits = Limits(allow=options.allow, most_bytes=_bytes(options.memory))
+    journal = Journal(folder, {"command": command, "allow": options.allow, "sweep": options.sweep})
+    _check_apart(command, folder, in_place=options.in_place)
+    with _Progress(options.budget) as progress:
+        bench = _bench(command, folder, progress, in_place=options.in_place)
+        say = Say(trying=progress.trying, done=progress.done)
+        launcher = Launcher(
+            bench=bench, journal=journal, folder=folder, budget_s=options.budget, limits=limits, say=say
+        )
+        if options.sweep:
+            swept = sweep.sweep(launcher)
+            document, words = sweep.to_json(swept, launcher, command), sweep.render(swept)
+            found = swept.knee != swept.found
+        else:
+            tuned = Search(launcher=launcher).run()
+            written = None
+            if tuned.best:
+                seen = launcher.examine(tuned.first)
+                written = outcome.patch(seen, command, tuned.best)
+                write_text_atomic(folder / "tune.patch", written.diff)
+            document = outcome.to_json(tuned, command, written)
+            words, found = outcome.render(tuned, command, written, folder), bool(tuned.best)
+    write_text_atomic(folder / "tune.json", json.dumps(document, indent=2) + "\n")
+    return document, words, found
 
 
 def _folder(out: Path | None, command: Sequence[str]) -> tuple[Path, bool]:

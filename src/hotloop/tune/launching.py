@@ -19,6 +19,8 @@ _FIRST_PART: Final = 0.2
 _FIRST_S: Final = 90.0
 #: Seconds and steps that a launch is meant to show, its start not counted.
 _SHOWN_S: Final = 4.0
+_SHOWN_PART: Final = 0.01
+_MOST_SHOWN_S: Final = 15.0
 _SHOWN_STEPS: Final = 30
 #: A launch may take so many times as long as the run as found, and this much more.
 _PATIENCE: Final = 3.0
@@ -72,8 +74,16 @@ class Launcher:
         self.spent = True
         return False
 
-    def first(self) -> tuple[Trial, Examined]:
-        """The run as found, long enough for a diagnosis. Raises CheckFailed, UsageError."""
+    @property
+    def patience_s(self) -> float:
+        """Seconds after which a launch is given up."""
+        return _PATIENCE * self.launch_s + _PATIENCE_S
+
+    def first(self, launches: int = _LEAST_LAUNCHES) -> tuple[Trial, Examined]:
+        """The run as found, long enough for a diagnosis.
+
+        Raises CheckFailed where it fails, UsageError where the budget has no room for so many launches more.
+        """
         stop_s = min(_FIRST_S, _FIRST_PART * self.budget_s)
         trial = self._trial("first", (), timeout_s=max(2 * stop_s, self.left_s), stop_s=stop_s)
         seen = self.examine(trial) if trial.status == "measured" else None
@@ -83,8 +93,8 @@ class Launcher:
                 hint=f"its output is in {self.folder / trial.folder / 'output.log'}",
             )
         self._plan(trial, seen)
-        if not self.room(_LEAST_LAUNCHES):
-            least_s = trial.seconds + 2 * _LEAST_LAUNCHES * self.launch_s
+        if not self.room(launches):
+            least_s = trial.seconds + 2 * launches * self.launch_s
             raise UsageError(
                 f"the budget of {duration(self.budget_s)} is too small: one launch takes about "
                 f"{duration(self.launch_s)}",
@@ -95,9 +105,10 @@ class Launcher:
     def _plan(self, trial: Trial, seen: Examined) -> None:
         assert seen.evidence is not None and trial.s_per_step is not None
         steps = seen.evidence.steps
-        num = max(_SHOWN_STEPS, round(_SHOWN_S / trial.s_per_step))
+        shown_s = min(max(_SHOWN_S, _SHOWN_PART * self.budget_s), _MOST_SHOWN_S)
+        num = max(_SHOWN_STEPS, round(shown_s / trial.s_per_step))
         epoch = epoch_of(seen)
-        if 0 < epoch <= 2 * num:  # whole epochs, the first of them not counted
+        if 0 < epoch <= num:  # whole epochs, the first of them not counted
             num = epoch * (1 + -(-num // epoch))
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         if not trial.more.get("stopped") and num > 0.7 * steps.num_steps:
@@ -110,16 +121,15 @@ class Launcher:
         """One launch of each arm, by its spelling."""
         found = {}
         for arm in arms:
-            trial = self._trial(
-                f"{key}/{spell(arm)}",
-                arm,
-                timeout_s=min(_PATIENCE * self.launch_s + _PATIENCE_S, max(1.0, self.left_s)),
-                steps=self.steps,
-            )
+            trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=self.patience_s)
             if not arm and trial.status == "measured":
                 self.launch_s = trial.seconds
             found[spell(arm)] = trial
         return found
+
+    def launch(self, key: str, arm: Arm, *, steps: int | None, timeout_s: float) -> Trial:
+        """One launch of so many steps."""
+        return self._trial(key, arm, timeout_s=max(1.0, min(timeout_s, self.left_s)), steps=steps)
 
     def blocks(self, plan: Mapping[str, Any]) -> Trial:
         """One run of interleaved blocks."""

@@ -10,15 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hotloop.diagnose import Evidence
-from hotloop.findings import Finding
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.remedy.source import patch as patches
 from hotloop.remedy.source import publish
 from hotloop.remedy.source.scene import Scene
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
-from hotloop.tune.trial import Arm, Trial, spell
+from hotloop.tune.trial import Arm, Examined, Trial, command_of, spell
 from hotloop.units import duration, rate
 
 
@@ -31,8 +29,10 @@ class Written:
     left: tuple[str, ...]
 
 
-def patch(evidence: Evidence, findings: Sequence[Finding], command: Sequence[str], arm: Arm) -> Written:
+def patch(seen: Examined, command: Sequence[str], arm: Arm) -> Written:
     """The source form of an arm, from the run as found."""
+    evidence, findings = seen.evidence, seen.findings
+    assert evidence is not None
     process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
     made = patches.make(Scene.of(process, tuple(command), evidence.steps, findings), arm)
     root = publish.root_of(made) if made.files else Path.cwd()
@@ -69,13 +69,6 @@ def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> di
 def effect(arm: Arm) -> str:
     """The furthest that any remedy of an arm may go."""
     return max((one.remedy.effect for one in arm), key=EFFECTS.index, default="exact")
-
-
-def command_of(arm: Arm, command: Sequence[str]) -> list[str]:
-    """The command line that puts an arm in force."""
-    if not arm:
-        return list(command)
-    return ["hotloop", "run", *(word for one in arm for word in ("--apply", str(one))), "--", *command]
 
 
 def _settings(arm: Arm) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,13 @@ Arm = tuple[Applied, ...]
 def spell(arm: Arm) -> str:
     """An arm as people read it."""
     return " + ".join(map(str, arm)) or "as found"
+
+
+def command_of(arm: Arm, command: Sequence[str]) -> list[str]:
+    """The command line that puts an arm in force."""
+    if not arm:
+        return list(command)
+    return ["hotloop", "run", *(word for one in arm for word in ("--apply", str(one))), "--", *command]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ REMEDY = Remedy(
     parameter=Parameter(
         name="batch_size", kind="count", words="samples per batch", minimum=1, finding_key="wanted_batch_size"
     ),
+    live="hotloop.remedy.live.batches:BatchSize",
     config_keys=("batch_size",),
     source="hotloop.remedy.source.loaders:batch_size",
     words=("batch_size={value}, and the learning rate multiplied by the same factor, with a warm-up"),

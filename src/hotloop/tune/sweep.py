@@ -1,0 +1,191 @@
+"""Throughput against batch size: doubling until it no longer pays, or memory would run out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from hotloop.errors import CheckFailed
+from hotloop.launch.guard import LEAST_MEMORY_RATIO, free_memory
+from hotloop.remedy import catalogue
+from hotloop.tune.launching import Launcher
+from hotloop.tune.trial import Arm, Examined, Trial, command_of
+from hotloop.units import rate, size
+
+#: A doubling that gives less than this is past the knee; two of them end the sweep.
+_PAYS: Final = 1.04
+#: The knee: the smallest size this close to the fastest.
+_KNEE: Final = 0.95
+_LEAST_STEPS: Final = 12
+_SHOWN_S: Final = 4.0
+#: Batches that an epoch must have.
+_LEAST_BATCHES: Final = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """One size: its throughput (None where it did not run, ``why``), and the memory it held."""
+
+    batch_size: int
+    samples_per_s: float | None
+    s_per_step: float | None
+    host_bytes: float
+    device_bytes: float
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """The sizes in order, the knee, and why there are no more of them."""
+
+    sizes: tuple[Size, ...]
+    found: int  # the script's own size
+    knee: int
+    ended: str
+
+    def at(self, number: int) -> float:
+        """Samples per second at a size."""
+        return next(one.samples_per_s or 0.0 for one in self.sizes if one.batch_size == number)
+
+
+def sweep(launcher: Launcher) -> Swept:
+    """Launch the command with batches of more and more samples. Raises CheckFailed where that cannot be."""
+    _, seen = launcher.first(3)
+    found, samples = _own_size(seen)
+    sizes: list[Size] = []
+    ended, flat, number = "", 0, found
+    while not ended:
+        trial = _launch(launcher, number, sizes)
+        sizes.append(_size(number, trial))
+        if sizes[-1].samples_per_s is None:
+            ended = f"{number}: {trial.why}"
+            break
+        if len(sizes) > 1:
+            before = sizes[-2].samples_per_s or 0.0
+            flat = flat + 1 if (sizes[-1].samples_per_s or 0.0) < _PAYS * before else 0
+        number *= 2
+        ended = _why_not(launcher, number, sizes, samples, flat, seen)
+    known = [one for one in sizes if one.samples_per_s]
+    if not known:
+        raise CheckFailed(f"no batch size ran: {sizes[0].why}")
+    most = max(one.samples_per_s or 0.0 for one in known)
+    knee = next(one.batch_size for one in known if (one.samples_per_s or 0.0) >= _KNEE * most)
+    return Swept(sizes=tuple(sizes), found=found, knee=knee, ended=ended)
+
+
+def arm_of(batch_size: int) -> Arm:
+    """The remedy of a size."""
+    return (catalogue.parse(f"batch-size={batch_size}"),)
+
+
+def _own_size(seen: Examined) -> tuple[int, float]:
+    """The script's batch size and the number of its samples (0 unknown)."""
+    loader = seen.evidence.steps.train_loader() if seen.evidence is not None else None
+    own = loader.settings.get("batch_size") if loader is not None else None
+    if loader is None or not isinstance(own, int) or own < 1:
+        raise CheckFailed(
+            "the batch size of this run is not a DataLoader's: nothing to sweep",
+            hint="change it in the script and compare two runs: hotloop compare A B",
+        )
+    return own, float(loader.dataset.get("len") or 0)
+
+
+def _launch(launcher: Launcher, number: int, sizes: Sequence[Size]) -> Trial:
+    step_s = 2 * (sizes[-1].s_per_step or 0.0) if sizes else 0.0
+    steps = launcher.steps
+    timeout_s = launcher.patience_s
+    if step_s:
+        steps = max(_LEAST_STEPS, round(_SHOWN_S / step_s))
+        timeout_s += 2 * steps * step_s
+    arm = arm_of(number) if sizes else ()
+    return launcher.launch(f"size/{number}", arm, steps=steps, timeout_s=timeout_s)
+
+
+def _size(number: int, trial: Trial) -> Size:
+    return Size(
+        batch_size=number,
+        samples_per_s=trial.samples_per_s,
+        s_per_step=trial.s_per_step,
+        host_bytes=trial.host_bytes,
+        device_bytes=trial.device_bytes,
+        why=trial.why,
+    )
+
+
+def _why_not(
+    launcher: Launcher, number: int, sizes: Sequence[Size], samples: float, flat: int, seen: Examined
+) -> str:
+    """Why this size is not tried, "" where it is."""
+    if flat >= 2:
+        return "two doublings in a row gave nothing"
+    if samples and number * _LEAST_BATCHES > samples:
+        return f"{number}: an epoch of {samples:,.0f} samples would have fewer than {_LEAST_BATCHES} batches"
+    if not launcher.room(1, f"size/{number}"):
+        return "the budget is spent"
+    host = _expected([one.host_bytes for one in sizes])
+    free, total = free_memory()
+    most = min(launcher.limits.most_bytes or total, free - LEAST_MEMORY_RATIO * total)
+    if host > most:
+        return f"{number}: expected to use {size(host)} of memory, there is {size(most)}"
+    device = _expected([one.device_bytes for one in sizes])
+    whole = _device_total(seen)
+    if whole and device > whole:
+        return f"{number}: expected to use {size(device)} of the device's {size(whole)}"
+    return ""
+
+
+def _expected(seen: Sequence[float]) -> float:
+    """The next of values at doubling sizes: linear in the size."""
+    return seen[-1] + 2 * (seen[-1] - seen[-2]) if len(seen) > 1 and seen[-1] > seen[-2] else seen[-1]
+
+
+def _device_total(seen: Examined) -> float:
+    gpus = seen.evidence.machine.get("gpus") if seen.evidence is not None else None
+    return float(gpus[0].get("memory_bytes") or 0.0) if gpus else 0.0
+
+
+def to_json(swept: Swept, launcher: Launcher, command: Sequence[str]) -> dict[str, Any]:
+    """tune.json, schema 1, with ``sweep`` beside it."""
+    arm = arm_of(swept.knee) if swept.knee != swept.found else ()
+    return {
+        "schema": 1,
+        "baseline": {"samples_per_s": swept.at(swept.found)},
+        "best": {
+            "remedies": [str(one) for one in arm],
+            "settings": {"batch_size": swept.knee},
+            "samples_per_s": swept.at(swept.knee),
+            "gain": None,
+            "effect": "semantic" if arm else "exact",
+        },
+        "sweep": {"rows": [asdict(one) for one in swept.sizes], "knee": swept.knee, "ended": swept.ended},
+        "trials": [trial.to_json() for trial in launcher.journal.trials.values()],
+        "command": shlex.join(command_of(arm, command)),
+        "patch": None,
+    }
+
+
+def render(swept: Swept) -> str:
+    """The table for the terminal."""
+    most = max(one.samples_per_s or 0.0 for one in swept.sizes)
+    lines = [f"{'batch size':>10}{'samples/s':>12}{'host memory':>14}{'device memory':>15}"]
+    for one in swept.sizes:
+        if one.samples_per_s is None:
+            lines.append(f"{one.batch_size:>10}  {one.why}"[:80])
+            continue
+        mark = " <- knee" if one.batch_size == swept.knee else ""
+        mark += " (as found)" * (one.batch_size == swept.found)
+        bar = "#" * round(16 * one.samples_per_s / most)
+        device = size(one.device_bytes) if one.device_bytes else "-"
+        told = f"{one.batch_size:>10}{rate(one.samples_per_s):>12}{size(one.host_bytes):>14}{device:>15}"
+        lines.append(f"{told}  {bar}{mark}"[:80].rstrip())
+    lines += ["", f"ended: {swept.ended}"]
+    if swept.knee != swept.found:
+        factor = swept.knee / swept.found
+        gain = swept.at(swept.knee) / max(swept.at(swept.found), 1e-12)
+        lines += [
+            f"batch-size={swept.knee} gives {gain:.2f}x. It is another training: fewer",
+            f"updates per epoch; multiply the learning rate by {factor:g}, warm it up, watch the loss.",
+        ]
+    return "\n".join(lines) + "\n"
