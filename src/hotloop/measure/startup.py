@@ -84,7 +84,7 @@ def _other_imports(samples: Table, places: Places, begin: int, end: int) -> dict
 
 
 def _imported(stack: Stack, places: Places) -> str | None:
-    """What is being imported at a stack: the user's import, or a library's own on first use; None: nothing."""
+    """What is being imported at a stack: the user's import, or a library's own on first use; else None."""
     frame = stack.frames[-1]
     written = IMPORT.search(places.text(frame.file, frame.line))
     if written:
