@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
-    from hotloop.feed.baking.writer import Outcome
+    from hotloop.feed import Baked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where OUT now holds the dataset."""
     dataset = load(options.dataset)
-    from hotloop.feed.baking.writer import run_bake
+    from hotloop.feed import bake
 
     start = time.monotonic()
-    outcome = run_bake(
+    baked = bake(
         dataset,
         options.out,
         num_workers=options.num_workers,
@@ -67,9 +67,9 @@ def main(options: argparse.Namespace) -> int:
     )
     wall_s = time.monotonic() - start
     if options.json:
-        print(json.dumps(_as_json(outcome, wall_s), indent=1))
+        print(json.dumps(_as_json(baked, wall_s), indent=1))
     else:
-        print(_words(outcome, wall_s), file=sys.stderr)
+        print(_words(baked, wall_s), file=sys.stderr)
     return 0
 
 
@@ -129,15 +129,15 @@ def _workers(text: str) -> int | Literal["auto"]:
     return int(text)
 
 
-def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
-    manifest = outcome.baked.manifest
+def _as_json(baked: Baked, wall_s: float) -> dict[str, Any]:
+    manifest = baked.manifest
     return {
         "schema": 1,
-        "path": str(outcome.baked.path),
+        "path": str(baked.path),
         "num_samples": manifest.num_samples,
         "num_bytes": manifest.num_bytes,
-        "num_parts": outcome.num_parts,
-        "num_parts_kept": outcome.num_kept,
+        "num_parts": manifest.num_parts,
+        "num_parts_kept": baked.num_kept,
         "wall_s": round(wall_s, 3),
         "columns": [
             {"name": column.name, "kind": column.kind, "dtype": column.dtype, "shape": list(column.shape)}
@@ -148,14 +148,14 @@ def _as_json(outcome: Outcome, wall_s: float) -> dict[str, Any]:
     }
 
 
-def _words(outcome: Outcome, wall_s: float) -> str:
+def _words(baked: Baked, wall_s: float) -> str:
     from hotloop import units
 
-    manifest = outcome.baked.manifest
-    if outcome.num_parts and outcome.num_kept == outcome.num_parts:
-        return f"hotloop: {outcome.baked.path} holds this dataset already ({manifest.num_samples:,} samples)"
-    kept = f", {outcome.num_kept} of {outcome.num_parts} parts from before" if outcome.num_kept else ""
+    manifest = baked.manifest
+    if manifest.num_parts and baked.num_kept == manifest.num_parts:
+        return f"hotloop: {baked.path} holds this dataset already ({manifest.num_samples:,} samples)"
+    kept = f", {baked.num_kept} of {manifest.num_parts} parts from before" if baked.num_kept else ""
     return (
         f"hotloop: wrote {manifest.num_samples:,} samples, {units.size(manifest.num_bytes)}, "
-        f"to {outcome.baked.path} in {units.duration(wall_s)}{kept}"
+        f"to {baked.path} in {units.duration(wall_s)}{kept}"
     )

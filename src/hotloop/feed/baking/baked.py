@@ -49,6 +49,8 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
     """
 
     _serves_loader = True
+    #: Where :func:`bake` gave it: the parts that were there already.
+    num_kept = 0
 
     def __init__(self, path: str | os.PathLike[str], *, verify: Verify = "lazy", dataset: Any = None) -> None:
         if verify not in get_args(Verify):

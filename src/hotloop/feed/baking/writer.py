@@ -40,15 +40,6 @@ LEAST_PARTS = 32
 MOST_PARTS = 8192
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a bake did: the dataset, its parts, how many of them were there already."""
-
-    baked: Baked
-    num_parts: int
-    num_kept: int
-
-
 def bake(
     dataset: Any,
     out: str | os.PathLike[str],
@@ -83,54 +74,28 @@ def bake(
             full, or ``out`` is something else.
         StaleBakeError: ``out`` holds a bake of this dataset as it was before something changed.
     """
-    return run_bake(
-        dataset,
-        Path(out),
-        num_workers=num_workers,
-        source=source,
-        overwrite=overwrite,
-        verify=verify,
-        multiprocessing_context=multiprocessing_context,
-        ray=ray,
-        progress=progress,
-    ).baked
-
-
-def run_bake(
-    dataset: Any,
-    out: Path,
-    *,
-    num_workers: int | Literal["auto"] = "auto",
-    source: Iterable[str | os.PathLike[str]] | None = None,
-    overwrite: bool = False,
-    verify: Verify = "lazy",
-    multiprocessing_context: Any = None,
-    ray: bool = False,
-    progress: bool = True,
-) -> Outcome:
-    """As :func:`bake`, and says what was done."""
     num_tasks = 0 if num_workers == "auto" else num_workers  # Ray knows its machines
     num_workers = _workers(num_workers)
     _require_map_style(dataset)
-    out = out.resolve()
-    fingerprint = fingerprints.take(dataset, source=source, beside=out)
+    path = Path(out).resolve()
+    fingerprint = fingerprints.take(dataset, source=source, beside=path)
 
-    def existing() -> Outcome | None:
-        return None if overwrite else _existing(out, fingerprint, verify)
+    def existing() -> Baked | None:
+        return None if overwrite else _existing(path, fingerprint, verify)
 
     # With its builder's note still there, it was killed at the very end: what is left is tidied up below.
-    if not (out / folders.JOB).exists() and (found := existing()) is not None:
+    if not (path / folders.JOB).exists() and (found := existing()) is not None:
         return found
-    _require_ours(out)
+    _require_ours(path)
     with folders.building(
-        out, on_wait=lambda: _say(f"another process bakes {out}; waiting for it")
+        path, on_wait=lambda: _say(f"another process bakes {path}; waiting for it")
     ) as folder:
-        folders.tidy(folder, out)
+        folders.tidy(folder, path)
         if (found := existing()) is not None:  # the other one has finished it
             return found
-        manifest, kept = _begin(folder, out, dataset, fingerprint, overwrite)
+        manifest, kept = _begin(folder, path, dataset, fingerprint, overwrite)
         missing = [part for part in range(manifest.num_parts) if part not in kept]
-        with _followed(out, manifest, kept, progress) as advance:
+        with _followed(path, manifest, kept, progress) as advance:
             if ray:
                 from hotloop.feed.baking.on_ray import write_parts_on_ray
 
@@ -145,10 +110,12 @@ def run_bake(
                     context=multiprocessing_context,
                     advance=advance,
                 )
-        _require_unchanged(dataset, manifest, out, read_here=num_workers == 0 and not ray)
+        _require_unchanged(dataset, manifest, path, read_here=num_workers == 0 and not ray)
         _complete(folder, manifest)
-        folders.publish(folder, out)
-    return Outcome(baked=Baked(out, verify=verify), num_parts=manifest.num_parts, num_kept=len(kept))
+        folders.publish(folder, path)
+    baked = Baked(path, verify=verify)
+    baked.num_kept = len(kept)
+    return baked
 
 
 @contextlib.contextmanager
@@ -200,7 +167,7 @@ def _is_ours(out: Path) -> bool:
         return False
 
 
-def _existing(out: Path, fingerprint: Fingerprint, verify: Verify) -> Outcome | None:
+def _existing(out: Path, fingerprint: Fingerprint, verify: Verify) -> Baked | None:
     """The bake that is there, if it is one and still that of the dataset."""
     if not (out / manifests.FILE).is_file():
         return None
@@ -208,7 +175,8 @@ def _existing(out: Path, fingerprint: Fingerprint, verify: Verify) -> Outcome | 
     changed = fingerprints.changes(baked.manifest.fingerprint, fingerprint)
     if changed:
         raise stale(out, changed)
-    return Outcome(baked=baked, num_parts=baked.manifest.num_parts, num_kept=baked.manifest.num_parts)
+    baked.num_kept = baked.manifest.num_parts
+    return baked
 
 
 def _begin(
