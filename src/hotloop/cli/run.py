@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from hotloop.cli.apart import add_argument, apart, tell
 from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
-    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--evidence] [--profile] [--memory-every N] "
-    "[--json] -- COMMAND..."
+    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--evidence] [--throw-away] [--profile] "
+    "[--memory-every N] [--json] -- COMMAND..."
 )
 
 
@@ -34,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evidence", action="store_true", help="record what is computed, for hotloop verify to compare"
     )
+    add_argument(parser)
     parser.add_argument(
         "--profile", action="store_true", help="add a short torch.profiler window for kernel truth"
     )
@@ -64,15 +67,20 @@ def main(options: argparse.Namespace) -> int:
     if options.evidence:
         env["HOTLOOP_EVIDENCE"] = "1"
     folder = flow.new_run_folder(options.out, command)
-    outcome = flow.observe(
-        command,
-        folder,
-        steps=options.steps,
-        profile=options.profile,
-        memory_every=options.memory_every,
-        env=env,
-        stdout=sys.stderr if options.json else None,
-    )
+    aside = apart(command, folder) if options.throw_away else nullcontext()
+    with aside as room:
+        outcome = flow.observe(
+            command,
+            folder,
+            steps=options.steps,
+            profile=options.profile,
+            memory_every=options.memory_every,
+            env=env,
+            stdout=sys.stderr if options.json else None,
+            apart=room,
+        )
+        if room is not None:
+            tell(room)
     try:
         examination = flow.examine(flow.read(folder))
         try:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotloop.cli.apart import apart
 from hotloop.errors import UsageError
 from hotloop.units import duration, parse_duration, rate
 
@@ -134,25 +135,17 @@ def _drop(folder: Path, made: bool) -> None:
 
 def _check_apart(command: Sequence[str], folder: Path, *, in_place: bool) -> None:
     """Raises UsageError where writes cannot be kept apart and the user did not allow them."""
-    from hotloop.launch.throwaway import Refused, prepare
-
     if in_place:
         print("hotloop: --in-place: every trial writes where the command writes", file=sys.stderr)
         return
-    try:
-        prepare(command, keep=[folder]).close()
-    except Refused as refused:
-        raise UsageError(
-            f"what trials write cannot be kept apart from your files here ({refused.message})",
-            hint="run it on a copy, or with --in-place: then every trial writes where the command writes",
-        ) from refused
+    with apart(command, folder, way_out="add --in-place"):
+        pass
 
 
 def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_place: bool) -> Bench:
     from hotloop import flow
     from hotloop.diagnose import Evidence, Limits
     from hotloop.launch.guard import Guard
-    from hotloop.launch.throwaway import throwaway
     from hotloop.remedy import catalogue
     from hotloop.report.ranks import lead
     from hotloop.tune.trial import Bench, Examined, Ran
@@ -160,13 +153,13 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
 
     def run(request: Request) -> Ran:
         where = flow.new_run_folder(request.folder, command)
-        aside = contextlib.nullcontext() if in_place else throwaway(command, keep=[folder])
-        with aside as apart, (where / "output.log").open("w") as log:
+        aside = contextlib.nullcontext() if in_place else apart(command, folder)
+        with aside as room, (where / "output.log").open("w") as log:
             guard = Guard(
                 timeout_s=request.timeout_s,
                 stop_s=request.stop_s,
                 most_bytes=request.most_bytes,
-                disk=apart.scratch if apart is not None else where,
+                disk=room.scratch if room is not None else where,
             )
             outcome = flow.observe(
                 command,
@@ -176,10 +169,10 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
                 watch_tick=progress.tick,
                 stdout=log,
                 stderr=log,
-                apart=apart,
+                apart=room,
                 guard=guard,
             )
-            would = _would_write(apart)
+            would = _would_write(room)
         for leftover in where.glob("what-if.blocks*"):
             leftover.unlink()
         return Ran(
@@ -215,8 +208,8 @@ def _plan(request: Request) -> dict[str, str]:
     return {"HOTLOOP_WHAT_IF": json.dumps({**request.plan, "board": board, "go_on": False})}
 
 
-def _would_write(apart: Throwaway | None) -> tuple[str, ...]:
-    return tuple(f"{kind} {path}" for kind, path in apart.written()) if apart is not None else ()
+def _would_write(room: Throwaway | None) -> tuple[str, ...]:
+    return tuple(f"{kind} {path}" for kind, path in room.written()) if room is not None else ()
 
 
 def _last_words(log: Path) -> str:

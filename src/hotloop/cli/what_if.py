@@ -8,16 +8,21 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotloop.cli.apart import add_argument, apart, tell
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.units import parse_duration
 
 if TYPE_CHECKING:
     from hotloop.remedy.catalogue import Applied
 
-_USAGE = "hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--json] [INTERVENTION]... -- COMMAND..."
+_USAGE = (
+    "hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--throw-away] [--json] [INTERVENTION]... "
+    "-- COMMAND..."
+)
 _FREE_DATA = "free-data"
 #: Seconds between two lines of progress.
 _EVERY_S = 5.0
@@ -44,6 +49,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--width", metavar="W", type=_width, default=0.03, help="stop at this interval, +- (default: 3%%)"
     )
     parser.add_argument("--go-on", action="store_true", help="let the run go on to its end afterwards")
+    add_argument(parser)
     parser.add_argument("--json", action="store_true", help="what_if.json on standard output")
 
 
@@ -64,14 +70,20 @@ def main(options: argparse.Namespace) -> int:
     folder = flow.new_run_folder(options.out, command)
     board = folder / "what-if.blocks"
     entry = {"interventions": plan, "board": str(board), "budget_s": options.budget, "width": options.width}
-    _announce([remedy for _, remedy in wanted if remedy is not None])
-    outcome = flow.observe(
-        command,
-        folder,
-        env={"HOTLOOP_WHAT_IF": json.dumps({**entry, "go_on": options.go_on})},
-        watch_tick=_Progress(board, options.budget).tick,
-        stdout=sys.stderr,
-    )
+    if not options.throw_away:
+        _announce([remedy for _, remedy in wanted if remedy is not None])
+    aside = apart(command, folder) if options.throw_away else nullcontext()
+    with aside as room:
+        outcome = flow.observe(
+            command,
+            folder,
+            env={"HOTLOOP_WHAT_IF": json.dumps({**entry, "go_on": options.go_on})},
+            watch_tick=_Progress(board, options.budget).tick,
+            stdout=sys.stderr,
+            apart=room,
+        )
+        if room is not None:
+            tell(room)
     for leftover in (board, Path(f"{board}.lead")):
         leftover.unlink(missing_ok=True)
     examination = flow.examine(flow.read(folder))
