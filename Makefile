@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types docs bench bench-feed accuracy gpu clean
+.PHONY: demo test lint types docs bench bench-feed bench-workloads accuracy gpu clean
 
 $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +45,11 @@ bench: $(READY)
 bench-feed: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pillow
 	PYTHONPATH=src $(BIN)/python benchmarks/feed/run.py
+
+# The training systems as found, after their guides, cured: a few minutes each on two cores.
+bench-workloads: $(READY)
+	$(BIN)/python benchmarks/workloads.py tcn_state
+	$(BIN)/python benchmarks/workloads.py landmarks
 
 accuracy: $(READY)
 	$(BIN)/python benchmarks/accuracy/run.py
