@@ -49,7 +49,10 @@ for epoch in range(epochs):
     elif which != "bound" or not epoch:
         loader = DataLoader(data, batch_size=2, shuffle=True)
     beside = DataLoader(Pairs(), batch_size=1, shuffle=True) if which == "pair" else [None] * 160
-    for values, _ in zip(loader, beside):
+    batches = zip(loader, beside)
+    if which == "anew":
+        del loader
+    for values, _ in batches:
         optimizer.zero_grad()
         loss = model(values).square().mean()
         loss.backward()

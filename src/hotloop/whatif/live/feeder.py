@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import consistent
 from hotloop.remedy.live.trial import why_not
 from hotloop.whatif.live.room import most_batches
@@ -34,6 +35,12 @@ def {name}(self):
     if is_compiling() or get_ident() != owner[0] or switch.off or self in siblings:
         return original(self)
     return fetch(self, original)
+"""
+
+_MADE = """
+def {name}(self, loader):
+    original(self, loader)
+    made(self, loader)
 """
 
 #: Seconds that workers get to finish what they were given.
@@ -65,6 +72,7 @@ class Feeder:
         self.ended = 0  # epochs of the driving loader that ended
         self.wait_ns = 0  # in fetches of the driving iterator
         self._mine: list[Sibling] = []
+        self._loaders: Known[Any] = Known()  # of iterators, as long as these live
         self.finishing = False  # siblings end as soon as they have delivered
         self.most = 0  # batches that may be held at a time, 0 unknown
         self.kept = ""
@@ -79,12 +87,20 @@ class Feeder:
             "switch": hooks.switch(_NAME),
             "siblings": self.siblings,
         }
+        # ``for batch in DataLoader(...)`` lets go of its loader, and other workers need its settings.
+        made = hooks.guard(_NAME, self._made)
+        base = module._BaseDataLoaderIter
+        hooks.patch(base, "__init__", lambda original: compile_beside(original, _MADE, made=made))
         for kind in (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter):
             hooks.patch(
                 kind,
                 "_next_data",
                 lambda original: compile_beside(original, _NEXT, fetch=self._fetch, **names),
             )
+
+    def _made(self, iterator: Any, loader: Any) -> None:
+        if not loader.persistent_workers:  # such a loader holds its iterator
+            self._loaders.put(iterator, loader)
 
     # -- fetching --------------------------------------------------------------------------------------------
 
@@ -240,8 +256,9 @@ class Feeder:
             self._source = None
 
     def loader(self) -> Any:
-        """The driving loader, None where the script let go of it."""
-        return next((one for one, number in self._probe.loaders.known() if number == self.drives), None)
+        """The driving loader, between two of its batches; None where it is gone."""
+        known = self._probe.loaders.known()
+        return next((one for one, number in known if number == self.drives), self._loaders.get(self.last()))
 
     def why_not(self, changes: dict[str, Any]) -> str:
         """Why workers cannot make the driving loader's batches, "" where they can."""
