@@ -12,8 +12,9 @@ from hotloop.footprint.stages import Dataset, Field, Stage
 from hotloop.record.recording import Note, Process, Recording
 from hotloop.record.rows import FETCH, FETCH_END
 
-#: Reads below this per sample are metadata, pipes and imports.
+#: Reads below this per sample are metadata and pipes; a worker reads about so much besides, for imports.
 _MIN_READ_BYTES = 1024
+_OWN_READ_BYTES = 2**20
 
 
 def training_batch(process: Process) -> int:
@@ -67,7 +68,8 @@ def _stages(process: Process, loader: int, batch: int) -> list[Stage]:
     iterators = [one for one in process.notes.get("iterator", []) if one.get("loader") == loader]
     pids = {pid for one in iterators for pid in one.get("workers") or ()}
     workers = [worker for worker in process.workers if worker.pid in pids]
-    made = sum(worker.last("worker_stat").get("rchar", 0) for worker in workers)
+    read = (worker.last("worker_stat").get("rchar", 0) - _OWN_READ_BYTES for worker in workers)
+    made = sum(max(0, size) for size in read)
     fetched = int(_sizes(process, loader).sum())
     stages = []
     if fetched and made / fetched >= _MIN_READ_BYTES:

@@ -42,10 +42,11 @@ def watched(probe: Probe, make: Make) -> Make:
             return make(maker, fetcher, index)
         sys.setprofile(guard("stages", stages.see))
         try:
-            return make(maker, fetcher, index)
+            batch = make(maker, fetcher, index)
         finally:
             sys.setprofile(None)
-            say(fetcher.dataset, index, stages)
+        say(fetcher.dataset, index, stages)
+        return batch
 
     return body
 
@@ -110,7 +111,7 @@ def _codes(dataset: Any) -> set[CodeType]:
     while todo and depth < _MAX_DEPTH:
         depth += 1
         one = todo.pop()
-        functions = (getattr(type(one), name, None) for name in _READERS)
+        functions = (vars(kind).get(name) for kind in type(one).__mro__ for name in _READERS)
         found.update(code for f in functions if isinstance(code := getattr(f, "__code__", None), CodeType))
         held = _attributes(one)
         inner = held.get("datasets")
