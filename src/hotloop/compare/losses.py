@@ -173,7 +173,10 @@ def unseeded(baselines: Sequence[Trace], candidate: Trace) -> LossCheck:
             "show; compare runs of a harder task, or seeded ones"
         )
         return LossCheck(outcome="indistinct", words=words, distance=distance, limit=allowed)
-    words = f"inside the band of {told}: {distance:.2g} from the nearest, {allowed:.2g} is allowed"
+    words = (
+        f"inside the band of {told}: {distance:.2g} from the nearest; what moves the loss by less than "
+        f"{allowed:.2g} would not show, seeded runs tell finer"
+    )
     return LossCheck(outcome="close", words=words, distance=distance, limit=allowed)
 
 

@@ -120,7 +120,7 @@ def judge(
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
     parity, checks = compare_results(base, candidate, baselines, enough)
     checkpoint = state.checkpoint(base, candidate)
-    items = [_completed(base, candidate), *checks, finite_loss(candidate), checkpoint]
+    items = [_completed(base, candidate), *_applied(candidate), *checks, finite_loss(candidate), checkpoint]
     named = {item.name for item in items}
     items += [
         item
@@ -246,6 +246,19 @@ def _completed(base: Run, candidate: Run) -> Item:
     return passed("completed", True, words)
 
 
+def _applied(candidate: Run) -> list[Item]:
+    """A remedy that did nothing is not proven by what it did not do."""
+    notes = candidate.applied
+    idle = [f"{note['id']}: {note.get('status')}" for note in notes if note.get("status") != "in effect"]
+    if not notes:
+        return []
+    if len(idle) == len(notes):
+        return [passed("applied", False, "; ".join(idle))]
+    if idle:
+        return [unmeasured("applied", f"{'; '.join(idle)}; the others are in effect")]
+    return [passed("applied", True, f"{', '.join(note['id'] for note in notes)}: in effect")]
+
+
 def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:
     words = [pace.words] if pace.words and pace.ratio is not None else []
     drawn = state.generators(base.trace, candidate.trace)
@@ -254,9 +267,6 @@ def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:
     words += crowded(base, candidate)
     if base.command != candidate.command:
         words.append(f"the commands differ: {base.command} and {candidate.command}")
-    for note in candidate.applied:
-        if note.get("status") != "in effect":
-            words.append(f"{note['id']} was applied to the candidate: {note.get('status')}")
     if base.recording.machine.get("hostname") != candidate.recording.machine.get("hostname"):
         words.append("the two runs are of different machines: the ratio says nothing of the change")
     return words
