@@ -21,7 +21,7 @@ def render(document: Mapping[str, Any], *, width: int = 80) -> str:
             _table(document, width),
             *(_details(plan, said, width) for plan in document["plans"]),
             _rules(document, width),
-            advice(document["doubts"], width),
+            advice([text for text in document["doubts"] if text not in said], width),
         ]
     )
 
@@ -54,13 +54,17 @@ def _table(document: Mapping[str, Any], width: int) -> Section:
                 str(plan["num_workers"]),
                 "-" if ahead is None else str(ahead),
                 speed,
-                "-" if ratio is None or kept else f"{ratio['ratio']:.3g}x{mark}",
-                "" if ratio is None or kept else f"{low:.3g} - {high:.3g}",
+                "-" if ratio is None or kept else f"{_ratio(ratio['ratio'])}x{mark}",
+                "" if ratio is None or kept else f"{_ratio(low)} - {_ratio(high)}",
                 units.size(plan["host_bytes"]),
                 "as now" if kept else plan["effect"],
             ]
         )
     return table(rows, width, left=(0, 5, 7))
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.3g}"
 
 
 def _details(plan: Mapping[str, Any], said: dict[str, str], width: int) -> Section:
@@ -76,12 +80,12 @@ def _details(plan: Mapping[str, Any], said: dict[str, str], width: int) -> Secti
             continue
         lines.append(" " * indent + f"{label}:")
         lines += [" " * (indent + 2) + words.clean(line) for line in fragment["text"].splitlines()]
+    said.update(dict.fromkeys(plan["doubts"] if plan["confirm"] and plan["command"] else (), plan["name"]))
     for text in plan["alters"]:
         if said.setdefault(text, plan["name"]) == plan["name"]:
             lines += _hanging("", f"may alter: {text}", width, indent)
-    if plan["confirm"] and plan["settings"]:
-        for text in plan["doubts"]:
-            lines += _hanging("", text, width, indent)
+    if plan["confirm"] and plan["command"]:
+        lines += _hanging("", "to be confirmed by measuring: " + "; ".join(plan["doubts"]), width, indent)
     if plan["command"]:
         lines += _hanging("", "try: " + words.clean(plan["command"]), width, indent)
     return lines

@@ -7,10 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed
-from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.errors import UsageError
@@ -18,6 +16,7 @@ from hotloop.footprint.training import host_memory
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.phases import COLUMN
 from hotloop.record.recording import Process
+from hotloop.tune.pipeline.demand import demand
 from hotloop.tune.pipeline.handover import Handover, handover
 from hotloop.tune.pipeline.pipeline import EpochCost, Floats, Memory, Pipeline, Setup
 from hotloop.tune.pipeline.predict import alone
@@ -39,12 +38,6 @@ class Assumed:
 
 ASSUMED: Final = Assumed()
 
-#: Fewer samples of a process, or of lines, say nothing about what it wants of the cores.
-_CPU_SAMPLES: Final = 2
-_LINE_SAMPLES: Final = 5
-#: A step that waits for a core for this share of its time was slowed by others.
-_CROWDED: Final = 0.25
-
 
 def calibrate(evidence: Evidence) -> Pipeline:
     """The pipeline of the run's leading rank.
@@ -58,17 +51,18 @@ def calibrate(evidence: Evidence) -> Pipeline:
     process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
     prefetch = int(loader.settings.get("prefetch_factor") or 2)
     seen = handover(process, loader.id, prefetch) if workers else Handover()
-    make_s, ship_s, make_cores = _making(feed)
-    step_s, step_cores = _own_work(evidence, feed)
+    make_s, ship_s = _making(feed)
+    step_s = _own_work(evidence.steps)
+    wants = demand(evidence, feed, float(step_s.mean()))
     receive_s, latency_s = _moving(seen, loader)
     ranks = len(evidence.ranks)
     measured = Pipeline(
         make_s=make_s,
         ship_s=ship_s,
-        make_cores=make_cores,
+        make_cores=wants.make_cores,
         collate_s=loader.collate_s,
         step_s=step_s,
-        step_cores=step_cores,
+        step_cores=wants.step_cores,
         receive_s=receive_s,
         latency_s=latency_s,
         overhead_s=ASSUMED.overhead_s if seen.between_s is None else seen.between_s,
@@ -89,56 +83,28 @@ def calibrate(evidence: Evidence) -> Pipeline:
         ),
         iterable=bool(loader.settings.get("iterable")),
         measured_s=evidence.steps.step_s,
-        doubts=_crowded(feed, step_cores, make_cores),
+        doubts=wants.doubts,
         memory=_memory(evidence, process, loader, workers),
     )
     return alone(measured, loader.num_batches / max(1, loader.num_iterators))
 
 
-def _making(feed: Feed) -> tuple[Floats, float, float]:
-    """(seconds of a batch in a worker, what of them shipping costs, share of them that wants a core)."""
+def _making(feed: Feed) -> tuple[Floats, float]:
+    """(seconds of a batch in a worker, what of them shipping costs)."""
     loader = feed.loader
     ship_s = ASSUMED.ship_s + ASSUMED.ship_s_per_byte * loader.batch_bytes
-    if not feed.workers:
-        # Short batches of the training thread are not all recorded as such, its fetches are.
-        made, computing = loader.wait_s, feed.computing_ratio
-        wanted = (float(made.mean()) * computing + ship_s) / (float(made.mean()) + ship_s)
-        return made + ship_s, ship_s, wanted
-    made = loader.make_s
-    counted = loader.worker_stats.get("cpu_s", 0.0) / float(made.sum()) / feed.crowd.got
-    wanted = counted if counted > 0 else feed.computing_ratio
-    return made, min(ship_s, 0.8 * float(made.mean())), min(1.0, wanted)
+    if feed.workers:
+        return loader.make_s, min(ship_s, 0.8 * float(loader.make_s.mean()))
+    # Short batches of the training thread are not all recorded as such, its fetches are.
+    return loader.wait_s + ship_s, ship_s
 
 
-def _own_work(evidence: Evidence, feed: Feed) -> tuple[Floats, float]:
-    """[n] seconds of each step's own work, and the cores that it wants."""
-    steps = evidence.steps
+def _own_work(steps: Steps) -> Floats:
+    """[n] seconds of each steady step's own work."""
     columns = [COLUMN[phase] for phase in costs.BUSY_PHASES]
     kept = steps.steady if steps.steady.sum() >= 4 else np.ones(steps.num_steps, np.bool_)
-    busy = steps.phases[kept][:, columns].sum(axis=1)
-    mean = float(busy.mean())
-    torch = steps.facts.get("torch") or {}
-    threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
-    return busy, min(max(1.0, threads), _main_cpu_s(evidence, feed, mean) / mean) if mean > 0 else 0.0
-
-
-def _main_cpu_s(evidence: Evidence, feed: Feed, busy_s: float) -> float:
-    """CPU seconds that the training process wants per step, without making batches of its own."""
-    steps = evidence.steps
-    columns = evidence.recording.process_system.get(steps.pid, {})
-    seconds = np.asarray(columns.get("t_s", ()), float)
-    start, end = span_since_command(evidence)
-    inside = (seconds > start + 0.5) & (seconds <= end)
-    if "cpu_ratio" in columns and np.isfinite(columns["cpu_ratio"][inside]).sum() >= _CPU_SAMPLES:
-        ratios = np.asarray(columns["cpu_ratio"], float)[inside]
-        used = float(ratios[np.isfinite(ratios)].mean()) * steps.step_s
-        making = feed.make_cpu_s if feed.workers == 0 else 0.0
-        return max(0.0, used - making) / feed.main_crowd.got
-    sampled = [line for line in steps.lines if line.phase in costs.BUSY_PHASES]
-    weight = sum(line.seconds for line in sampled)
-    if sum(line.num_samples for line in sampled) >= _LINE_SAMPLES and weight > 0:
-        return busy_s * sum(line.seconds * line.on_cpu_ratio for line in sampled) / weight
-    return feed.step_cpu_s
+    busy: Floats = steps.phases[kept][:, columns].sum(axis=1)
+    return busy
 
 
 def _moving(seen: Handover, loader: LoaderUse) -> tuple[float, float]:
@@ -199,15 +165,6 @@ def _batch_samples(steps: Steps, loader: LoaderUse) -> float:
         return float(known.mean())
     size = loader.settings.get("batch_size")
     return float(size) if isinstance(size, int) else 0.0
-
-
-def _crowded(feed: Feed, step_cores: float, make_cores: float) -> tuple[str, ...]:
-    """Others on the machine: what the run waited for cores that it did not use itself."""
-    got = feed.main_crowd.got
-    ours = step_cores + feed.workers * make_cores
-    if step_cores * (1 - got) < _CROWDED or ours > feed.cores:
-        return ()
-    return (f"others used the machine: the run got {units.share(got)} of the core time it asked for",)
 
 
 def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: int) -> Memory:

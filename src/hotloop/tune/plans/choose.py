@@ -21,7 +21,7 @@ Name = Literal["conservative", "balanced", "aggressive", "low-memory"]
 
 #: Settings within this of the fastest are as fast: the one that takes least is chosen.
 _AS_FAST: Final = 0.02
-_FASTEST: Final = 0.005
+_FASTEST: Final = 0.01
 #: From this gain on, a change whose prediction is unsure is worth measuring.
 _WORTH_MEASURING: Final = 1.10
 #: A plan for memory must save this share of it.
@@ -261,11 +261,14 @@ class _Search:
                 return "nothing takes less memory without being slower", False
             return f"takes {units.share(saved)} less host memory and is no slower", True
         if not changes:
-            return "the run's own settings: no others are predicted to be faster", False
+            return "the run's own settings: none is predicted to be faster", False
         if ratio[1] > 1:
             return _limit_words(setting_of(self.pipeline.complete(setup)), prediction), True
         if prediction.confirm and ratio[0] >= _WORTH_MEASURING:
             return _MEASURE, False
+        if ratio[0] <= 1:
+            within = " within half of the cores" if name == "conservative" else ""
+            return f"the run's own settings: none{within} is predicted to be faster", False
         return "the run's own settings: what others would gain is within the noise of the prediction", False
 
 
