@@ -177,7 +177,7 @@ def test_a_part_whose_worker_was_killed_is_given_to_another(place: Path) -> None
 
 
 def test_a_part_that_kills_every_worker_is_named_and_the_others_are_kept(place: Path) -> None:
-    with pytest.raises(BakeError, match="part 13 was lost twice: .* was killed by SIGKILL"):
+    with pytest.raises(BakeError, match=r"part 13 was lost twice: .* was killed by SIGKILL"):
         bake(Killed(40), place / "out", num_workers=2)
     assert whole_parts(place / "out") == 31
     assert not (place / "out").exists()

@@ -41,7 +41,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hotloop.feed import Loader, cached, channel, engine, inline
+from hotloop.feed import Loader, cached, channel, iterating
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -247,8 +247,7 @@ class OwnNames(Everything):
 
 def test_no_order_is_worked_out_for_a_policy_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    for module in (inline, engine):
-        monkeypatch.setattr(module, "order_ahead", lambda loader: asked.append(loader))
+    monkeypatch.setattr(iterating, "order_ahead", lambda loader: asked.append(loader))
     for num_workers in (0, 1):
         for policy, count in (("keep", 0), ("clairvoyant", 1)):
             kept = cached(Everything(), "1MB", policy, shared=False)

@@ -208,5 +208,5 @@ def test_copies_and_poison_without_workers() -> None:
         next(iterator)
         batch = next(iterator)
         del batch
-        assert bool(iterator._recycler._returned) != copy
-        assert all((memory == 0xFF).all() for memory in iterator._recycler._returned)
+        assert bool(iterator._reader._recycler._returned) != copy
+        assert all((memory == 0xFF).all() for memory in iterator._reader._recycler._returned)

@@ -20,13 +20,14 @@ from hotloop import units
 from hotloop.feed import budget
 from hotloop.feed.autosizing import PREFETCH_FACTORS
 from hotloop.feed.engine import Engine
-from hotloop.feed.errors import FeedError, WorkerError
+from hotloop.feed.errors import WorkerError
+from hotloop.feed.inline import LocalReader
 from hotloop.feed.measuring import Fed
 from hotloop.feed.member import Member, Task
-from hotloop.feed.reading import as_sized, gather_of
+from hotloop.feed.reading import gather_of
 from hotloop.feed.ring import SPARE_SLOTS, STARTING
 from hotloop.feed.sizing import ONE_WORKER, Sizer
-from hotloop.feed.threads import HERE, LocalReader, ThreadEngine, ThreadProcess
+from hotloop.feed.threads import HERE, SPARE, ThreadEngine, ThreadProcess
 from hotloop.feed.throughput import INLINE, Method, Setting
 from hotloop.feed.worker import Setup
 
@@ -245,7 +246,7 @@ class AutoEngine(ThreadEngine):
         if self._setting != INLINE or self._task_info:
             return super()._next_data()
         try:
-            index = as_sized(self._next_index(), self._auto_collation)
+            index = self._draw()
         except StopIteration:
             self._end_epoch()
             raise
@@ -254,7 +255,7 @@ class AutoEngine(ThreadEngine):
         self._rcvd_idx = self._send_idx
         began, cpu_s = perf_counter(), thread_time()
         if self._local is None:
-            self._local = LocalReader(self._setup.reading, copy=self._copies, debug=self._debug)
+            self._local = LocalReader(self._setup.reading, spare=SPARE, copy=self._copies, debug=self._debug)
         try:
             batch = self._local.read(index)
         except Exception:  # one that cannot be made counts too, as from a worker
@@ -408,10 +409,7 @@ class AutoEngine(ThreadEngine):
 
     def _pass_over(self) -> None:
         number = self._send_idx
-        try:
-            self._count(as_sized(self._next_index(), self._auto_collation))
-        except StopIteration:
-            raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
+        self._count(self._draw_again(number))
         self._position.handed_out(number)
 
 

@@ -7,7 +7,6 @@ import pickle
 import select
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -16,15 +15,14 @@ from torch.utils.data import dataloader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotloop.feed import death, pinning
-from hotloop.feed.ahead import order_ahead
 from hotloop.feed.board import Board, board_bytes
 from hotloop.feed.channel import Life
-from hotloop.feed.errors import FeedError, WorkerError
+from hotloop.feed.errors import WorkerError
+from hotloop.feed.iterating import Iterating
 from hotloop.feed.member import Arrivals, Member, Task, start_process
 from hotloop.feed.memory import Mapping
 from hotloop.feed.packing import unpack
-from hotloop.feed.reading import Reading, as_sized, end_epoch_of, plan_of
-from hotloop.feed.resume import Position, as_tensor, beginning_again, from_tensor
+from hotloop.feed.resume import Position, as_tensor, from_tensor
 from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, SPARE_SLOTS, STARTING, STOP, Ring
 from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, REPLAY, TASK, Reply, Setup
 
@@ -47,28 +45,17 @@ def _states_of(resumed: dict[str, Any] | None) -> dict[int, tuple[int, bytes]]:
     return from_tensor(resumed["states"]) if resumed else {}
 
 
-class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
+class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
     """Iterates once (again and again with ``persistent_workers``) over a loader's batches.
 
     Order, the worker a batch comes from, and draws from random generators are those of torch's own iterator.
     Attributes that hotloop's observers read have the names they have there.
     """
 
-    #: Told where the iterator was when it is dropped within its epoch.
-    when_left: Callable[[dict[str, Any]], None] | None = None
-
     def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
         self._shutdown = True  # until there is something to shut down
         self._pid = os.getpid()
-        if resumed is None:
-            super().__init__(loader)
-            self._begin(loader, None)
-            return
-        with beginning_again(loader, resumed["position"]):
-            super().__init__(loader)
-        self._base_seed = resumed["base_seed"]
-        with beginning_again(loader, resumed["position"]):
-            self._begin(loader, resumed)
+        super().__init__(loader, resumed)
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self._copies = bool(loader.copy)
@@ -107,14 +94,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
 
     def _make_setup(self, loader: Any) -> Setup:
         return Setup(
-            reading=Reading(
-                kind=self._dataset_kind,
-                dataset=self._dataset,
-                auto_collation=self._auto_collation,
-                collate_fn=self._collate_fn,
-                drop_last=self._drop_last,
-                singly=loader.seed_by == "sample",
-            ),
+            reading=self._reading(loader),
             file=self._ring.file,
             base_seed=self._base_seed,
             num_workers=self._num_workers,
@@ -162,19 +142,15 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
             for member in self._workers:
                 member.send((EPOCH,))  # they note their states meanwhile
         self._position = Position(loader)
-        super()._reset(loader, first_iter)
+        _BaseDataLoaderIter._reset(self, loader, first_iter)
         self._send_idx = 0
         self._rcvd_idx = 0
-        self._num_samples = 0
         self._task_info: dict[int, Task] = {}
         self._tasks_outstanding = 0
         self._ready: deque[Task] = deque()  # in_order=False: in the order they came
         self._next_worker = 0
-        self._is_over = self._is_draining = False
-        plan = plan_of(self._dataset)
-        order = order_ahead(loader) if plan is not None else None
-        if plan is not None and order is not None:
-            plan(order)
+        self._is_draining = False
+        self._begin_epoch(loader)
         for member in self._workers:
             member.active, member.num_tasks = True, 0
         if resumed:
@@ -194,7 +170,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
     def _dispatch(self) -> bool:
         """Give the next batch of the epoch to a worker; false if there is none."""
         try:
-            index = as_sized(self._next_index(), self._auto_collation)
+            index = self._draw()
         except StopIteration:
             return False
         member = self._choose()
@@ -272,11 +248,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
         raise StopIteration
 
     def _end_epoch(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            end = end_epoch_of(self._dataset)
-            if end is not None:
-                end()
+        super()._end_epoch()
         if not self._persistent_workers:
             self._shutdown_workers()
 
@@ -377,11 +349,6 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
     # -- resuming --------------------------------------------------------------------------------------------
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether an epoch was begun and has batches left."""
-        return not self._is_over
-
-    @property
     def has_ended(self) -> bool:
         """Whether its workers are gone."""
         return self._shutdown
@@ -443,10 +410,7 @@ class Engine(_BaseDataLoaderIter):  # type: ignore[misc]
     def _pass(self, member: Member) -> None:
         """Leave out a batch that was handed out before."""
         number = self._send_idx
-        try:
-            first, data = self._count(as_sized(self._next_index(), self._auto_collation))
-        except StopIteration:
-            raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
+        first, data = self._count(self._draw_again(number))
         self._position.handed_out(number, member.number)
         if self._in_order and self._setup.seed_by == "worker":
             if number >= self._states.get(member.number, (0, None))[0]:

@@ -11,16 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import _utils as torch_utils
+from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from hotloop.feed import randomness
-from hotloop.feed.ahead import order_ahead
 from hotloop.feed.collating import Out, stacking
-from hotloop.feed.errors import FeedError
+from hotloop.feed.iterating import Iterating
 from hotloop.feed.layout import ALIGNMENT
 from hotloop.feed.memory import round_up
-from hotloop.feed.reading import Reader, Reading, as_sized, end_epoch_of, plan_of
-from hotloop.feed.resume import Position, beginning_again
+from hotloop.feed.reading import Reader, Reading
+from hotloop.feed.resume import Position
+from hotloop.feed.ring import COLLATING
 from hotloop.feed.worker import sample_seed
 
 #: Below this malloc hands out memory that is mapped already.
@@ -108,56 +109,68 @@ class _Leased:
         self._recycler._back(self._memory)
 
 
-class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
+class LocalReader:
+    """Reads batches in this process, big ones into recycled memory; ``spare`` of them may be held.
+
+    ``note`` is told when samples are collated, ``watch`` goes through the indices of samples.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        *,
+        spare: int = _SPARE,
+        copy: bool,
+        debug: bool,
+        watch: Callable[[Iterator[Any]], Iterator[Any]] | None = None,
+        note: Callable[[int], None] = lambda place: None,
+    ) -> None:
+        self._recycler = Recycler(spare, debug=debug)
+        self._note = note
+        out = (lambda num_bytes: None) if copy else self._recycler.out
+        self._table = dict(torch_utils.collate.default_collate_fn_map)
+        if self._table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn:
+            self._table[torch.Tensor] = stacking(out, alike=True)
+        self._reader = Reader(reading, out=out, around=self._around, watch=watch)
+
+    def read(self, index: Any) -> Any:
+        """The batch of these indices, collated.
+
+        Raises:
+            StopIteration: an iterable dataset has no more.
+        """
+        try:
+            return self._reader.read(index)
+        finally:
+            self._recycler.close()
+
+    def _around(self, collate: Callable[[Any], Any], samples: Any) -> Any:
+        self._note(COLLATING)
+        if collate is default_collate:
+            return torch_utils.collate.collate(samples, collate_fn_map=self._table)
+        return collate(samples)
+
+
+class InlineIterator(Iterating, _SingleProcessDataLoaderIter):  # type: ignore[misc]
     """Torch's single-process iterator with memory that is used again, and a position to resume from."""
 
-    #: Told where the iterator was when it is dropped within its epoch.
-    when_left: Callable[[dict[str, Any]], None] | None = None
-
-    def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self._epoch = resumed["epoch"] if resumed else 0
-        if resumed is None:
-            super().__init__(loader)
-            self._begin(loader)
-            return
-        with beginning_again(loader, resumed["position"]):
-            super().__init__(loader)
-        self._base_seed = resumed["base_seed"]
-        with beginning_again(loader, resumed["position"]):
-            self._begin(loader)
+        self._position = Position(loader)
+        self._seeds = loader.seed_by == "sample"
+        reading = self._reading(loader)
+        self._is_iterable = reading.is_iterable
+        watch = self._watch if self._seeds else None
+        self._reader = LocalReader(reading, copy=loader.copy, debug=loader.debug, watch=watch)
+        self._begin_epoch(loader)
+        if resumed:
             self._sampler_iter = iter(self._index_sampler)
             self._skip(resumed["position"])
-
-    def _begin(self, loader: Any) -> None:
-        self._position = Position(loader)
-        self._num_samples = 0
-        self._is_over = False
-        self._recycler = Recycler(debug=loader.debug)
-        out = (lambda num_bytes: None) if loader.copy else self._recycler.out
-        self._seeds = loader.seed_by == "sample"
-        reading = Reading(
-            kind=self._dataset_kind,
-            dataset=self._dataset,
-            auto_collation=self._auto_collation,
-            collate_fn=self._collate_fn,
-            drop_last=self._drop_last,
-            singly=self._seeds,
-        )
-        self._is_iterable = reading.is_iterable
-        self._table = dict(torch_utils.collate.default_collate_fn_map)
-        self._stacks = self._table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn
-        self._table[torch.Tensor] = stacking(out, alike=True)
-        watch = self._watch if self._seeds else None
-        self._reader = Reader(reading, out=out, around=self._around, watch=watch)
-        plan = plan_of(self._dataset)
-        order = order_ahead(loader) if plan is not None else None
-        if plan is not None and order is not None:
-            plan(order)
 
     def _next_data(self) -> Any:
         number = -1
         try:
-            index = as_sized(self._next_index(), self._auto_collation)
+            index = self._draw()
             number, first = self._count(index)
             if not self._seeds:
                 data = self._reader.read(index)
@@ -172,8 +185,6 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
             if number >= 0:  # drawn and not to be had: the batches after it are what comes next
                 self._position.handed_out(number)
             raise
-        finally:
-            self._recycler.close()
         self._position.handed_out(number)
         if self._pin_memory:
             return torch_utils.pin_memory.pin_memory(data, self._pin_memory_device)
@@ -189,29 +200,10 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
         self._num_samples += len(index) if self._auto_collation else 1
         return self._position.num_done, first
 
-    def _end_epoch(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            end = end_epoch_of(self._dataset)
-            if end is not None:
-                end()
-
-    def _around(self, collate: Callable[[Any], Any], samples: Any) -> Any:
-        if self._stacks and collate is torch_utils.collate.default_collate:
-            return torch_utils.collate.collate(samples, collate_fn_map=self._table)
-        return collate(samples)
-
     def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
         for position, index in enumerate(indices):
             randomness.seed_all(sample_seed(self._base_seed, self._epoch, self._first + position))
             yield index
-
-    # -- resuming --------------------------------------------------------------------------------------------
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether an epoch was begun and has batches left."""
-        return not self._is_over
 
     def state(self) -> dict[str, Any]:
         """Where this iterator is, so that another one can go on from there."""
@@ -225,10 +217,7 @@ class InlineIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
 
     def _skip(self, position: dict[str, Any]) -> None:
         for number in range(position["num_done"]):
-            try:
-                index = as_sized(self._next_index(), self._auto_collation)
-            except StopIteration:
-                raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
+            index = self._draw_again(number)
             self._count(index)
             if self._is_iterable:
                 self._reader.read(index)

@@ -19,16 +19,13 @@ from typing import Any, Final
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import _utils as torch_utils
-from torch.utils.data import default_collate
 
 from hotloop.feed.channel import Watch
-from hotloop.feed.collating import stacking
 from hotloop.feed.engine import Engine
-from hotloop.feed.inline import Recycler
+from hotloop.feed.inline import LocalReader
 from hotloop.feed.member import Member, Task
-from hotloop.feed.reading import Reader, Reading
-from hotloop.feed.ring import COLLATING, FETCHING, WAITING
+from hotloop.feed.reading import Reading
+from hotloop.feed.ring import FETCHING, WAITING
 from hotloop.feed.worker import EPOCH, EXHAUSTED, FAILED, REPLAY, TASK, Reply, _portable
 
 #: What a reply of a thread begins with: its ``meta`` is the batch itself.
@@ -38,7 +35,7 @@ HERE: Final = 100
 _TICK_S: Final = 2e-4
 _LATE_S: Final = 1e-3
 #: Batches of one thread that may wait or be held before new ones get fresh memory.
-_SPARE: Final = 16
+SPARE: Final = 16
 #: Watched for this long, the answer is known.
 _ENOUGH_S: Final = 0.05
 
@@ -101,54 +98,6 @@ def refuse(loader: Any) -> None:
         raise ValueError("worker_method='thread' starts no worker process for worker_init_fn to run in")
     if loader.num_workers > 1 and isinstance(loader.dataset, torch.utils.data.IterableDataset):
         raise ValueError("an IterableDataset has one position: with worker_method='thread', num_workers=1")
-
-
-class LocalReader:
-    """Reads batches in this process, big ones into recycled memory. ``note`` is told where it is."""
-
-    def __init__(
-        self,
-        reading: Reading,
-        note: Callable[[int], None] | None = None,
-        *,
-        copy: bool = False,
-        debug: bool = False,
-    ) -> None:
-        self._recycler = Recycler(spare=_SPARE, debug=debug)
-        self._note = note or _to_nobody
-        watch = self._watch if note is not None else None
-        out = (lambda num_bytes: None) if copy else self._recycler.out
-        table = dict(torch_utils.collate.default_collate_fn_map)
-        if table.get(torch.Tensor) is torch_utils.collate.collate_tensor_fn:
-            table[torch.Tensor] = stacking(out, alike=True)
-        self._table = table
-        self._reader = Reader(reading, out=out, around=self._around, watch=watch)
-
-    def read(self, index: Any) -> Any:
-        """The batch of these indices, collated.
-
-        Raises:
-            StopIteration: an iterable dataset has no more.
-        """
-        try:
-            return self._reader.read(index)
-        finally:
-            self._recycler.close()
-
-    def _around(self, collate: Callable[[Any], Any], samples: Any) -> Any:
-        self._note(COLLATING)
-        if collate is default_collate:
-            return torch_utils.collate.collate(samples, collate_fn_map=self._table)
-        return collate(samples)
-
-    def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
-        for position, index in enumerate(indices):
-            self._note(position)
-            yield index
-
-
-def _to_nobody(place: int) -> None:
-    pass
 
 
 class _ThreadLink:
@@ -232,7 +181,15 @@ def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy
     def note(place: int) -> None:
         progress[mark + 1] = place
 
-    reader = LocalReader(reading, note, copy=copy, debug=debug)
+    def watch(indices: Iterator[Any]) -> Iterator[Any]:
+        for position, index in enumerate(indices):
+            note(position)
+            yield index
+
+    def new_reader() -> LocalReader:
+        return LocalReader(reading, spare=SPARE, copy=copy, debug=debug, watch=watch, note=note)
+
+    reader = new_reader()
     note(WAITING)
     while (message := link.tasks.get()) is not None and not link.ended:
         if message[0] == TASK:
@@ -244,7 +201,7 @@ def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy
         elif message[0] == REPLAY and reading.is_iterable:
             _replay(reader, pickle.loads(message[3]))
         elif message[0] == EPOCH:
-            reader = LocalReader(reading, note, copy=copy, debug=debug)
+            reader = new_reader()
 
 
 def _replay(reader: LocalReader, index: Any) -> None:

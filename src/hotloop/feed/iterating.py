@@ -1,0 +1,73 @@
+"""What the iterators with and without workers share: an epoch that is read, told, and begun again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hotloop.feed.ahead import order_ahead
+from hotloop.feed.errors import FeedError
+from hotloop.feed.reading import Reading, as_sized, end_epoch_of, plan_of
+from hotloop.feed.resume import beginning_again
+
+
+class Iterating:
+    """Comes before one of torch's iterators among the bases."""
+
+    #: Told where the iterator was when it is dropped within its epoch.
+    when_left: Callable[[dict[str, Any]], None] | None = None
+
+    def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
+        if resumed is None:
+            super().__init__(loader)  # type: ignore[call-arg]
+            self._begin(loader, None)
+            return
+        with beginning_again(loader, resumed["position"]):
+            super().__init__(loader)  # type: ignore[call-arg]
+        self._base_seed = resumed["base_seed"]
+        with beginning_again(loader, resumed["position"]):
+            self._begin(loader, resumed)
+
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
+        raise NotImplementedError
+
+    def _reading(self: Any, loader: Any) -> Reading:
+        return Reading(
+            kind=self._dataset_kind,
+            dataset=self._dataset,
+            auto_collation=self._auto_collation,
+            collate_fn=self._collate_fn,
+            drop_last=self._drop_last,
+            singly=loader.seed_by == "sample",
+        )
+
+    def _begin_epoch(self: Any, loader: Any) -> None:
+        self._num_samples = 0
+        self._is_over = False
+        plan = plan_of(self._dataset)
+        order = order_ahead(loader) if plan is not None else None
+        if plan is not None and order is not None:
+            plan(order)
+
+    def _end_epoch(self: Any) -> None:
+        if not self._is_over:
+            self._is_over = True
+            end = end_epoch_of(self._dataset)
+            if end is not None:
+                end()
+
+    @property
+    def is_under_way(self: Any) -> bool:
+        """Whether an epoch was begun and has batches left."""
+        return not self._is_over
+
+    def _draw(self: Any) -> Any:
+        """The indices of the next batch; StopIteration where there is none."""
+        return as_sized(self._next_index(), self._auto_collation)
+
+    def _draw_again(self: Any, number: int) -> Any:
+        """The indices of a batch that was drawn before."""
+        try:
+            return self._draw()
+        except StopIteration:
+            raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
