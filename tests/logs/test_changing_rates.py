@@ -185,6 +185,17 @@ def test_seconds_between_two_prints_are_shared_by_their_steps(tmp_path: Path) ->
     assert done.parts[0].throughput[0].rate == pytest.approx(100 / 12, rel=0.05)
 
 
+def test_milliseconds_without_a_unit_are_told_by_the_clock(tmp_path: Path) -> None:
+    lines = [
+        f"2024-01-01 00:{i * 5 // 2 // 60:02d}:{i * 5 // 2 % 60:02d} step {i * 10} loss 2.1 "
+        f"time {250 + i % 5}.1 data {20 + i % 3}.5\n"
+        for i in range(1, 200)
+    ]
+    part = written(tmp_path, lines).parts[0]
+    assert part.throughput[0].rate == pytest.approx(4.0, rel=0.05)
+    assert {phase.name: phase.s_per_step for phase in part.phases}["data_wait"] == pytest.approx(0.0215)
+
+
 def test_a_resumed_run_has_the_steps_it_says(tmp_path: Path) -> None:
     counts = [*range(0, 1000, 10), *range(800, 2000, 10)]
     points = written(tmp_path, [f"step {n} loss 2.1 time 0.25s\n" for n in counts]).parts[0].throughput

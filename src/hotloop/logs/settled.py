@@ -1,4 +1,5 @@
-"""Which time a column is, told by all its rows: a step's, all since the start, or all between two prints."""
+"""Which time a column is, told by all its rows: a step's (or its milliseconds), all since the start, or all
+between two prints."""
 
 from __future__ import annotations
 
@@ -57,12 +58,19 @@ def _as_elapsed(stream: Stream, times: Floats, at: Ints) -> None:
 
 
 def _per_step(stream: Stream, times: Floats, at: Ints, clock: Floats) -> None:
-    """Divide times that are as long as the clock's gaps between rows many steps apart."""
+    """Divide times that are as long as the clock's gaps between rows many steps apart, or 1000 times."""
     columns = stream.columns
     rows = columns["weight"][at[1:]]
     done, passed = np.diff(steps(stream)[at]) / rows, np.diff(clock[at]) / rows
     good = (done > 0) & (passed >= 0)
-    if good.sum() < max(_LEAST, 0.8 * len(good)) or np.median(done[good]) < 1.5:
+    if good.sum() < max(_LEAST, 0.8 * len(good)):
+        return
+    if 700 < _ratio(times[at[1:]] * done, passed, good) < 1400:  # milliseconds, and nothing says so
+        for role in ("time", *PHASE_ROLES):
+            if role in columns:
+                columns[role] = columns[role] / 1000
+        return
+    if np.median(done[good]) < 1.5:
         return
     if not 0.7 < _ratio(times[at[1:]], passed, good) < 1.4:
         return
