@@ -235,6 +235,14 @@ def test_other_work_is_no_conversion(source: str, library: str) -> None:
     assert findings["input/slow-sample"].where.line == 55
 
 
+def test_a_line_that_waits_is_no_conversion() -> None:
+    source = "time.sleep(0.01); return torch.tensor(self.rows[i])"
+    waiting = line(55, 6.0, source=source, nature="waiting", on_cpu_ratio=0.1)
+    findings = found(input_run(make_s=0.08, busy_s=0.02, lines=[waiting]))
+    assert "input/per-sample-conversion" not in findings
+    assert findings["input/slow-sample"].where.line == 55
+
+
 READ = {
     "source": "raw = self.file['x'][i]",
     "library": "h5py._hl.dataset",

@@ -51,7 +51,9 @@ _RANDOM = re.compile(
 
 
 def is_conversion(line: LineCost) -> bool:
-    """Whether the line changes the form of one sample."""
+    """Whether the line changes the form of one sample. One that waits does something else as well."""
+    if line.nature == "waiting":
+        return False
     if _CONVERSION_LIBRARY.match(line.library):
         return True
     if line.library.startswith("sklearn") and re.search(r"\btransform\(", line.source):
