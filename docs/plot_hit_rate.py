@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks" / "feed")]
 
-from hotloop.feed.hitrate import Policy, Sampling, draw, expected_hit_rate, simulate  # noqa: E402
+from replay import draw, simulate  # noqa: E402
+
+from hotloop.feed.hitrate import Policy, Sampling, expected_hit_rate  # noqa: E402
 
 GUIDE = ROOT / "docs" / "guides" / "hit-rate.md"
 IMAGE = ROOT / "docs" / "images" / "hit-rate.svg"

@@ -16,6 +16,7 @@ from typing import Any
 
 import harness
 import numpy as np
+import replay
 import torch
 from harness import Target
 from torch.utils.data import Dataset
@@ -92,7 +93,7 @@ def one(
     limit = int(fraction * num_samples * SAMPLE_BYTES) + overhead_bytes(num_samples)
     through = cached(dataset, max_bytes=limit, policy=policy, shared=False)
     warm_up = 1 if sampling == "epochs" else REPLACEMENT_WARM_UP
-    order = hitrate.draw(num_samples, warm_up + num_epochs, sampling=sampling)
+    order = replay.draw(num_samples, warm_up + num_epochs, sampling=sampling)
     # Draws with replacement have no epochs: the order is known as a whole.
     stretch = num_samples if sampling == "epochs" else len(order)
     hits = np.zeros(len(order), np.bool_)
@@ -115,7 +116,7 @@ def one(
         "fraction": held / num_samples,
         "hit_rate": float(hits[warm:].mean()),
         "closed_form": hitrate.expected_hit_rate(form, held / num_samples, sampling=sampling),
-        "replayed": float(hitrate.simulate(form, order, held)[warm:].mean()),
+        "replayed": float(replay.simulate(form, order, held)[warm:].mean()),
         "all_counted": float(hits.mean()),
         "all_reported": stats.hit_rate,
     }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.feed.replay import draw, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
@@ -17,7 +18,7 @@ from hotloop.feed import budget, cached
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.policies.simple import MARGIN
 from hotloop.feed.cache.table import table_bytes
-from hotloop.feed.hitrate import draw, expected_hit_rate, simulate
+from hotloop.feed.hitrate import expected_hit_rate
 
 NUM_ITEMS = 24
 NUM_BYTES = 65_536
