@@ -128,7 +128,7 @@ def _doubt(trace: Trace, window: Window) -> str:
 
     Calls and kernels are not in the order of time in a file: one that breaks off has holes anywhere.
     """
-    if trace.reading.truncated and len(trace.device):
+    if trace.reading.truncated:
         return "The trace breaks off"
     calls = trace.calls
     launch = _by_label(trace, lambda name: _LAUNCH.search(name) is not None)[calls.label]
