@@ -272,6 +272,21 @@ LOOPS = {
             loss.backward()  # B
             optimizer.step()  # O
         """,
+    "a loss that walks over predictions": """
+        def align(wanted, truth):
+            row = begin()
+            for one in wanted:
+                row = begin()  # = forward
+                for t in truth:
+                    row.append(0.0)  # = forward
+                row.append(cost(one))  # = forward
+            return row
+        for images, truth in loader:  # D
+            outputs = model(images)  # F
+            loss = align(outputs, truth)
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
     "a loss given everything at once": """
         def criterion(*everything):
             heat = draw(everything)  # = forward

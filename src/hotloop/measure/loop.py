@@ -14,7 +14,7 @@ from hotloop.measure.attribution import SAVE_WRITE
 from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, handed_over, parse, reach, understand
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans
-from hotloop.measure.statements import Spot, holders, statements_of
+from hotloop.measure.statements import Spot, around, holders, statements_of
 from hotloop.measure.steps import Role
 from hotloop.record import rows as row
 
@@ -245,7 +245,7 @@ class Loop:
             frame, statements = called, tuple(statements_of(node))
             dependent, made = reach(statements, frozenset(), names)
             inside = holders(statements, (called.line, called.col))
-            if len(inside) == 1 and inside[0] not in dependent:
+            if len(inside) == 1 and not dependent & {inside[0], *around(statements, called.line)}:
                 return True
         return False
 

@@ -41,6 +41,16 @@ def holders(statements: Sequence[Statement], spot: Spot) -> list[int]:
     return [i for i in around if statements[i].last - statements[i].first == smallest]
 
 
+def around(statements: Sequence[Statement], line: int) -> list[int]:
+    """The compound statements whose bodies hold a line: it runs because of them."""
+    compound = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith)
+    return [
+        i
+        for i, s in enumerate(statements)
+        if isinstance(s.node, compound) and s.last < line <= (s.node.end_lineno or 0)
+    ]
+
+
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a function except those of functions and classes inside it."""
     for child in ast.iter_child_nodes(node):
