@@ -1,0 +1,78 @@
+"""What tuning costs beside an exhaustive grid (workers x prefetch), on the five datasets of FIELDNOTES 3.5.
+
+    python benchmarks/recovery/grid.py [--data sleep,cpu] [--repeats 2] [--steps 60] [--out FILE]
+
+Every cell of the grid is a launch of ``loading.py``; so is every trial of ``tune``. A row says how fast what
+tune took is beside the fastest cell, and how long both took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from run import HERE, HOTLOOP, call, launch
+
+DATA = ("sleep", "cpu", "tiny", "large", "heavy")
+CELLS = [(0, 2), *((workers, prefetch) for workers in (1, 2, 3, 4) for prefetch in (1, 2, 3, 4))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", default=",".join(DATA))
+    parser.add_argument("--repeats", type=int, default=2, help="launches of a cell")
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--budget", default="2m")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in args.data.split(","):
+            rows.append(one(name, Path(scratch) / name, args.repeats, args.steps, args.budget))
+            print(json.dumps({k: v for k, v in rows[-1].items() if k != "cells"}), flush=True)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+def one(name: str, folder: Path, repeats: int, steps: int, budget: str) -> dict[str, Any]:
+    """One dataset: the grid, the tuning, and the best of both side by side."""
+    folder.mkdir()
+    row: dict[str, Any] = {"data": name, "failures": []}
+
+    def command(workers: int, prefetch: int) -> list[str]:
+        script = str(HERE / "loading.py")
+        return [sys.executable, script, name, str(workers), str(prefetch), "--steps", str(steps)]
+
+    begun_s = time.monotonic()
+    cells = {}
+    for turn in range(repeats):
+        for workers, prefetch in CELLS if turn % 2 == 0 else CELLS[::-1]:
+            found = launch(command(workers, prefetch), (), folder / f"{workers}-{prefetch}-{turn}", row)
+            cells.setdefault(f"w{workers}p{prefetch}", []).append(found or 0.0)
+    row["cells"] = {key: median(values) for key, values in cells.items()}
+    row["grid_seconds"] = time.monotonic() - begun_s
+    row["grid_best"] = max(row["cells"], key=lambda key: row["cells"][key])
+    begun_s = time.monotonic()
+    out = folder / "tune"
+    call([*HOTLOOP, "tune", "--budget", budget, "--out", str(out), "--", *command(0, 2)], 1800)
+    row["tune_seconds"] = time.monotonic() - begun_s
+    best = json.loads((out / "tune.json").read_text())["best"]
+    row["remedies"] = best["remedies"]
+    gain = best["gain"]["ratio"] if best["gain"] else 1.0
+    row["tuned_to_best"] = row["cells"]["w0p2"] * gain / row["cells"][row["grid_best"]]
+    row["cost_ratio"] = row["tune_seconds"] / row["grid_seconds"]
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())
