@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data._utils import collate as torch_collate
 
+from hotloop.feed.layout import is_plain
+
 #: Gives an uninitialised host tensor of this shape and dtype to fill.
 Out = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 
@@ -37,12 +39,4 @@ def stacking(out: Callable[[int], Out | None], *, alike: bool = False) -> Callab
 
 
 def _is_usual(tensor: torch.Tensor) -> bool:
-    """Dense, on the host, outside any graph."""
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.layout is torch.strided
-        and not tensor.is_nested
-        and tensor.is_cpu
-        and not tensor.requires_grad
-        and not tensor.is_quantized
-    )
+    return type(tensor) is torch.Tensor and is_plain(tensor)

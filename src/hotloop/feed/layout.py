@@ -81,7 +81,7 @@ def read(layout: Layout, memory: NDArray[np.uint8], *, copy: bool) -> Any:
 
 def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
     kind = type(leaf)
-    if kind is torch.Tensor and _is_plain(leaf):
+    if kind is torch.Tensor and is_plain(leaf):
         return TENSOR, str(leaf.dtype), tuple(leaf.shape), tensor_bytes(leaf)
     # A memmap is an array whose memory happens to lie in a file: what comes back is a plain array.
     if kind in (np.ndarray, np.memmap) and not leaf.dtype.hasobject and leaf.dtype.names is None:
@@ -102,11 +102,12 @@ def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
     return PICKLED, "", (), np.frombuffer(pickle.dumps(leaf, pickle.HIGHEST_PROTOCOL), np.uint8)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Dense, on the host, outside any graph: bytes are all there is to it."""
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Dense, on the host, outside any graph: bytes and strides are all there is to it."""
     return (
         tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
+        and not tensor.is_nested
+        and tensor.is_cpu
         and not tensor.requires_grad
         and not tensor.is_quantized
         and not tensor.is_neg()

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from hotloop.feed.arena import Arena, extent_of, flat_bytes, tensor_at
-from hotloop.feed.layout import DTYPES
+from hotloop.feed.layout import DTYPES, is_plain
 
 #: Arrays up to this many bytes travel inside the pickle.
 _INSIDE_BYTES = 256
@@ -45,7 +45,7 @@ class _Packer(pickle.Pickler):
         self._place = placer.tensor
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value) is torch.Tensor and _is_plain(value):
+        if type(value) is torch.Tensor and is_plain(value):
             return _tensor, (_SLOT, *self._place(value))
         return NotImplemented
 
@@ -70,7 +70,7 @@ class _Placer:
         if number in self._seen:
             raise _BeyondPlanError
         self._seen.add(number)
-        if kind is torch.Tensor and _is_plain(value):
+        if kind is torch.Tensor and is_plain(value):
             self._placed[number] = found = self._place(value)
             return _TENSOR, *found
         if kind is list:
@@ -145,19 +145,6 @@ def _built(plan: Any, memory: NDArray[np.uint8] | None) -> Any:
         return {key: _built(child, memory) for key, child in plan[1].items()}
     children = [_built(child, memory) for child in plan[1]]
     return children if kind == _LIST else tuple(children)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Dense, on the host, outside any graph: bytes and strides are all there is to it."""
-    return (
-        tensor.layout is torch.strided
-        and not tensor.is_nested
-        and tensor.is_cpu
-        and not tensor.requires_grad
-        and not tensor.is_quantized
-        and not tensor.is_neg()
-        and not tensor.is_conj()
-    )
 
 
 def _tensor(

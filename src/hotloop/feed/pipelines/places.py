@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any
 
-from hotloop.feed.tree import Branch, Leaf, Structure, flatten, unflatten
+from hotloop.feed.tree import Leaf, Structure, flatten, unflatten
 
 #: Steps from the root: a key, a field's name, or a position.
 Place = tuple[Hashable, ...]
@@ -15,13 +15,13 @@ def find(tree: Any, wanted: Any) -> list[Place]:
     """Every place where ``wanted`` itself stands, or, if it is a tuple or list, its very elements."""
     if tree is wanted or _same_elements(tree, wanted):
         return [()]
-    return [(step, *place) for step, child in _children(tree) for place in find(child, wanted)]
+    return [(step, *place) for step, child in _level(tree)[0] for place in find(child, wanted)]
 
 
 def at(tree: Any, place: Place) -> Any:
     """What stands there."""
     for step in place:
-        tree = dict(_children(tree))[step]
+        tree = dict(_level(tree)[0])[step]
     return tree
 
 
@@ -29,12 +29,9 @@ def put(tree: Any, place: Place, value: Any) -> Any:
     """A copy of the containers on the way to ``place``, with ``value`` there."""
     if not place:
         return value
-    children = [
-        put(child, place[1:], value) if step == place[0] else child for step, child in _children(tree)
-    ]
-    branch = _branch(tree)
-    assert branch is not None
-    return unflatten(branch, children)
+    children, structure = _level(tree)
+    found = [put(child, place[1:], value) if step == place[0] else child for step, child in children]
+    return unflatten(structure, found)
 
 
 def _same_elements(tree: Any, wanted: Any) -> bool:
@@ -46,20 +43,9 @@ def _same_elements(tree: Any, wanted: Any) -> bool:
     )
 
 
-def _branch(tree: Any) -> Structure | None:
-    """The structure of the outermost level alone, every child a leaf."""
-    structure = flatten(tree)[1]
+def _level(tree: Any) -> tuple[list[tuple[Hashable, Any]], Structure]:
+    """The steps from here with what they lead to, and the structure of the outermost level alone."""
+    children, structure = flatten(tree, lambda one: one is not tree)
     if isinstance(structure, Leaf):
-        return None
-    return Branch(structure.kind, structure.type, structure.names, tuple(Leaf() for _ in structure.children))
-
-
-def _children(tree: Any) -> list[tuple[Hashable, Any]]:
-    branch = _branch(tree)
-    if branch is None or isinstance(branch, Leaf):
-        return []
-    if isinstance(tree, Mapping):
-        return list(tree.items())
-    if isinstance(tree, (list, tuple)):
-        return list(enumerate(tree))
-    return [(name, getattr(tree, str(name))) for name in branch.names]
+        return [], structure
+    return list(zip(structure.names or range(len(children)), children, strict=True)), structure
