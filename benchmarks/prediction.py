@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="cases whose name holds this"
     )
-    parser.add_argument("--seconds", type=float, default=4.0, help="to measure each setting (default 4)")
+    parser.add_argument("--seconds", type=float, default=3.5, help="to measure each setting (default 3.5)")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     options = parser.parse_args()
     chosen = [case for case in CASES if not options.only or any(name in case.name for name in options.only)]

@@ -133,7 +133,7 @@ def train(dataset: str, step: str, setting: str, seconds: float, epoch: int) -> 
     workers = int(first)
     ahead = {"num_workers": workers, "prefetch_factor": int(prefetch)} if workers else {}
     loader = DataLoader(
-        kind((epoch or 50_000) * kind.batch_size),
+        kind((epoch or 20_000) * kind.batch_size),
         batch_size=kind.batch_size,
         shuffle=True,
         persistent_workers=setting.endswith("k"),

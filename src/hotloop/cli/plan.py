@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> int:
     machine = _machine(options, evidence)
     with progress("planning") as advance:
         made = plans.make(pipeline, machine, examination.findings, advance)
-    told = document(made, evidence.steps, examination.recording.command)
+    told = document(made, evidence.steps, examination.recording)
     if options.json:
         print(json.dumps(told, indent=1))
     else:

@@ -19,7 +19,7 @@ def render(document: Mapping[str, Any], *, width: int = 80) -> str:
         [
             head,
             _table(document, width),
-            *(_details(plan, said, width) for plan in document["plans"]),
+            *(_details(plan, said, document["cwd"], width) for plan in document["plans"]),
             _rules(document, width),
             advice([text for text in document["doubts"] if text not in said], width),
         ]
@@ -67,14 +67,18 @@ def _ratio(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.3g}"
 
 
-def _details(plan: Mapping[str, Any], said: dict[str, str], width: int) -> Section:
+def _details(plan: Mapping[str, Any], said: dict[str, str], cwd: str | None, width: int) -> Section:
     """What a plan changes; what an earlier one changes as well is not said again (``said``: text -> plan)."""
     indent = 14
     lines = _hanging(plan["name"], plan["why"], width, indent)
     if plan["command"] and (same := said.setdefault(plan["command"], plan["name"])) != plan["name"]:
         return [*lines, *_hanging("", f"the changes of {same}", width, indent)]
     for fragment in plan["fragments"] if plan["settings"] or plan["remedies"] else ():
-        label = words.path(fragment["where"], limit=width - indent) if fragment["where"] else "in the code"
+        label = (
+            words.path(fragment["where"], cwd, limit=width - indent - 1)
+            if fragment["where"]
+            else "in the code"
+        )
         if fragment["format"] == "words":
             lines += _hanging("", "write: " + words.clean(fragment["text"]), width, indent)
             continue
@@ -85,7 +89,7 @@ def _details(plan: Mapping[str, Any], said: dict[str, str], width: int) -> Secti
         if said.setdefault(text, plan["name"]) == plan["name"]:
             lines += _hanging("", f"may alter: {text}", width, indent)
     if plan["confirm"] and plan["command"]:
-        lines += _hanging("", "to be confirmed by measuring: " + "; ".join(plan["doubts"]), width, indent)
+        lines += _hanging("", "measure to confirm: " + "; ".join(plan["doubts"]), width, indent)
     if plan["command"]:
         lines += _hanging("", "try: " + words.clean(plan["command"]), width, indent)
     return lines
@@ -100,7 +104,7 @@ def _rules(document: Mapping[str, Any], width: int) -> Section:
     parts = [
         f"{workers} x {ahead} {gain:.2f}x ({', '.join(names)})"
         if ahead
-        else f"0 {gain:.2f}x ({', '.join(names)})"
+        else f"none {gain:.2f}x ({', '.join(names)})"
         for (workers, ahead), (gain, names) in sorted(by_setting.items(), key=lambda item: item[0][0])
     ]
     return _hanging("rules", "workers by rule of thumb here: " + "; ".join(parts), width, 14)

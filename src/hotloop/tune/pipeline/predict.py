@@ -57,7 +57,7 @@ def predict(pipeline: Pipeline, setup: Setup | None = None) -> Prediction:
     )
 
 
-_SHARED_WORDS = "the step computes on the same cores as the workers: measure to confirm"
+_SHARED_WORDS = "the step computes on the same cores as the workers"
 
 
 def gain(pipeline: Pipeline, setup: Setup, *, over: Setup | None = None) -> tuple[float, float, float]:

@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from hotloop.measure.steps import Steps
+from hotloop.record.recording import Recording
 from hotloop.remedy.catalogue import Applied
 from hotloop.tune.pipeline import Prediction, Setup
 from hotloop.tune.plans.choose import Plan, Plans
 from hotloop.tune.plans.fragments import fragments
 
 
-def document(plans: Plans, steps: Steps, command: Sequence[str]) -> dict[str, Any]:
+def document(plans: Plans, steps: Steps, recording: Recording) -> dict[str, Any]:
     """Schema 1. Seconds, bytes, samples per second; ``gain`` is over the run's own settings there."""
     pipeline, machine = plans.pipeline, plans.machine
+    cwd = next((one.first("process").get("cwd") for one in recording.ranks if one.pid == steps.pid), None)
     return {
         "schema": 1,
-        "command": list(command),
+        "command": list(recording.command),
+        "cwd": cwd,
         "machine": {
             "cores": machine.cores,
             "memory_bytes": machine.memory_bytes,
@@ -32,7 +35,7 @@ def document(plans: Plans, steps: Steps, command: Sequence[str]) -> dict[str, An
             "measured_s_per_step": pipeline.measured_s,
             "batch_samples": pipeline.batch_samples,
         },
-        "plans": [_plan(plan, steps, command) for plan in plans.plans],
+        "plans": [_plan(plan, steps, recording.command) for plan in plans.plans],
         "rules": [
             {
                 "rule": one.rule,
