@@ -196,3 +196,12 @@ def test_a_machine_that_cannot_be_is_refused(
         code = int(left.code or 0)
     assert code == 2
     assert words in capsys.readouterr().err
+
+
+def test_the_guides_python_runs(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guide = (SRC.parent / "docs" / "guides" / "plan.md").read_text()
+    monkeypatch.chdir(run.parent)
+    exec(guide.partition("```python\n")[2].partition("```")[0], {})
+    assert "Prediction(s_per_step=" in capsys.readouterr().out
