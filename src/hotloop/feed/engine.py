@@ -36,15 +36,6 @@ _SEND_EVERY_S: Final = 0.001
 _END_WITHIN_S: Final = 5.0
 
 
-def _bytes_of(meta: bytes | tuple[int, int]) -> bytes:
-    assert isinstance(meta, bytes)
-    return meta
-
-
-def _states_of(resumed: dict[str, Any] | None) -> dict[int, tuple[int, bytes]]:
-    return from_tensor(resumed["states"]) if resumed else {}
-
-
 class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
     """Iterates once (again and again with ``persistent_workers``) over a loader's batches.
 
@@ -78,7 +69,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._shutdown = False
         self._data_queue = Arrivals(self._poll)
         self._epoch = resumed["epoch"] if resumed else 0
-        self._states = _states_of(resumed)
+        self._states: dict[int, tuple[int, bytes]] = from_tensor(resumed["states"]) if resumed else {}
         self._boards: dict[int, Board] = {}
         self._setup = self._make_setup(loader)
         self._context = loader.multiprocessing_context or torch.multiprocessing
@@ -257,12 +248,14 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         assert reply is not None
         task.worker.num_tasks -= 1
         self._position.handed_out(task.number, task.worker.number)
+        meta = reply.meta
         if reply.kind != BATCH or not reply.used:
+            assert isinstance(meta, bytes)
             self._free(task)
             self._dispatch()
             if reply.kind != BATCH:
-                pickle.loads(_bytes_of(reply.meta)).reraise()
-            return self._pinned(unpack(_bytes_of(reply.meta), reply.spans, None))
+                pickle.loads(meta).reraise()
+            return self._pinned(unpack(meta, reply.spans, None))
         held = self._ring.num_taken - len(self._task_info)  # this one, and what the user has not let go
         if self._copies or held > SPARE_SLOTS:
             memory = self._ring.view(slot)[: reply.used].copy()
@@ -272,7 +265,6 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             self._dispatch()
             release = self._ring.discard if reply.kept else self._ring.free
             memory = self._ring.lease(slot, task.number, release)
-        meta = reply.meta
         if not isinstance(meta, bytes):
             meta = memory[meta[0] : meta[0] + meta[1]].tobytes()
         return self._pinned(unpack(meta, reply.spans, memory))

@@ -57,8 +57,8 @@ class Mapping:
             raise OSError(number, f"mapping {num_bytes} bytes of shared memory: {os.strerror(number)}")
         self._address = address
         self.writable = writable
-        #: What numpy makes an array of all bytes from; whoever hands it on keeps this mapping alive.
-        self.interface = {
+        #: Whoever else hands this on keeps the mapping alive.
+        self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",
             "shape": (num_bytes,),
@@ -72,7 +72,7 @@ class Mapping:
 
     def array(self) -> NDArray[np.uint8]:
         """All bytes of the window as a flat uint8 array whose base keeps this mapping alive."""
-        return np.asarray(_Bytes(self))
+        return np.asarray(self)
 
     def will_need(self, offset: int, num_bytes: int) -> None:
         """Ask the kernel to read these bytes from the file without waiting for them; only a hint."""
@@ -83,16 +83,6 @@ class Mapping:
         if self._address:
             _libc.munmap(self._address, self.num_bytes)
             self._address = 0
-
-
-class _Bytes:
-    """What numpy keeps as the base of an array."""
-
-    __slots__ = ("__array_interface__", "mapping")
-
-    def __init__(self, mapping: Mapping) -> None:
-        self.mapping = mapping
-        self.__array_interface__ = mapping.interface
 
 
 class SharedFile:

@@ -138,31 +138,29 @@ def as_sized(index: Any, auto_collation: bool) -> Any:
 
 def gather_of(dataset: Any) -> Callable[[Any, Out | None], Any] | None:
     """A dataset's ``gather(indices, out)``, through any chain of ``Subset``; None where there is none."""
-    if type(dataset) is Subset:
-        inner, kept = gather_of(dataset.dataset), dataset.indices
-        if inner is None:
-            return None
-        return lambda indices, out: inner([kept[index] for index in indices], out)
-    found: Callable[[Any, Out | None], Any] | None = _offered(dataset, "gather")
-    return found
+    return _beneath(dataset, gather_of) if type(dataset) is Subset else _offered(dataset, "gather")
 
 
 def plan_of(dataset: Any) -> Callable[[list[int]], None] | None:
     """A dataset's ``plan_epoch(indices)``, through any chain of ``Subset``; None where there is none."""
     if type(dataset) is Subset:
-        inner, kept = plan_of(dataset.dataset), dataset.indices
-        return None if inner is None else lambda indices: inner([kept[index] for index in indices])
-    found: Callable[[list[int]], None] | None = _offered(dataset, "plan_epoch")
-    return found if found is not None and getattr(dataset, "_wants_plan", True) else None
+        return _beneath(dataset, plan_of)
+    return _offered(dataset, "plan_epoch") if getattr(dataset, "_wants_plan", True) else None
+
+
+def _beneath(subset: Any, found_of: Callable[[Any], Any]) -> Callable[..., Any] | None:
+    inner, kept = found_of(subset.dataset), subset.indices
+    if inner is None:
+        return None
+    return lambda indices, *rest: inner([kept[index] for index in indices], *rest)
 
 
 def end_epoch_of(dataset: Any) -> Callable[[], None] | None:
     """A dataset's ``epoch_end()``; None where there is none."""
-    found: Callable[[], None] | None = _offered(dataset, "epoch_end")
-    return found
+    return _offered(dataset, "epoch_end")
 
 
-def _offered(dataset: Any, name: str) -> Any:
+def _offered(dataset: Any, name: str) -> Callable[..., Any] | None:
     """A method that is meant for the loader: its class says so with ``_serves_loader = True``.
 
     None if a subclass reads its samples in another way than the class that has the method, and for what only
@@ -170,7 +168,8 @@ def _offered(dataset: Any, name: str) -> Any:
     """
     for cls in type(dataset).__mro__:
         if name in vars(cls):
-            return getattr(dataset, name) if vars(cls).get("_serves_loader") is True else None
+            found: Callable[..., Any] = getattr(dataset, name)
+            return found if vars(cls).get("_serves_loader") is True else None
         if name == "gather" and ("__getitem__" in vars(cls) or "__getitems__" in vars(cls)):
             return None
     return None

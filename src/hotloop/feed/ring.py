@@ -64,7 +64,7 @@ class Lease:
         self.batch = batch
         self._window = window
         self._release: Callable[[Slot], None] | None = release
-        self.__array_interface__ = window.interface
+        self.__array_interface__ = window.__array_interface__
 
     def give_back(self) -> None:
         """Free the slot now, whoever still looks at it. Once."""

@@ -20,49 +20,33 @@ def progress_bar(words: str, total: int, done: int, wanted: bool) -> Iterator[Ad
 
     Without rich, or where standard error is no terminal, there is none.
     """
-    bar = _Bar(words, total, done) if wanted and sys.stderr.isatty() else None
+    start, shown = time.monotonic(), None
+    wanted = wanted and sys.stderr.isatty()
+
+    def advance(count: int) -> None:
+        nonlocal done, shown, wanted
+        done += count
+        if wanted and time.monotonic() - start >= PATIENCE_S:
+            wanted, shown = False, _begun(words, total)
+        if shown is not None:
+            shown.update(shown.task_ids[0], completed=done)
+
     try:
-        yield bar.advance if bar else (lambda _: None)
+        yield advance
     finally:
-        if bar:
-            bar.stop()
+        if shown is not None:
+            shown.stop()
 
 
-class _Bar:
-    def __init__(self, words: str, total: int, done: int) -> None:
-        self._words = words
-        self._total = total
-        self._begun_at = done
-        self._done = done
-        self._start = time.monotonic()
-        self._shown: Any = None
-        self._task: Any = None
-
-    def advance(self, count: int) -> None:
-        self._done += count
-        if self._shown is None and time.monotonic() - self._start >= PATIENCE_S:
-            self._show()
-        if self._shown:
-            self._shown.update(self._task, completed=self._done)
-
-    def stop(self) -> None:
-        if self._shown:
-            self._shown.stop()
-
-    def _show(self) -> None:
-        try:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-        except ImportError:  # the feeding library stands on torch and numpy alone
-            self._shown = False
-            return
-        self._shown = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("samples, left:"),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr, stderr=True),
-        )
-        self._task = self._shown.add_task(self._words, total=self._total, completed=self._done)
-        self._shown.start()
+def _begun(words: str, total: int) -> Any:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:  # the feeding library stands on torch and numpy alone
+        return None
+    what, left = TextColumn("{task.description}"), TextColumn("samples, left:")
+    console = Console(file=sys.stderr, stderr=True)
+    bar = Progress(what, BarColumn(), MofNCompleteColumn(), left, TimeRemainingColumn(), console=console)
+    bar.add_task(words, total=total)
+    bar.start()
+    return bar

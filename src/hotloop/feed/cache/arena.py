@@ -97,7 +97,7 @@ class SampleArena:
         if end > memory.size:
             mapping = self._map(end, writable=False)
             # The array may be asked for as a tensor; the pages stay read-only.
-            mapping.interface["data"] = (mapping.address, False)
+            mapping.__array_interface__["data"] = (mapping.address, False)
             memory = mapping.array()
             self._frozen = max(self._frozen, memory, key=len)
         return memory
