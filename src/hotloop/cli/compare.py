@@ -62,10 +62,11 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.write(json.render(data))
     else:
         sys.stdout.write(table.render(groups, comparisons))
-    return _judge(comparisons, limit, options.strict) if limit is not None else 0
+    return gate(comparisons, limit, strict=options.strict) if limit is not None else 0
 
 
-def _judge(comparisons: Sequence[Comparison], limit: float, strict: bool) -> int:
+def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> int:
+    """Say how each stands against the limit; 1 where one is slower, or with ``strict`` might be."""
     code = 0
     for one in comparisons:
         judged = one.judged(limit)

@@ -25,8 +25,14 @@ import json, sys
 sys.path.append(sys.argv[1])
 import torch
 from hotloop.probe.evidence.checkpoints import layout
-saved = torch.load(sys.argv[2], map_location="meta", weights_only=True)
-print("\\n" + json.dumps(layout(saved)))
+answers = []
+for path in sys.argv[2:]:
+    try:
+        saved = torch.load(path, map_location="meta", weights_only=True)
+        answers.append({"layout": layout(saved)})
+    except Exception as error:
+        answers.append({"error": f"{type(error).__name__}: {error}"})
+print("\\n" + json.dumps(answers))
 """
 
 
@@ -83,11 +89,8 @@ def checkpoint(base: Run, candidate: Run) -> Item:
     if apart:
         return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
     words = [f"{len(mine['entries']):,} entries alike"]
-    for python, note, whose in (
-        (base.trace.executable, other, "candidate"),
-        (candidate.trace.executable, mine, "base"),
-    ):
-        loaded, said = _load(python, note)
+    loads = [(base.trace.executable, other, "candidate"), (candidate.trace.executable, mine, "base")]
+    for (_, _, whose), (loaded, said) in zip(loads, _load_all(loads), strict=True):
         if loaded is False:
             return passed("checkpoint", False, f"the {whose}'s does not load: {said}")
         words.append(f"the {whose}'s {said}")
@@ -118,25 +121,39 @@ def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str
     return ""
 
 
-def _load(python: str, note: Note) -> tuple[bool | None, str]:
-    """Load a checkpoint in a process of its own; None where that could not be tried."""
-    path = str(note["path"])
-    if not Path(path).is_file():
-        return None, "is no longer there to be loaded"
+def _load_all(loads: Sequence[tuple[str, Note, str]]) -> list[tuple[bool | None, str]]:
+    """Load each checkpoint with its python, in one process per python."""
+    answers: dict[tuple[str, str], dict[str, Any]] = {}
+    for python in dict.fromkeys(python for python, _, _ in loads):
+        paths = [str(note["path"]) for one, note, _ in loads if one == python]
+        there = [path for path in dict.fromkeys(paths) if Path(path).is_file()]
+        for path, answer in zip(there, _ask(python, there) if there else (), strict=True):
+            answers[python, path] = answer
+    return [_judged(answers.get((python, str(note["path"]))), note) for python, note, _ in loads]
+
+
+def _ask(python: str, paths: Sequence[str]) -> list[dict[str, Any]]:
     if not os.access(python, os.X_OK):
         python = sys.executable
     source = str(Path(__file__).resolve().parents[2])
-    command = [python, "-I", "-c", _LOADER, source, path]
+    command = [python, "-I", "-c", _LOADER, source, *paths]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_WITHIN_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"could not be tried: {type(error).__name__}"
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        if "weights_only" in done.stderr.lower() or "weights only" in done.stderr.lower():
+        found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
+        return found
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        return [{"untried": type(error).__name__} for _ in paths]
+
+
+def _judged(answer: dict[str, Any] | None, note: Note) -> tuple[bool | None, str]:
+    """Whether a checkpoint loads; None where that could not be tried."""
+    if answer is None:
+        return None, "is no longer there to be loaded"
+    if "untried" in answer:
+        return None, f"could not be tried: {answer['untried']}"
+    if "error" in answer:
+        if "weights_only" in answer["error"].lower() or "weights only" in answer["error"].lower():
             return None, "holds more than tensors and plain values: not loaded here"
-        return False, last[:200]
-    apart = _apart(note["entries"], json.loads(done.stdout.strip().splitlines()[-1]))
-    if apart:
-        return None, f"was written over since ({apart})"
-    return True, "loads"
+        return False, (answer["error"].strip().splitlines() or ["no word"])[0][:200]
+    apart = _apart(note["entries"], answer["layout"])
+    return (None, f"was written over since ({apart})") if apart else (True, "loads")

@@ -13,7 +13,9 @@ NAME: Final = "observers.evidence"
 
 _CALL: Final = """
 def {name}(self, *args, **kwargs):
-    if is_compiling() or inside[0] or count.batches or not self.training or get_ident() != owner[0]:
+    if is_compiling() or inside[0] or not self.training or get_ident() != owner[0]:
+        return original(self, *args, **kwargs)
+    if count.fetched or count.batches:
         return original(self, *args, **kwargs)
     try:
         if grad_enabled() and next(self.parameters(), None) is not None:

@@ -1,0 +1,76 @@
+"""``compare``: side by side, and a gate that says when it cannot tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.compare.planted_runs import hotloop, run
+
+from hotloop.cli.compare import gate
+from hotloop.compare import Group, compare
+from hotloop.compare.comparison import Comparison
+from hotloop.compare.run import run_of
+
+
+@pytest.fixture(scope="module")
+def slower() -> Comparison:
+    pair = [Group(label=kind, runs=(run_of(run(kind), kind),)) for kind in ("none", "slow")]
+    (found,) = compare(pair)
+    return found
+
+
+def test_what_moved_is_named(slower: Comparison) -> None:
+    assert slower.speed.ratio is not None and slower.speed.ratio < 1
+    assert slower.phases[0].phase == "data_wait"
+    assert slower.phases[0].candidate_s > slower.phases[0].base_s + 0.02  # 16 samples of 2 ms
+    assert slower.phases[0].beyond_noise
+
+
+@pytest.mark.parametrize(
+    ("edges", "doubt", "judged"),
+    [
+        ((0.80, 0.90), False, "slower"),
+        ((0.80, 0.90), True, "cannot tell"),  # others were on the machine
+        ((0.90, 1.05), False, "cannot tell"),
+        ((0.98, 1.02), False, "same"),
+        ((1.05, 1.10), False, "faster"),
+        (None, False, "cannot tell"),
+    ],
+)
+def test_a_limit_of_three_percent(
+    slower: Comparison, edges: tuple[float, float] | None, doubt: bool, judged: str
+) -> None:
+    speed = replace(slower.speed, ci95=edges)
+    assert replace(slower, speed=speed, doubt=doubt).judged(0.03) == judged
+
+
+def test_the_table_fits_with_launches_under_one_label() -> None:
+    runs = [f"before={run('none')}", f"before={run('none', number=1)}", f"after={run('slow')}"]
+    done = hotloop("compare", *runs)
+    assert done.returncode == 0, done.stderr
+    assert "data_wait" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("edges", "strict", "code"), [((0.8, 0.9), False, 1), ((0.9, 1.1), False, 0), ((0.9, 1.1), True, 1)]
+)
+def test_the_gate_closes_only_beyond_the_noise(
+    slower: Comparison, edges: tuple[float, float], strict: bool, code: int
+) -> None:
+    one = replace(slower, speed=replace(slower.speed, ci95=edges), doubt=False)
+    assert gate([one], 0.03, strict=strict) == code
+
+
+def test_json_and_bad_input() -> None:
+    done = hotloop("compare", "--json", str(run("none")), str(run("none", number=1)))
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert found["comparisons"][0]["settings"] == {}
+    assert [entry["num_steps"] for entry in found["runs"]] == [64, 64]
+    alone = hotloop("compare", str(run("none")))
+    assert (alone.returncode, "nothing to compare" in alone.stderr) == (2, True)
+    limit = hotloop("compare", str(run("none")), str(run("none", number=1)), "--fail-if-slower", "much")
+    assert (limit.returncode, "write 3%" in limit.stderr) == (2, True)

@@ -1,0 +1,143 @@
+"""``verify`` on real runs: what is the same is found the same, what was planted is found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.compare.planted_runs import ROOT, command, hotloop, run
+
+from hotloop.compare import Verdict, verify
+from hotloop.errors import UsageError
+
+
+def status(verdict: Verdict, name: str) -> str:
+    return next(item.status for item in verdict.items if item.name == name)
+
+
+def failed(verdict: Verdict) -> set[str]:
+    return {item.name for item in verdict.items if item.status == "failed"}
+
+
+def test_a_second_run_is_exact() -> None:
+    verdict = verify(run("none"), run("none", number=1), effect="exact")
+    assert verdict.parity == "exact"
+    assert verdict.passed, verdict
+    assert all(
+        status(verdict, name) == "passed" for name in ("order", "content", "loss", "parameters", "checkpoint")
+    )
+    assert verdict.ratio is not None and verdict.ci95 is not None
+    assert verdict.ci95[0] < verdict.ratio < verdict.ci95[1]
+
+
+def test_lower_precision_is_numeric_and_not_exact() -> None:
+    assert verify(run("none"), run("bf16"), effect="numeric").parity == "within-noise"
+    assert verify(run("none"), run("bf16"), effect="numeric").passed
+    assert failed(verify(run("none"), run("bf16"), effect="exact")) == {"loss", "parameters"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("shuffle", {"order", "content"}),
+        ("duplicates", {"content", "loss"}),
+        ("labels", {"content", "loss"}),
+        ("ring", {"loss"}),
+        ("lr", {"loss"}),
+        ("lr2", {"loss"}),  # 2 % more learning rate: more than rounding at the same precision
+        ("bn", {"loss"}),
+    ],
+)
+def test_planted_differences_are_found(kind: str, wrong: set[str]) -> None:
+    verdict = verify(run("none"), run(kind), effect="numeric")
+    assert verdict.parity == "differs"
+    assert failed(verdict) == wrong
+    assert not verdict.passed
+
+
+def test_only_the_labels_differ_where_only_they_are_wrong() -> None:
+    verdict = verify(run("none"), run("labels"), effect="numeric")
+    words = next(item.words for item in verdict.items if item.name == "content")
+    assert "'y' differs" in words and "'x'" not in words
+
+
+def test_a_loss_that_is_not_finite_fails() -> None:
+    verdict = verify(run("none"), run("nan"), effect="numeric")
+    assert failed(verdict) == {"loss", "finite_loss"}
+    assert "nan at loss 36" in next(item.words for item in verdict.items if item.name == "finite_loss")
+
+
+def test_a_checkpoint_with_other_names_would_not_load() -> None:
+    verdict = verify(run("none"), run("prefix"), effect="exact")
+    assert verdict.parity == "exact"
+    assert failed(verdict) == {"checkpoint"}
+    assert "_orig_mod." in next(item.words for item in verdict.items if item.name == "checkpoint")
+
+
+def test_an_unfinished_candidate_is_compared_as_far_as_it_came_and_fails() -> None:
+    verdict = verify(run("none"), run("crash"), effect="exact")
+    assert failed(verdict) == {"completed"}
+    words = {item.name: item.words for item in verdict.items}
+    assert "ValueError: planted" in words["completed"]
+    assert "32 losses bit-equal" in words["loss"]
+
+
+def test_other_step_counts_are_said() -> None:
+    verdict = verify(run("none"), run("short"), effect="exact")
+    words = {item.name: item.words for item in verdict.items}
+    assert "64 and 32 steps" in words["completed"]
+    assert status(verdict, "parameters") == "not-measured"
+    assert "not comparable" in words["parameters"]
+    assert any("commands differ" in word for word in verdict.words)
+
+
+def test_a_run_without_evidence_says_how_to_get_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        verify(run("none"), run("none", evidence=False), effect="exact")
+    assert caught.value.hint is not None and "hotloop run --evidence" in caught.value.hint
+
+
+def test_a_checklist_decides_with_named_limits() -> None:
+    asked = {
+        "data_wait": "< 10 s",
+        "samples_per_s": ">= 1e9",
+        "gpu_utilization": "> 90%",
+        "loss_converges": True,
+    }
+    verdict = verify(run("none"), run("none", number=1), effect="exact", expect=asked)
+    assert failed(verdict) == {"samples_per_s"}
+    assert status(verdict, "data_wait") == status(verdict, "loss_converges") == "passed"
+    assert status(verdict, "gpu_utilization") == "not-measured"
+
+
+def test_the_command_line_proves_a_remedy_in_one_go() -> None:
+    done = hotloop(
+        "verify",
+        "--json",
+        "--apply",
+        "num-workers=1",
+        "--out",
+        "proof",
+        "--",
+        *command("none"),
+    )
+    assert done.returncode == 0, done.stderr
+    verdict = json.loads(done.stdout)
+    assert (verdict["schema"], verdict["parity"], verdict["launches"]) == (1, "exact", 1)
+    assert {item["name"]: item["status"] for item in verdict["items"]}["applied"] == "passed"
+    assert json.loads((ROOT / "proof" / "candidate" / "verify.json").read_text()) == verdict
+
+
+def test_the_command_line_answers_with_its_exit_code() -> None:
+    fine = hotloop("verify", "--effect", "exact", str(run("none")), str(run("none", number=1)))
+    assert fine.returncode == 0
+    assert "parity     exact" in fine.stdout
+    assert max(map(len, fine.stdout.splitlines())) <= 80 or str(ROOT) in fine.stdout
+    wrong = hotloop("verify", str(run("none")), str(run("lr")))
+    assert wrong.returncode == 1
+    assert "FAILED" in wrong.stdout
+    missing = hotloop("verify", str(run("none")), "nowhere")
+    assert missing.returncode == 2
+    assert "Traceback" not in missing.stderr
+    alone = hotloop("verify", str(run("none")))
+    assert (alone.returncode, "a base and a candidate" in alone.stderr) == (2, True)
