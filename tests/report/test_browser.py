@@ -10,7 +10,8 @@ import pytest
 from chromium import Chromium, find
 from report_samples import empty, full, healthy
 
-from hotloop.report import html
+from hotloop.logs.analyze import analyze
+from hotloop.report import analysis_html, html
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(find() is None, reason="no Chromium here")]
 
@@ -132,6 +133,20 @@ def test_reports_with_little_in_them_open_as_well(browser: Chromium, tmp_path: P
         browser.open(path)
         assert browser.problems() == []
         assert browser.run("document.querySelector('h1').textContent")
+
+
+def test_an_analysis_opens_and_draws(browser: Chromium, tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    seconds = [0.25] * 50 + [1.0] * 50
+    log.write_text(
+        "".join(f"step {i} loss 2.1 time {s:.2f}s data_time 0.1s\n" for i, s in enumerate(seconds))
+    )
+    path = tmp_path / "analysis.html"
+    path.write_text(analysis_html.render(analyze([log])), encoding="utf-8")
+    browser.open(path)
+    assert browser.problems() == []
+    assert browser.run("document.querySelectorAll('#chart-throughput-0 path.line').length") == 2
+    assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_a_screenshot_shows_the_colours_of_the_bar(browser: Chromium, page: Path, tmp_path: Path) -> None:
