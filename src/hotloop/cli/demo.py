@@ -9,7 +9,7 @@ from pathlib import Path
 from hotloop.errors import UsageError
 
 #: The systems that are bundled so far.
-WORKLOADS = ("tcn_state", "landmarks")
+WORKLOADS = ("tcn_state", "landmarks", "bev")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

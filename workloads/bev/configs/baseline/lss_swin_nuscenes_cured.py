@@ -1,0 +1,36 @@
+"""Cured: every key is read. One that is not stops the training before it begins."""
+
+model = dict(
+    embed_dim=96,
+    depths=(2, 2, 6, 2),
+    num_heads=(3, 6, 12, 24),
+    lift_channels=64,
+    topdown_width=128,
+    topdown_layers=(4, 4),
+)
+loss = dict(
+    # share of the visible cells that each class covers
+    priors=(0.3, 0.02, 0.1, 0.03, 0.01, 0.004, 0.003, 0.002, 0.002, 0.001, 0.001, 0.001, 0.0005, 0.0005),
+    uncertainty_weight=0.001,
+)
+data = dict(
+    samples_per_gpu=4,
+    workers_per_gpu=2,
+    pin_memory=True,
+    persistent_workers=True,
+    prefetch_factor=4,
+    img_scale=(800, 600),
+    mean=(123.675, 116.28, 103.53),
+    std=(58.395, 57.12, 57.375),
+    brightness_delta=32.0,
+    contrast=0.3,
+)
+optimizer = dict(type="AdamW", lr=2e-4, weight_decay=0.01)
+optimizer_config = dict(grad_clip=dict(max_norm=35.0))
+finite_check = dict(interval=50)
+lr_config = dict(policy="poly", power=0.9, min_lr=1e-6, warmup="linear", warmup_iters=1500, warmup_ratio=1e-6)
+runner = dict(type="IterBasedRunner", max_iters=200000, accumulative_counts=1)
+checkpoint_config = dict(interval=20000)
+evaluation = dict(interval=40000, metric="mIoU")
+bf16 = True
+log_config = dict(interval=50)

@@ -1,0 +1,37 @@
+"""Configuration 3 of the guide, memory first. The keys marked «dead» are read by no code of as_found and guide."""
+
+model = dict(
+    embed_dim=96,
+    depths=(2, 2, 6, 2),
+    num_heads=(3, 6, 12, 24),
+    lift_channels=64,
+    topdown_width=128,
+    topdown_layers=(4, 4),
+)
+loss = dict(
+    # share of the visible cells that each class covers
+    priors=(0.3, 0.02, 0.1, 0.03, 0.01, 0.004, 0.003, 0.002, 0.002, 0.001, 0.001, 0.001, 0.0005, 0.0005),
+    uncertainty_weight=0.001,
+)
+data = dict(
+    samples_per_gpu=8,
+    workers_per_gpu=8,
+    pin_memory=True,  # dead
+    persistent_workers=True,  # dead
+    prefetch_factor=4,  # dead
+    img_scale=(800, 600),
+    mean=(123.675, 116.28, 103.53),
+    std=(58.395, 57.12, 57.375),
+    brightness_delta=32.0,
+    contrast=0.3,
+)
+optimizer = dict(type="AdamW", lr=4e-4, weight_decay=0.01)
+optimizer_config = dict(grad_clip=dict(max_norm=35.0))
+fp16 = dict(loss_scale=512.0)
+lr_config = dict(
+    policy="poly", power=0.9, min_lr=1e-6, warmup="linear", warmup_iters=1500, warmup_ratio=1e-6
+)  # dead
+runner = dict(type="IterBasedRunner", max_iters=200000, accumulative_counts=1)  # the last: dead
+checkpoint_config = dict(interval=20000)
+evaluation = dict(interval=40000, metric="mIoU", efficient_test=True, pre_eval=True)  # the last two: dead
+log_config = dict(interval=50)
