@@ -91,7 +91,7 @@ class Racer:
         """Run until the first steps are done, then stop."""
         while len(self.rows) < num_steps:
             self._look()
-        self._signal(signal.SIGSTOP)
+        self._stop()
 
     def turn(self, seconds: float) -> None:
         """Run for some seconds and a few steps, then stop; the step that was interrupted is left out."""
@@ -100,7 +100,7 @@ class Racer:
         begun = time.monotonic()
         while time.monotonic() - begun < seconds or len(self.rows) - before <= LEAST_STEPS:
             self._look()
-        self._signal(signal.SIGSTOP)
+        self._stop()
         self.turns.append(self.rows[before + 1 :])
         self.peak_bytes = max(self.peak_bytes, held_bytes(self.process.pid))
 
@@ -108,6 +108,12 @@ class Racer:
         with contextlib.suppress(ProcessLookupError):
             self._signal(signal.SIGKILL)
         self.process.wait()
+
+    def _stop(self) -> None:
+        """Stop, and take in what was logged until then: the next step is the one that was interrupted."""
+        self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._look()
 
     def _signal(self, number: signal.Signals) -> None:
         os.killpg(self.process.pid, number)

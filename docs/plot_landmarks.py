@@ -59,7 +59,7 @@ def plot_predictions(checkpoint: Path, path: Path) -> None:
     with torch.no_grad():
         outputs = model(batch["images"][:6])
     truth = to_pixels(batch["cells"], batch["cell_offsets"])[:6]
-    figure, axes = plt.subplots(2, 3, figsize=(9, 3.4), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(9, 3.2), layout="constrained")
     for axis, image, points, found in zip(
         axes.flat, batch["images"], truth, decode_predictions(outputs), strict=False
     ):
@@ -67,7 +67,7 @@ def plot_predictions(checkpoint: Path, path: Path) -> None:
         axis.scatter(*points.T, s=150, facecolors="none", edgecolors="white", linewidths=1.2)
         axis.scatter(*found.T, s=40, marker="x", color="#ff2d55", linewidths=1.5)
         axis.axis("off")
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=55)
     plt.close(figure)
 
 
