@@ -68,7 +68,7 @@ def _findings(analysis: Analysis) -> Markup:
 
 
 def _throughput(number: int, part: Part, num_parts: int) -> list[charts.Spec]:
-    points = part.throughput
+    points = [point for point in part.throughput if math.isfinite(point.step)]
     if len(points) < 3:
         return []
     steps = [point.step for point in points]
