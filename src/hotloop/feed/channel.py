@@ -24,6 +24,9 @@ _READ_BYTES = 1 << 16
 _LARGE_PIPE_BYTES = 1 << 20
 #: Waking a process whose core is idle costs whoever wakes it 30 to 150 us where machines are virtual.
 _SPIN_S = 2e-4
+#: Where somebody else has the core for so long when it is offered, it is waited for asleep for some time.
+_TAKEN_S = 1e-3
+_REST_S = 1.0
 
 
 class Watch:
@@ -34,16 +37,20 @@ class Watch:
         self._poll.register(descriptor, select.POLLIN)
         self._spin_s = spin_s
         self._was_short = False
+        self._rests_until = 0.0
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether there is something to read, or the end; after ``timeout_s`` there is not."""
         poll = self._poll.poll
         if poll(0):
             return True
-        began = perf_counter()
-        if self._was_short:
-            while perf_counter() - began < self._spin_s:
+        began = now = perf_counter()
+        if self._was_short and began > self._rests_until:
+            while now - began < self._spin_s:
                 os.sched_yield()  # whoever has work may have the core
+                before, now = now, perf_counter()
+                if now - before > _TAKEN_S:
+                    self._rests_until = now + _REST_S
                 if poll(0):
                     return True
         found = bool(poll(None if timeout_s is None else timeout_s * 1000))
