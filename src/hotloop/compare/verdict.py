@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -143,7 +143,7 @@ def compare_results(
     base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity]
 ) -> tuple[Parity, list[Item]]:
     """Order, content, losses and parameters of every rank; the worst rank counts."""
-    verdicts: list[tuple[Parity, list[Item]]] = []
+    verdicts: list[tuple[int, Parity, list[Item]]] = []
     by_rank = {trace.rank: trace for trace in candidate.traces}
     for trace in base.traces:
         other = by_rank.get(trace.rank)
@@ -151,8 +151,18 @@ def compare_results(
             words = f"rank {trace.rank} is not in the candidate"
             return "differs", [passed("ranks", False, words, len(candidate.ranks), len(base.ranks))]
         more = [one for run in baselines for one in run.traces if one.rank == trace.rank]
-        verdicts.append(_rank(trace, other, more, enough))
-    return max(verdicts, key=lambda verdict: _BADNESS[verdict[0]])
+        verdicts.append((trace.rank, *_rank(trace, other, more, enough)))
+    worst = max((parity for _, parity, _ in verdicts), key=lambda parity: _BADNESS[parity])
+    by_name = zip(*(items for _, _, items in verdicts), strict=True)
+    ranks = [rank for rank, _, _ in verdicts]
+    return worst, [_of_ranks(ranks, items) for items in by_name]
+
+
+def _of_ranks(ranks: Sequence[int], items: Sequence[Item]) -> Item:
+    """The worst of one check over all ranks, with the rank it is of."""
+    at = max(range(len(items)), key=lambda i: ("passed", "not-measured", "failed").index(items[i].status))
+    item = items[at]
+    return item if len(ranks) == 1 else replace(item, words=f"rank {ranks[at]}: {item.words}")
 
 
 _BADNESS: Final[dict[Parity, int]] = {"exact": 0, "within-noise": 1, "not-measured": 2, "differs": 3}
