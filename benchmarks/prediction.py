@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import platform
 import statistics
 import subprocess
@@ -76,7 +77,7 @@ CASES = (
     _free("sleep", "1x2", "0", "2x2", "3x2", "4x2"),
     _free("cpu", "1x2", "0", "2x2", "4x2"),
     _free("tiny", "1x2", "0", "2x2", "4x2", step="short", seconds=0.5),
-    _free("large", "2x2", "0", "1x2", "4x2"),
+    _free("large", "1x2", "0", "2x2", "4x2"),
     _free("heavy", "1x2", "2x1", "2x2", "2x4", "3x2", "4x2", seconds=2.0),
     Case(
         name="sleep, short epochs", dataset="sleep", step="sleep", recorded="2x2", epoch=20, free=True,
@@ -84,7 +85,7 @@ CASES = (
     ),
     _shared("sleep", "1x2", "0", "2x2", "4x2"),
     _shared("cpu", "1x2", "0", "2x2", "4x2"),
-    _shared("large", "2x2", "0", "1x2", "4x2"),
+    _shared("large", "1x2", "0", "2x2", "4x2"),
     _shared("heavy", "1x2", "2x2", "4x2"),
 )  # fmt: skip
 
@@ -98,35 +99,34 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=3.5, help="to measure each setting (default 3.5)")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
+    parser.add_argument("--runs", type=Path, help="keep the recordings here")
     options = parser.parse_args()
     chosen = [case for case in CASES if not options.only or any(name in case.name for name in options.only)]
-    began = time.monotonic()
-    results = []
-    with tempfile.TemporaryDirectory(prefix="hotloop-prediction-") as folder:
-        for number, case in enumerate(chosen):
-            print(f"{number + 1}/{len(chosen)} {case.name}", file=sys.stderr, flush=True)
-            results += measure(case, Path(folder) / str(number), options.seconds)
-    summary = summarize(results)
-    document = {
-        "machine": f"{platform.processor() or platform.machine()}, {len(_cores())} cores",
-        "seconds": round(time.monotonic() - began),
-        "summary": summary,
-        "rows": results,
-    }
-    print(table(results, summary))
     out = options.out
     if out is None and not options.only:
         out = ROOT / "benchmarks" / "results" / f"prediction-cpu-{time.strftime('%Y-%m-%d')}.json"
+    began, busy = time.monotonic(), os.getloadavg()[0]
+    rows: list[dict[str, Any]] = []
+    print(HEAD, flush=True)
+    with tempfile.TemporaryDirectory(prefix="hotloop-prediction-") as folder:
+        for number, case in enumerate(chosen):
+            print(f"{number + 1}/{len(chosen)} {case.name}", file=sys.stderr, flush=True)
+            found = measure(case, (options.runs or Path(folder)) / f"{number}", options.seconds)
+            print("\n".join(map(line, found)), flush=True)
+            rows += found
+            document = {
+                "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+                "load_before": busy,
+                "seconds": round(time.monotonic() - began),
+                "summary": summarize(rows),
+                "rows": rows,
+            }
+            if out is not None:
+                out.write_text(json.dumps(document, indent=1) + "\n")
+    print(words(summarize(rows)))
     if out is not None:
-        out.write_text(json.dumps(document, indent=1) + "\n")
         print(f"written to {out}", file=sys.stderr)
     return 0
-
-
-def _cores() -> Any:
-    import os
-
-    return os.sched_getaffinity(0)
 
 
 def measure(case: Case, folder: Path, seconds: float) -> list[dict[str, Any]]:
@@ -152,8 +152,6 @@ def measure(case: Case, folder: Path, seconds: float) -> list[dict[str, Any]]:
 
 
 def _environment() -> dict[str, str]:
-    import os
-
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -222,24 +220,28 @@ def _regret(rows: list[dict[str, Any]]) -> float:
     return picked["measured_s"] / min(row["measured_s"] for row in rows) - 1
 
 
-def table(rows: list[dict[str, Any]], summary: dict[str, Any]) -> str:
-    """What a person reads."""
-    lines = [f"{'case':<22}{'setting':>8}{'measured':>11}{'predicted':>11}{'error':>8}  {'95 %':<15}"]
-    for row in rows:
-        marks = "  recorded" if row["recorded"] else "  confirm" if row["confirm"] else ""
-        span = f"{row['low_s'] * 1e3:.1f} - {row['high_s'] * 1e3:.1f}"
-        lines.append(
-            f"{row['case']:<22}{row['setting']:>8}{row['measured_s'] * 1e3:>8.2f} ms"
-            f"{row['predicted_s'] * 1e3:>8.2f} ms{row['error']:>+8.1%}  {span:<15}{marks}"
-        )
-    for name, one in summary.items():
-        lines.append(
-            f"\n{name}: {one['configurations']} configurations, median error {one['median_error']:.1%}, "
-            f"p90 {one['p90_error']:.1%}, {one['inside_interval']:.0%} inside the interval,\n"
-            f"rank correlation {one['rank_correlation']:.2f}, the pick is {one['regret_of_pick']:.1%} slower "
-            f"than the best at most, «measure to confirm» said of {one['confirm']:.0%}"
-        )
-    return "\n".join(lines)
+HEAD = f"{'case':<22}{'setting':>8}{'measured':>11}{'predicted':>11}{'error':>8}  95 %"
+
+
+def line(row: dict[str, Any]) -> str:
+    """One setting, as a person reads it."""
+    marks = "recorded" if row["recorded"] else "confirm" if row["confirm"] else ""
+    span = f"{row['low_s'] * 1e3:.1f} - {row['high_s'] * 1e3:.1f}"
+    return (
+        f"{row['case']:<22}{row['setting']:>8}{row['measured_s'] * 1e3:>8.2f} ms"
+        f"{row['predicted_s'] * 1e3:>8.2f} ms{row['error']:>+8.1%}  {span:<15}{marks}"
+    ).rstrip()
+
+
+def words(summary: dict[str, Any]) -> str:
+    """The summary as a person reads it."""
+    return "\n".join(
+        f"\n{name}: {one['configurations']} configurations, median error {one['median_error']:.1%}, "
+        f"p90 {one['p90_error']:.1%}, {one['inside_interval']:.0%} inside the interval,\n"
+        f"rank correlation {one['rank_correlation']:.2f}, the pick is {one['regret_of_pick']:.1%} slower "
+        f"than the best at most, «measure to confirm» said of {one['confirm']:.0%}"
+        for name, one in summary.items()
+    )
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Assumed:
     overhead_s: float = 2e-4  # of a worker, between two batches
     ship_s: float = 5e-4  # a batch in a worker over the same in the training thread
     ship_s_per_byte: float = 0.5e-9  # pages of a new shared-memory segment
+    fresh_bytes: float = 32 << 20  # malloc maps larger blocks anew each time, worker or not
     worker_bytes: float = 200 << 20
     stop_s: float = 0.01  # shutting idle workers down
 
@@ -92,11 +93,17 @@ def calibrate(evidence: Evidence) -> Pipeline:
 def _making(feed: Feed) -> tuple[Floats, float]:
     """(seconds of a batch in a worker, what of them shipping costs)."""
     loader = feed.loader
-    ship_s = ASSUMED.ship_s + ASSUMED.ship_s_per_byte * loader.batch_bytes
+    ship_s = ASSUMED.ship_s + ASSUMED.ship_s_per_byte * _recycled_bytes(loader)
     if feed.workers:
         return loader.make_s, min(ship_s, 0.8 * float(loader.make_s.mean()))
     # Short batches of the training thread are not all recorded as such, its fetches are.
     return loader.wait_s + ship_s, ship_s
+
+
+def _recycled_bytes(loader: LoaderUse) -> float:
+    """Of a batch, what the training thread would write into memory that it has used before."""
+    sizes = [float(field.get("bytes") or 0) for field in loader.batch_fields] or [loader.batch_bytes]
+    return sum(size for size in sizes if size < ASSUMED.fresh_bytes)
 
 
 def _own_work(steps: Steps) -> Floats:
