@@ -135,7 +135,7 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int) -> dict[str
     row["cured_per_s"] = median(logs["cured"]) if logs["cured"] else None
     gain = tuned.get("gain", {}).get("ratio", 1.0) if tuned.get("gain") else 1.0
     row["tuned_per_s"] = found * gain if found else None
-    row["ceiling_per_s"] = ceiling(subject, folder / "free", found, row)
+    row["ceiling_per_s"] = ceiling(subject, folder / "free", row)
     row["tuned_to_cured"] = _ratio(row["tuned_per_s"], row["cured_per_s"])
     row["tuned_to_ceiling"] = _ratio(row["tuned_per_s"], row["ceiling_per_s"])
     row["seconds"] = time.monotonic() - begun_s
@@ -162,7 +162,7 @@ def tune(subject: Subject, out: Path, budget: str, row: dict[str, Any]) -> dict[
 
 
 def launch(command: list[str], pin: tuple[str, ...], out: Path, row: dict[str, Any]) -> float | None:
-    """Samples per second of one launch, steps where samples are not known."""
+    """Samples per second of one launch, steps where samples are not known; ``row`` keeps samples per step."""
     done = call([*pin, *HOTLOOP, "run", "--throw-away", "--out", str(out), "--", *command], 600)
     try:
         examination = flow.examine(flow.read(out))
@@ -174,10 +174,12 @@ def launch(command: list[str], pin: tuple[str, ...], out: Path, row: dict[str, A
     if found is None:
         row["failures"].append(f"{out.name}: no steps: {done.stderr[-200:]}")
         return None
-    return found.samples_per_s or 1 / found.s_per_step
+    rate_per_s = found.samples_per_s or 1 / found.s_per_step
+    row["samples_per_step"] = rate_per_s * found.s_per_step
+    return rate_per_s
 
 
-def ceiling(subject: Subject, out: Path, found: float | None, row: dict[str, Any]) -> float | None:
+def ceiling(subject: Subject, out: Path, row: dict[str, Any]) -> float | None:
     """Samples per second of the step with batches for free."""
     options = ["--throw-away", "--budget", "20s", "--json", "--out", str(out)]
     done = call([*subject.pin, *HOTLOOP, "what-if", *options, "--", *subject.found], 600)
@@ -186,9 +188,9 @@ def ceiling(subject: Subject, out: Path, found: float | None, row: dict[str, Any
     except ValueError:
         row["failures"].append(f"ceiling: {done.stderr.strip()[-200:]}")
         return None
-    alone, base = told["step_alone_s"], told["baseline"]["s_per_step"]
+    alone = told["step_alone_s"]
     row["step_alone_s"], row["loader_alone_s"] = alone, told["loader_alone_s"]
-    return found * base / alone if found and alone else None
+    return row["samples_per_step"] / alone if alone and row.get("samples_per_step") else None
 
 
 def call(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -125,12 +126,12 @@ def _folder(out: Path | None, command: Sequence[str]) -> tuple[Path, bool]:
 
 
 def _drop(folder: Path, made: bool) -> None:
-    """Leave no folder in which nothing was tried."""
-    if made and not (folder / "trials").exists():
-        with contextlib.suppress(OSError):
-            for path in folder.iterdir():
-                path.unlink()
-            folder.rmdir()
+    """Leave no folder in which no trial came to an end."""
+    from hotloop.tune.journal import NAME
+
+    journal = folder / NAME
+    if made and not (journal.exists() and journal.read_text().count("\n") > 1):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_apart(command: Sequence[str], folder: Path, *, in_place: bool) -> None:

@@ -14,6 +14,7 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.tune.pipeline import Pipeline, Setup, calibrate, gain, predict
+from hotloop.tune.pipeline.predict import fast
 from hotloop.tune.trial import Arm, spell
 from hotloop.units import size
 
@@ -27,11 +28,13 @@ _EITHER: Final = (
 #: Useless without each other.
 _TOGETHER: Final = ("pin-memory", "non-blocking")
 #: A finding whose cost is less of a step asks for nothing.
-_LEAST_SHARE: Final = 0.005
-#: A predicted gain that is not worth a launch, and how much worse a smaller setting may be predicted.
-_LEAST_GAIN: Final = 1.01
+_LEAST_SHARE: Final = 0.02
+#: A predicted gain that is not worth launches, and how much worse a smaller setting may be predicted.
+_LEAST_GAIN: Final = 1.02
 _SLACK: Final = 1.02
 _MOST_WORKERS: Final = 16
+#: What says so where it is no finding.
+_MODEL: Final = "pipeline"
 #: Batches of an epoch that make the workers' start and end worth a look.
 SHORT_EPOCH: Final = 200
 
@@ -92,7 +95,7 @@ def ideas(
         if finding.cost_s_per_step < _LEAST_SHARE * step_s:
             continue
         ratio = step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
-        for remedy in map(catalogue.get, finding.remedies):
+        for remedy in _remedies(finding):
             why_not = _why_not(remedy, finding, limits)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
@@ -111,9 +114,17 @@ def ideas(
         if why:
             left[one.name] = LeftOut(remedy=one.name, why=why)
         elif one.name not in tried and set(map(str, one.arm)) != set(map(str, have)):
-            kept.append(_told(pipeline, one, have))
+            told = _told(pipeline, one, have)
+            if told.why != _MODEL or (told.predicted or 1.0) > _LEAST_GAIN:
+                kept.append(told)
     kept.sort(key=lambda one: -(one.predicted or 1.0))
     return Ideas(candidates=tuple(kept), left_out=tuple(left.values()))
+
+
+def _remedies(finding: Finding) -> list[Remedy]:
+    """Those the finding names, then what else answers it and can be tried."""
+    named = [catalogue.get(name) for name in finding.remedies]
+    return [*named, *(one for one in catalogue.answering(finding.id) if one.live and one not in named)]
 
 
 def _why_not(remedy: Remedy, finding: Finding, limits: Limits) -> LeftOut | None:
@@ -182,17 +193,16 @@ def _by_model(pipeline: Pipeline, have: Arm) -> Iterator[Candidate]:
     recorded = pipeline.recorded
     grid = [*range(9), *range(10, _MOST_WORKERS + 1, 2)]
     for kept in dict.fromkeys((bool(recorded.persistent_workers), pipeline.batches_per_epoch < SHORT_EPOCH)):
-        setups = [Setup(num_workers=workers, persistent_workers=kept and workers > 0) for workers in grid]
-        seconds = {setup.num_workers: predict(pipeline, setup).s_per_step for setup in setups}
-        best = min(seconds.values())
-        near = min(
-            workers for workers, value in seconds.items() if workers is not None and value <= _SLACK * best
-        )
-        for workers in dict.fromkeys((near, min(seconds, key=lambda one: (seconds[one], one)))):
-            found = Setup(num_workers=workers, persistent_workers=kept)
-            yield from _loader(have, recorded, found)
-            deeper = replace(found, prefetch_factor=2 * (recorded.prefetch_factor or 2))
-            if workers and seconds[workers] > 1.03 * predict(pipeline, deeper).s_per_step:
+        setups = {workers: Setup(num_workers=workers, persistent_workers=kept) for workers in grid}
+        seconds = {workers: fast(pipeline, setup) for workers, setup in setups.items()}
+        near = min(workers for workers in grid if seconds[workers] <= _SLACK * min(seconds.values()))
+        tries = [near]
+        if predict(pipeline, setups[near]).confirm:
+            tries.append(min(grid, key=lambda workers: seconds[workers]))
+        for workers in dict.fromkeys(tries):
+            yield from _loader(have, recorded, setups[workers])
+            deeper = replace(setups[workers], prefetch_factor=2 * (recorded.prefetch_factor or 2))
+            if workers and seconds[workers] > 1.03 * fast(pipeline, deeper):
                 yield from _loader(have, recorded, deeper)
 
 
@@ -206,7 +216,7 @@ def _loader(have: Arm, recorded: Setup, wanted: Setup) -> Iterator[Candidate]:
     if wanted.num_workers and wanted.prefetch_factor not in (None, recorded.prefetch_factor):
         words.append(f"prefetch-factor={wanted.prefetch_factor}")
     if words:
-        yield Candidate(arm=onto(have, map(catalogue.parse, words)), why="pipeline")
+        yield Candidate(arm=onto(have, map(catalogue.parse, words)), why=_MODEL)
 
 
 def _told(pipeline: Pipeline | None, one: Candidate, have: Arm) -> Candidate:

@@ -21,7 +21,7 @@ from hotloop.tune.trial import Arm, Examined, Trial, spell
 
 #: Rounds of a race, pairs of a confirmation.
 _MOST_ROUNDS: Final = 4
-_PAIRS: Final = 3
+_PAIRS: Final = 2
 _MOST_PAIRS: Final = 6
 #: Half an interval that needs no more pairs, as a logarithm, and as a part of the gain's.
 _WIDTH: Final = 0.03
@@ -30,7 +30,7 @@ _PART: Final = 0.1
 _LEAST: Final = 1.01
 _PROMISING: Final = 1.05
 #: An arm this much slower than the best after one round is not launched again.
-_FAR_BEHIND: Final = 0.75
+_FAR_BEHIND: Final = 0.8
 #: Of arms that are this close the one that changes least is taken.
 _CLOSE: Final = 0.97
 #: Shows nothing before it is filled.
@@ -69,6 +69,7 @@ class Search:
     launcher: Launcher
     _left: dict[str, LeftOut] = field(default_factory=dict)
     _tried: set[str] = field(default_factory=set)
+    _failed: set[str] = field(default_factory=set)  # remedies under which the command did not run
     _waiting: list[Candidate] = field(default_factory=list)  # blocks showed a gain; their race is to come
     _pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
 
@@ -112,7 +113,11 @@ class Search:
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)
         waiting = [replace(one, arm=onto(have, one.arm)) for one in self._waiting]
-        found = {one.name: one for one in (*waiting, *told.candidates) if self._shows(one, have, seen)}
+        found = {
+            one.name: one
+            for one in (*waiting, *told.candidates)
+            if not self._failed & set(map(str, one.arm)) and self._shows(one, have, seen)
+        }
         self._waiting = []
         promising = list(found.values())[:_MOST_ARMS]
         self._tried.update(one.name for one in promising)
@@ -204,6 +209,7 @@ class Search:
         for name in list(alive):
             cost = found[name].cost_s
             if cost is None:
+                self._failed.update(set(found[name].remedies) - set(base.remedies))
                 self._left[name] = LeftOut(remedy=name, why=found[name].why)
                 del alive[name], logs[name]
             elif base.cost_s is not None:

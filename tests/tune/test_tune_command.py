@@ -1,0 +1,150 @@
+"""``hotloop tune`` on real launches: the user's tree stays as it is, and what does not work is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotloop.launch.guard import Guard, free_memory
+from hotloop.launch.throwaway import Refused, prepare
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+SCRIPT = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        time.sleep(0.03)
+        return torch.full((8,), i / 96) + torch.randn(8), torch.tensor([i / 96])
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+loader = DataLoader(Slow(), batch_size=2, shuffle=True)
+for x, y in loader:
+    loss = (model(x) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    with open("train.log", "a") as log:
+        log.write("a step\\n")
+torch.save(model.state_dict(), "model.pt")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "train.log").write_text("mine\n")
+    monkeypatch.chdir(folder)
+    try:
+        prepare().close()
+    except Refused as refused:
+        pytest.skip(f"writes cannot be kept apart here: {refused.message}")
+    return folder
+
+
+def tune(project: Path, *words: str, timeout_s: float = 400) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "hotloop", "tune", *words],
+        cwd=project, env=env, capture_output=True, text=True, timeout=timeout_s,
+    )  # fmt: skip
+
+
+def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
+    before = {path.name: path.read_bytes() for path in project.iterdir()}
+    done = tune(project, "--out", "../tuned", "--budget", "10m", "--json", "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    best = document["best"]
+    assert best["settings"]["num_workers"] >= 1
+    assert best["gain"]["ci95"][0] > 1
+    assert best["samples_per_s"] > document["baseline"]["samples_per_s"]
+    assert {path.name: path.read_bytes() for path in project.iterdir()} == before
+    assert "would have written 2 files, dropped each time" in done.stderr
+    patch = project.parent / "tuned" / "tune.patch"
+    assert "+loader = DataLoader(Slow(), batch_size=2, shuffle=True, num_workers=" in patch.read_text()
+    subprocess.run(["git", "apply", "--check", str(patch)], cwd=project, check=True)
+
+    # All of it is in the journal: asked again, nothing is launched.
+    trials = (project.parent / "tuned" / "trials.jsonl").read_bytes()
+    again = tune(project, "--out", "../tuned", "--budget", "10m", "--", sys.executable, "train.py")
+    assert again.returncode == 0, again.stderr
+    assert (project.parent / "tuned" / "trials.jsonl").read_bytes() == trials
+    assert f"best: {' + '.join(best['remedies'])}" in again.stdout
+    assert max(map(len, again.stdout.splitlines())) <= 200
+
+
+def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(project: Path) -> None:
+    (project / "train.py").write_text(
+        "import torch\nopen('half.txt', 'w').write('x')\nraise ValueError('no data')\n"
+    )
+    done = tune(project, "--out", "../tuned", "--", sys.executable, "train.py")
+    assert done.returncode == 1
+    assert "error: the run as found gives nothing to tune: exit code 1: ValueError: no data" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "ValueError" in (project.parent / "tuned" / "trials" / "000" / "output.log").read_text()
+    assert not (project / "half.txt").exists()
+    assert not (project.parent / "tuned" / "tune.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--", "no-such-program"], "command not found: no-such-program"),
+        (["--budget", "soon", "--", "true"], "'soon' is no duration"),
+        (["--memory", "lots", "--", "true"], "lots"),
+        ([], "no command to run"),
+    ],
+)
+def test_bad_input_leaves_nothing_behind(project: Path, words: list[str], told: str) -> None:
+    done = tune(project, *(["--out", "tuned", *words] if words else []))
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in project.iterdir()) == ["train.log", "train.py"]
+
+
+def test_a_run_that_hangs_is_ended_with_all_its_processes() -> None:
+    code = "import subprocess, sys; subprocess.Popen(['sleep', '600']); print(flush=True); sys.stdin.read()"
+    run = subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert run.stdin is not None and run.stdout is not None
+    run.stdout.readline()
+    guard = Guard(timeout_s=0.0)
+    while not guard.why:
+        guard.look(run.pid)
+    run.stdin.close()
+    assert run.wait(60) == -9
+    assert guard.why.startswith("was not done after")
+    assert run.stdout.read() == ""  # it held this end too: only when both are gone is there an end
+    run.stdout.close()
+
+
+def test_a_run_over_its_memory_is_ended_with_the_reason() -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    )
+    assert run.stdin is not None
+    guard = Guard(timeout_s=600.0, most_bytes=1e6)
+    while not guard.why:
+        guard.look(run.pid)
+    assert run.wait(60) == -9
+    assert "the limit is 977 KiB" in guard.why
+    run.stdin.close()
+    free, total = free_memory()
+    assert 0 < free < total

@@ -1,0 +1,191 @@
+"""The search on runs of known speed: what it takes, what it leaves, and what it never says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tuning_bench import Scenario, finding, launcher, tune
+
+from hotloop.errors import CheckFailed, UsageError
+from hotloop.tune.journal import NAME
+from hotloop.tune.launching import Interrupted
+from hotloop.tune.outcome import render, to_json
+from hotloop.tune.ratios import pooled, unpaired
+from hotloop.tune.sweep import render as render_sweep
+from hotloop.tune.sweep import sweep
+from hotloop.tune.trial import Ran, Request
+
+SLOW = finding("input/single-process", "num-workers", num_workers=4)
+SHALLOW = finding("input/shallow-prefetch", "prefetch-factor", cost_s=0.004, prefetch_factor=8)
+THREADS = finding("host/thread-oversubscription", "threads", suggested=2)
+
+
+def factors(**gains: float):
+    def step_s(arm: frozenset[str]) -> float:
+        seconds = 0.04
+        for word in arm:
+            seconds /= gains[word.partition("=")[0].replace("-", "_")]
+        return seconds
+
+    return step_s
+
+
+def test_gains_that_add_up_are_taken_one_after_the_other(tmp_path: Path) -> None:
+    scenario = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW))
+    tuned = tune(scenario, tmp_path)
+    assert {str(one) for one in tuned.best} == {"num-workers=4", "prefetch-factor=8"}
+    assert tuned.gain is not None
+    assert tuned.gain.low < 2.4 < tuned.gain.high or tuned.gain.ratio == pytest.approx(2.4, rel=0.05)
+    assert tuned.confirmed
+    document = to_json(tuned, ["python", "train.py"], None)
+    assert document["best"]["settings"] == {"num_workers": 4, "prefetch_factor": 8}
+    assert document["best"]["gain"]["ci95"][0] > 1
+    assert document["baseline"]["samples_per_s"] == pytest.approx(200, rel=0.05)
+    assert document["command"].startswith(
+        "hotloop run --apply num-workers=4 --apply prefetch-factor=8 -- python"
+    )
+    assert "verify it:" in render(tuned, ["python", "train.py"], None, tmp_path)
+
+
+def test_gains_that_mask_each_other_are_not_counted_twice(tmp_path: Path) -> None:
+    scenario = Scenario(lambda arm: 0.02 if arm else 0.04, (SLOW, SHALLOW))
+    tuned = tune(scenario, tmp_path)
+    assert len(tuned.best) == 1
+    assert tuned.gain is not None and tuned.gain.ratio == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_noise_is_never_recommended(tmp_path: Path, seed: int) -> None:
+    scenario = Scenario(lambda arm: 0.04, (SLOW, SHALLOW), noise=0.04, seed=seed)
+    tuned = tune(scenario, tmp_path)
+    assert tuned.best == ()
+    assert to_json(tuned, ["train"], None)["best"]["gain"] is None
+    assert "keep it as it is" in render(tuned, ["train"], None, tmp_path)
+
+
+def test_what_makes_it_slower_is_dropped_after_one_launch(tmp_path: Path) -> None:
+    scenario = Scenario(factors(num_workers=0.3, prefetch_factor=1.5), (SLOW, SHALLOW))
+    assert {str(one) for one in tune(scenario, tmp_path).best} == {"prefetch-factor=8"}
+    assert scenario.launched.count("num-workers=4") == 1
+
+
+@pytest.mark.parametrize(
+    ("ran", "why"),
+    [
+        (Ran(exit_code=1, wall_s=1.0, last_words="ValueError: no"), "ValueError: no"),
+        (Ran(exit_code=137, wall_s=1.0, ended_for="was not done after 20 s"), "was not done after 20 s"),
+    ],
+)
+def test_a_trial_that_fails_is_a_result_and_harms_nothing(tmp_path: Path, ran: Ran, why: str) -> None:
+    scenario = Scenario(factors(prefetch_factor=1.5), (SLOW, SHALLOW), fails={"num-workers=4": ran})
+    tuned = tune(scenario, tmp_path)
+    assert [str(one) for one in tuned.best] == ["prefetch-factor=8"]
+    left = {one.remedy: one.why for one in tuned.left_out}
+    assert why in left["num-workers=4"]
+
+
+def test_a_remedy_that_was_not_in_effect_is_left_out_with_its_own_words(tmp_path: Path) -> None:
+    scenario = Scenario(lambda arm: 0.04, (SLOW,), applied={"num-workers": "an iterable dataset"})
+    tuned = tune(scenario, tmp_path)
+    assert {one.remedy: one.why for one in tuned.left_out} == {
+        "num-workers=4": "num-workers: an iterable dataset"
+    }
+
+
+def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:
+    finding_by_hand = finding("cadence/evaluation", "less-frequent-evaluation")
+    scenario = Scenario(factors(threads=1.5), (THREADS, finding_by_hand))
+    left = {one.remedy: one for one in tune(scenario, tmp_path / "exact").left_out}
+    assert left["threads"].why == "numeric: needs --allow numeric"
+    assert left["less-frequent-evaluation"].by_hand
+    tuned = tune(Scenario(factors(threads=1.5), (THREADS,)), tmp_path / "numeric", allow="numeric")
+    assert [str(one) for one in tuned.best] == ["threads=2"]
+
+
+def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW))
+    wanted = tune(whole, tmp_path / "whole")
+    part = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW))
+    run = part.run
+
+    def ends(request: Request) -> Ran:
+        return Ran(exit_code=130, wall_s=0.0, interrupted=True) if len(part.launched) == 5 else run(request)
+
+    part.run = ends  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        tune(part, tmp_path / "part")
+    journal = tmp_path / "part" / NAME
+    with journal.open("a") as stream:
+        stream.write('{"key": "race-1/1/torn')  # killed while it wrote
+    part.run = run  # type: ignore[method-assign]
+    tuned = tune(part, tmp_path / "part")
+    assert part.launched == whole.launched
+    assert tuned.best == wanted.best
+    assert tuned.gain == wanted.gain
+    assert len([json.loads(line) for line in journal.read_text().splitlines()]) == 1 + len(part.launched)
+
+
+def test_the_folder_of_another_command_is_refused(tmp_path: Path) -> None:
+    tune(Scenario(lambda arm: 0.04), tmp_path)
+    journal = tmp_path / NAME
+    journal.write_text(journal.read_text().replace('"train"', '"other"', 1))
+    with pytest.raises(UsageError, match="another command: other"):
+        tune(Scenario(lambda arm: 0.04), tmp_path)
+
+
+def test_a_run_that_fails_as_found_is_told_with_its_words(tmp_path: Path) -> None:
+    failed = Ran(exit_code=1, wall_s=1.0, last_words="FileNotFoundError: data")
+    with pytest.raises(CheckFailed, match=r"exit code 1: FileNotFoundError: data"):
+        tune(Scenario(lambda arm: 0.04, fails={"as found": failed}), tmp_path)
+
+
+def test_a_budget_without_room_is_told_with_one_that_has(tmp_path: Path) -> None:
+    scenario = Scenario(lambda arm: 0.04, (SLOW,))
+    run = scenario.run
+    scenario.run = lambda request: Ran(**{**vars(run(request)), "wall_s": 5.0})  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="too small: one launch takes about 5") as error:
+        tune(scenario, tmp_path, budget_s=20.0)
+    assert "--budget" in str(error.value.hint)
+
+
+def test_few_launches_of_several_arms_share_their_noise() -> None:
+    alone = pooled({"a": [0.5, 0.52]})["a"]
+    beside = pooled({"a": [0.5, 0.52], "b": [0.1, 0.13], "c": [0.0, 0.01]})["a"]
+    assert beside.high - beside.low < alone.high - alone.low
+    assert pooled({"a": [0.5]})["a"].low == 0
+    assert unpaired([1.0], [0.5]).low == 0
+    found = unpaired([1.0, 1.01, 0.99], [0.5, 0.51])
+    assert found.low < 1.65 < found.high and found.low > 1.5
+
+
+def sized(arm: frozenset[str]) -> int:
+    return int(next(iter(arm)).partition("=")[2]) if arm else 8
+
+
+def test_a_sweep_ends_past_the_knee(tmp_path: Path) -> None:
+    scenario = Scenario(lambda arm: 0.01 + sized(arm) * 0.0001, batch_size=sized, noise=0.001)
+    swept = sweep(launcher(scenario, tmp_path))
+    assert swept.found == 8
+    assert swept.knee == 2048  # 95 % of the 10,000 samples/s that 0.1 ms a sample allow
+    assert swept.ended == "two doublings in a row gave nothing"
+    assert "<- knee" in render_sweep(swept)
+
+
+def test_a_sweep_ends_where_memory_would(tmp_path: Path) -> None:
+    scenario = Scenario(
+        lambda arm: 0.01, batch_size=sized, host_bytes=lambda arm: 1e9 + sized(arm) * 1e7, noise=0.001
+    )
+    swept = sweep(launcher(scenario, tmp_path, most_bytes=1.5e9))
+    assert [one.batch_size for one in swept.sizes] == [8, 16, 32]
+    assert swept.ended.startswith("64: expected to use")
+
+
+def test_a_size_that_does_not_fit_ends_the_sweep_with_its_reason(tmp_path: Path) -> None:
+    failed = Ran(exit_code=1, wall_s=1.0, last_words="torch.OutOfMemoryError")
+    scenario = Scenario(lambda arm: 0.01, batch_size=sized, fails={"batch-size=32": failed}, noise=0.001)
+    swept = sweep(launcher(scenario, tmp_path))
+    assert [one.batch_size for one in swept.sizes] == [8, 16, 32]
+    assert "OutOfMemoryError" in swept.ended
+    assert swept.knee == 16
