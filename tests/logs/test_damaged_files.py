@@ -145,7 +145,11 @@ def test_a_missing_file_is_a_mistake(tmp_path: Path) -> None:
         analyze([tmp_path / "nothing.log"])
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.binary(max_size=3000))
 def test_any_bytes_are_read_without_an_error(tmp_path: Path, data: bytes) -> None:
     part_of(tmp_path, data)
@@ -180,7 +184,11 @@ def spoiled(draw: st.DrawFn) -> bytes:
     return data
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=spoiled())
 def test_spoiled_logs_are_read_without_an_error(tmp_path: Path, data: bytes) -> None:
     part_of(tmp_path, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.logs.kineto import BACKWARD, BASE_US, CALL_US, LATENCY_US, MAIN, NCCL, PID, STREAM, Machine
 
@@ -239,7 +239,7 @@ def run(program: list[tuple[str, int, int]]) -> Machine:
     return machine
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTIONS, min_size=4, max_size=30))
 def test_causes_add_up_to_the_idle_time(
     tmp_path_factory: pytest.TempPathFactory, program: list[tuple[str, int, int]]
@@ -258,7 +258,7 @@ def test_causes_add_up_to_the_idle_time(
     assert idle_us(found.device).get("sync", 0) <= 2 * (waited + copied + LATENCY_US)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(CALM, min_size=8, max_size=30))
 def test_causes_are_those_of_a_plain_reading(
     tmp_path_factory: pytest.TempPathFactory, program: list[tuple[str, int, int]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.logs.kineto import BASE_US, Machine, kineto_text
 
@@ -88,7 +88,7 @@ def test_every_layout_gives_the_same_events(tmp_path: Path, layout: str, packed:
     assert trace.reading.truncated == (layout == "array left open")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 3000), st.sampled_from(LAYOUTS))
 def test_where_blocks_end_makes_no_difference(
     tmp_path_factory: pytest.TempPathFactory, block_bytes: int, layout: str
@@ -101,7 +101,7 @@ def test_where_blocks_end_makes_no_difference(
         assert rows(read_trace(path)) == whole
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.floats(0, 1), st.sampled_from(LAYOUTS), st.booleans())
 def test_cut_anywhere_it_gives_what_is_whole(
     tmp_path_factory: pytest.TempPathFactory, share: float, layout: str, packed: bool
@@ -120,7 +120,7 @@ def test_cut_anywhere_it_gives_what_is_whole(
         assert any("breaks off" in note for note in part.source.notes)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=40))
 def test_damage_in_the_middle_costs_the_damaged_events_only(
     tmp_path_factory: pytest.TempPathFactory, at: int, rubbish: bytes
