@@ -10,7 +10,7 @@ import numpy as np
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.worker_memory import worker_memory
+from hotloop.diagnose.worker_memory import private, worker_memory
 from hotloop.errors import UsageError
 from hotloop.footprint.training import host_memory
 from hotloop.measure.steps import LoaderUse, Steps
@@ -34,6 +34,7 @@ class Assumed:
     ship_s_per_byte: float = 0.5e-9  # pages of a new shared-memory segment
     fresh_bytes: float = 32 << 20  # malloc maps larger blocks anew each time, worker or not
     worker_bytes: float = 200 << 20
+    copied_bytes: float = 16 << 20  # pages a forked worker copies, importing nothing
     stop_s: float = 0.01  # shutting idle workers down
 
 
@@ -143,7 +144,7 @@ def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
     return EpochCost(
         start_s=usual.start_s,
         worker_start_s=max(0.0, start - usual.start_s) / workers,
-        wake_s=usual.wake_s if seen.wake_s is None else seen.wake_s,
+        wake_s=usual.wake_s if kept or seen.wake_s is None else seen.wake_s,
         stop_s=usual.stop_s if kept or seen.stop_s is None else seen.stop_s,
     )
 
@@ -177,12 +178,25 @@ def _batch_samples(steps: Steps, loader: LoaderUse) -> float:
 def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: int) -> Memory:
     held = host_memory(evidence.recording, process)
     own = [one.private_bytes for one in worker_memory(evidence.recording) if one.rank == process.rank]
+    own = own or _grown(evidence, process)
     return Memory(
         main_bytes=held.peak_bytes if held is not None else 0.0,
         worker_bytes=float(np.mean(own)) if own and workers else ASSUMED.worker_bytes,
         batch_bytes=loader.batch_bytes,
         measured=bool(own and workers),
     )
+
+
+def _grown(evidence: Evidence, process: Process) -> list[float]:
+    """What each worker grew by, with what it copies at least, where nobody looked closer."""
+    found = []
+    for worker in process.workers:
+        held = private(evidence.recording.process_system.get(worker.pid, {}))
+        held = held[np.isfinite(held)]
+        if len(held) >= 2:
+            forked = worker.first("process").get("start_method") == "fork"
+            found.append(float(np.ptp(held)) + ASSUMED.copied_bytes if forked else float(held.max()))
+    return found
 
 
 def _cannot(evidence: Evidence) -> UsageError:
@@ -198,6 +212,11 @@ def _cannot(evidence: Evidence) -> UsageError:
             f"the run trains without a DataLoader ({steps.num_steps} steps): workers and prefetching cannot "
             "be predicted",
             hint="hotloop report RUN says what the steps wait for; hotloop what-if measures changes",
+        )
+    if costs.enough(evidence):
+        return UsageError(
+            "the run does not show how long its DataLoader takes to make a batch",
+            hint="its fetcher is not torch's own, or every worker was killed: see the warnings of hotloop report",
         )
     return UsageError(
         f"{steps.num_steps} steps in {steps.span_s:.2g} s are too few to predict from",
