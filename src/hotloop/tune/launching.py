@@ -198,7 +198,7 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
     if request.plan is not None:
         rows = [row.to_json() for row in seen.blocks.rows if row.method == "blocks"] if seen.blocks else []
         return replace(blank, status="measured", more={**blank.more, "rows": rows})
-    missing = [f"{name}: {words}" for name, words in _not_in_effect(request.arm, seen)]
+    missing = _not_in_effect(request.arm, seen)
     if missing:
         return replace(blank, status="refused", why="; ".join(missing))
     found = rate(seen.evidence.ranks, seen.evidence.steps)
@@ -214,6 +214,10 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
     )
 
 
-def _not_in_effect(arm: Arm, seen: Examined) -> list[tuple[str, str]]:
+def _not_in_effect(arm: Arm, seen: Examined) -> list[str]:
+    """What the remedies say that were not in effect, each in one line."""
     status = {one.remedy.id: seen.applied.get(one.remedy.id, "nothing was noted") for one in arm}
-    return [(name, words) for name, words in status.items() if not words.startswith("in effect")]
+    missing = {name: words for name, words in status.items() if not words.startswith("in effect")}
+    return [
+        " ".join((words if len(arm) == 1 else f"{name}: {words}").split()) for name, words in missing.items()
+    ]
