@@ -332,9 +332,22 @@ def test_a_batch_that_does_not_fit_is_said(
         train(modules, folder, tmp_path / "out")
 
 
-def test_two_ranks_train_on_half_the_files_each(folder: Path, tmp_path: Path) -> None:
+def test_the_compact_files_are_made_once_and_again_when_the_data_changes(
+    modules: dict[str, ModuleType], own: Path
+) -> None:
+    compact = modules["train"].compact
+    first, made = compact(own, "train")[1], (own / "train.baked").stat().st_ino
+    compact(own, "val")
+    assert compact(own, "train")[1].keys() == first.keys()
+    assert (own / "train.baked").stat().st_ino == made
+    heatmaps = own / "labels" / "train" / "train_0001_heatmaps.npy"
+    np.save(heatmaps, np.load(heatmaps) / 2)
+    assert torch.equal(compact(own, "train")[1]["heatmaps"], first["heatmaps"] / 2)
+
+
+def test_two_ranks_make_the_compact_files_once_and_train_on_half_each(own: Path, tmp_path: Path) -> None:
     log = tmp_path / "steps.jsonl"
-    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(folder), "--variant", "guide"]
+    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(own), "--variant", "cured"]
     command = [
         sys.executable,
         "-m",
@@ -356,3 +369,15 @@ def test_two_ranks_train_on_half_the_files_each(folder: Path, tmp_path: Path) ->
     assert done.stdout.count("Epoch 1/1") == 1  # one rank speaks
     assert len(log.read_text().splitlines()) == 2
     assert (tmp_path / "best.pt").exists()
+
+
+def test_cured_without_hotloop_says_what_it_needs(folder: Path, tmp_path: Path) -> None:
+    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(folder), "--out", str(tmp_path)]
+    block = "import runpy, sys; sys.modules['hotloop'] = None; sys.argv[:] = sys.argv[1:]; "
+    block += (
+        "sys.path.insert(0, sys.argv[0].rpartition('/')[0]); runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = [sys.executable, "-c", block, *script, "--epochs", "1", "--variant"]
+    cured = subprocess.run([*command, "cured"], capture_output=True, text=True, timeout=120)
+    assert cured.returncode == 1
+    assert cured.stderr == "error: compact needs hotloop.feed: pip install hotloop, or --ablate compact\n"

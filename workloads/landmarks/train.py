@@ -227,15 +227,19 @@ def make_loaders(args, config, root, device):
 
 def compact(root, mode):
     """The files of a mode in a quarter of their bytes, made once beside them and mapped into memory."""
-    from hotloop.feed import FeedError, StaleBakeError, bake
+    try:
+        from hotloop.feed import FeedError, StaleBakeError, bake
+    except ImportError:
+        raise ConfigError("compact needs hotloop.feed: pip install hotloop, or --ablate compact") from None
 
     dataset = CompactBatches(root, mode)
     out = Path(root, f"{mode}.baked")
+    options = {"source": [Path(root, "images", mode), Path(root, "labels", mode)], "num_workers": 0}
     try:
         try:
-            return bake(dataset, out, num_workers=0)
+            return bake(dataset, out, **options)
         except StaleBakeError:
-            return bake(dataset, out, num_workers=0, overwrite=True)
+            return bake(dataset, out, **options, overwrite=True)
     except FeedError as error:
         raise DataError(str(error)) from None
 
@@ -473,7 +477,7 @@ def main(argv=None):
     args = parse_args(argv)
     try:
         train(args)
-    except (ConfigError, DataError) as error:
+    except (ConfigError, DataError, FileNotFoundError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
