@@ -89,9 +89,7 @@ def test_a_trial_that_fails_is_a_result_and_harms_nothing(tmp_path: Path, ran: R
 def test_a_remedy_that_was_not_in_effect_is_left_out_with_its_own_words(tmp_path: Path) -> None:
     scenario = Scenario(lambda arm: 0.04, (SLOW,), applied={"num-workers": "an iterable dataset"})
     tuned = tune(scenario, tmp_path)
-    assert {one.remedy: one.why for one in tuned.left_out} == {
-        "num-workers=4": "num-workers: an iterable dataset"
-    }
+    assert {one.remedy: one.why for one in tuned.left_out} == {"num-workers=4": "an iterable dataset"}
 
 
 def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:
