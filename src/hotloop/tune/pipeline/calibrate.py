@@ -216,7 +216,7 @@ def _cannot(evidence: Evidence) -> UsageError:
     if costs.enough(evidence):
         return UsageError(
             "the run does not show how long its DataLoader takes to make a batch",
-            hint="its fetcher is not torch's own, or every worker was killed: see the warnings of hotloop report",
+            hint="its fetcher is not torch's own, or all workers were killed: hotloop report says which",
         )
     return UsageError(
         f"{steps.num_steps} steps in {steps.span_s:.2g} s are too few to predict from",
