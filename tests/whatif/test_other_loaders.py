@@ -98,7 +98,7 @@ def test_a_loader_built_anew_each_epoch_is_followed(tmp_path: Path) -> None:
 
 def test_an_epoch_that_is_left_with_its_end_taken_ahead_is_let_go() -> None:
     hooks = Hooks(lambda name, error: None)
-    probe: Any = SimpleNamespace(torch=torch, hooks=hooks)
+    probe: Any = SimpleNamespace(torch=torch, hooks=hooks, loaders=None)
     feeder = Feeder(probe, lambda iterator: None)
     try:
         feeder.install()

@@ -201,9 +201,20 @@ def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
 
 
 def _loader_alone(free: Sequence[Note]) -> float | None:
-    fills = [note.get("fill") or {} for note in free]
-    count = sum(fill.get("alone_batches", 0) for fill in fills)
-    return sum(fill.get("alone_s", 0.0) for fill in fills) / count if count >= _LEAST_ALONE else None
+    """What loaders need for the batches of a step: those without workers in turn, the others side by side."""
+    fills = [fill for note in free for fill in note.get("fill") or ()]
+    turn, beside = 0.0, 0.0
+    for place in {fill["place"] for fill in fills}:
+        mine = [fill for fill in fills if fill["place"] == place]
+        count = sum(fill["alone_batches"] for fill in mine)
+        if count < _LEAST_ALONE:
+            return None
+        seconds = mine[0]["per_step"] * sum(fill["alone_s"] for fill in mine) / count
+        if mine[0]["workers"]:
+            beside = max(beside, seconds)
+        else:
+            turn += seconds
+    return max(turn, beside) or None
 
 
 def _cores_s(baseline: Sequence[Note], cores: float) -> float | None:

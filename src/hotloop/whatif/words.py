@@ -11,7 +11,7 @@ from hotloop.whatif.estimate import Row, WhatIf
 _TELLING = 1.5
 
 _LIMITS = {
-    "input": "the loader: alone, with the cores to itself, it needs {loader} for a batch",
+    "input": "the input: alone, with the cores to itself, it needs {loader} for a step's batches",
     "device": "the step itself: {step} with batches for free",
     "transfer": "copies to the device, inside a step of {step} with batches for free",
     "cores": "the cores: a step and its batch are {cores} of CPU work on the cores this run may use",

@@ -27,15 +27,21 @@ class Arm:
         """Its workers' first batches, and two steps."""
         return 2 + int(getattr(iterator, "_num_workers", 0))
 
-    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
-        """In force from this boundary, for ``num_steps`` steps; facts for the block's note."""
-        return {}
+    def on(self, iterator: Any, num_steps: int) -> None:
+        """In force from this boundary, for ``num_steps`` steps."""
+
+    def keep(self, iterator: Any, num_steps: int) -> list[dict[str, Any]]:
+        """At each of its boundaries, with ``num_steps`` steps to come: facts for the block's note."""
+        return []
 
     def off(self, iterator: Any) -> None:
         """As the script has it."""
 
     def move(self, iterator: Any, *, in_force: bool) -> None:
         """Another loader drives the loop from now on."""
+
+    def whole_epochs(self) -> None:
+        """Epochs are so short that a block holds several."""
 
     def status(self) -> str:
         """Why it was never in force, "" where it was."""
@@ -54,17 +60,18 @@ class FreeData(Arm):
         """One step."""
         return 2
 
-    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
-        """Take the batches of the whole block."""
+    def on(self, iterator: Any, num_steps: int) -> None:
+        """Only for loops over a DataLoader."""
         if iterator is None:
             self.refused = "no DataLoader drives this loop"
-            return {}
-        return self._feeder.fill(iterator, num_steps)
+
+    def keep(self, iterator: Any, num_steps: int) -> list[dict[str, Any]]:
+        """Take the batches of the whole block, and those of each epoch that begins within it."""
+        return self._feeder.fill(iterator, num_steps) if iterator is not None else []
 
     def off(self, iterator: Any) -> None:
         """Let the workers go on."""
-        if iterator is not None:
-            self._feeder.release(iterator)
+        self._feeder.settle()
 
 
 class FormArm(Arm):
@@ -80,11 +87,10 @@ class FormArm(Arm):
         """What the form needs."""
         return self._form.warm_up
 
-    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
+    def on(self, iterator: Any, num_steps: int) -> None:
         """On."""
         self._tried = True
         self._form.guard(self._form.on)()
-        return {}
 
     def off(self, iterator: Any) -> None:
         """Off; a form that found nothing to do is not tried again."""
@@ -110,17 +116,23 @@ class LoaderArm(Arm):
         given = int(getattr(iterator, "_prefetch_factor", 0) or 0) * int(getattr(iterator, "_num_workers", 0))
         return 2 + given + (self._sibling.num_tasks if self._sibling is not None else 8)
 
-    def on(self, iterator: Any, num_steps: int) -> dict[str, Any]:
+    def on(self, iterator: Any, num_steps: int) -> None:
         """Its batches from here on."""
         if self._sibling is None and not self.refused:
             self._begin(iterator)
         if self._sibling is not None:
             self._feeder.use(self._sibling, iterator)
-        return {}
 
     def off(self, iterator: Any) -> None:
         """The script's own again."""
         self._feeder.leave()
+
+    def whole_epochs(self) -> None:
+        """What new workers take to start, in each epoch, is no part of blocks."""
+        self.refused = (
+            "epochs are too short to exchange workers within one: compare two runs, "
+            f"hotloop run --apply {self.name} -- COMMAND and one without"
+        )
 
     def move(self, iterator: Any, *, in_force: bool) -> None:
         """Workers of its own for the other loader."""

@@ -34,9 +34,22 @@ class Block:
     dropped: int = 0
     step_ns: list[int] = field(default_factory=list)
     wait_ns: list[int] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    carried: tuple[int, int] = (0, 0)
     cpu_s: float = 0.0
     cpu_steps: int = 0
+
+    def add(self, step_ns: int, wait_ns: int, *, whole: bool) -> None:
+        """A step that counts, or what belongs to the step before it; at the start to the one after it."""
+        if whole:
+            self.step_ns.append(step_ns + self.carried[0])
+            self.wait_ns.append(wait_ns + self.carried[1])
+            self.carried = (0, 0)
+        elif self.step_ns:
+            self.step_ns[-1] += step_ns
+            self.wait_ns[-1] += wait_ns
+        else:
+            self.carried = (step_ns, wait_ns)
 
     @property
     def end(self) -> int:

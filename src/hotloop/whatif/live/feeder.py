@@ -1,13 +1,8 @@
-"""Whose batches the training loop gets: the script's iterator, a burst taken ahead, or other workers.
+"""Whose batches the training loop gets: the script's iterators, a burst taken ahead, or other workers.
 
-Works below ``__next__`` of torch's two iterators, on the iterator that drives the training. Order is kept
-whatever happens: batches taken ahead are handed out first, what workers were already given is delivered
-before others go on, and all draw indices from the one sampler.
-
-Workers are held back by giving them no new indices, never by stopping them: a stopped worker that loses its
-parent would stay for ever. They finish what they were given and then idle, so a burst runs without their
-contention; as many batches lie ready afterwards as before it, so the next block does not begin with a full
-queue.
+Works below ``__next__`` of torch's two iterators: bursts on every iterator that each step asks, other workers
+on the one that drives the training. Order is kept whatever happens: batches taken ahead are handed out first,
+what workers were already given is delivered before others go on, and all draw indices from the one sampler.
 """
 
 from __future__ import annotations
@@ -15,9 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from collections import deque
 from collections.abc import Callable
-from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from hotloop.clock import now_ns
@@ -25,6 +18,8 @@ from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import consistent
 from hotloop.remedy.live.trial import why_not
+from hotloop.whatif.live.ahead import Ahead, hold, release
+from hotloop.whatif.live.beside import Beside
 from hotloop.whatif.live.room import most_batches
 
 if TYPE_CHECKING:
@@ -43,8 +38,6 @@ def {name}(self, loader):
     made(self, loader)
 """
 
-#: Seconds that workers get to finish what they were given.
-_SETTLE_S = 5.0
 _NAME = "what-if"
 
 
@@ -58,23 +51,25 @@ class Feeder:
     def __init__(self, probe: Probe, boundary: Callable[[Any], None]) -> None:
         self._probe = probe
         self._boundary = boundary
+        self._count = probe.hooks.guard(_NAME, self._got)
         self._module: Any = None
-        self._queue: deque[tuple[bool, Any]] = deque()  # (is it an error, what it is)
-        self._of: Any = lambda: None  # weak: the iterator the queue belongs to
-        self._yielded = 0  # batches of its epoch that were handed out
+        self._ahead: Known[Ahead] = Known()  # by iterator
         self._source: Sibling | None = None
         self._left: list[Sibling] = []  # deliver what they were given, then it is over
         self.siblings: weakref.WeakSet[Any] = weakref.WeakSet()
         self.last: Any = lambda: None  # weak: the iterator fetched from last
         self.drives = 0  # id of the driving loader, 0 unknown
         self.fetches = 0
-        self.others = 0  # fetches from other iterators
+        self.beside = Beside()
+        self.others = 0  # fetches from loaders that train no update, as far as is known
+        self.restarts = 0  # epochs that another loader of the step began
         self.ended = 0  # epochs of the driving loader that ended
-        self.wait_ns = 0  # in fetches of the driving iterator
+        self.wait_ns = 0  # in fetches
+        self.served = self.missed = 0  # batches that were taken ahead; that should have been
         self._mine: list[Sibling] = []
         self._loaders: Known[Any] = Known()  # of iterators, as long as these live
         self.finishing = False  # siblings end as soon as they have delivered
-        self.most = 0  # batches that may be held at a time, 0 unknown
+        self._most: dict[int, int] = {}  # batches of a loader that may be held at a time
         self.kept = ""
 
     def install(self) -> None:
@@ -106,31 +101,60 @@ class Feeder:
 
     def _fetch(self, iterator: Any, original: Any) -> Any:
         self.last = weakref.ref(iterator)
-        if not self.drives or self._probe.loaders.loader_of(iterator) != self.drives:
+        if not self.drives:
             self.others += 1
             return original(iterator)
-        self.fetches += 1
-        self._boundary(iterator)
+        number = self._probe.loaders.loader_of(iterator)
+        drives = number == self.drives
+        if drives:
+            self.fetches += 1
+            self._boundary(iterator)
         start = now_ns()
         try:
-            batch = self._next(iterator, original)
-            if not self.most:
-                self.most = self._probe.hooks.guard(_NAME, most_batches)(batch) or 1
+            batch = self._next(iterator, original, drives=drives)
+            self._count(number, iterator, batch, drives=drives)
             return batch
         except StopIteration:
-            self.ended += 1
-            self._queue.clear()
-            self.release(iterator)
+            self.ended += drives
+            release(iterator)
             raise
         finally:
             self.wait_ns += now_ns() - start
 
-    def _next(self, iterator: Any, original: Any) -> Any:
-        if self._queue:
-            if self._of() is iterator and iterator._num_yielded == self._yielded:
-                return self._pop()
-            self._queue.clear()  # the loop left that epoch
-        return self._take(iterator, original)
+    def _next(self, iterator: Any, original: Any, *, drives: bool) -> Any:
+        ahead = self._ahead.get(iterator)
+        if ahead is not None and ahead.follows(iterator):
+            self.served += 1
+            return ahead.pop()
+        self.missed += 1
+        if drives:
+            return self._take(iterator, original)
+        release(iterator)
+        return original(iterator)
+
+    def _got(self, number: int, iterator: Any, batch: Any, *, drives: bool) -> None:
+        """Count a batch, and see how many like it may be held."""
+        if drives:
+            self.beside.step()
+        else:
+            every = number in self.beside.every_step()
+            some = not every and self.beside.trains(number)
+            self.others += not some
+            self.missed -= some  # it is told that this loader is not free
+            self.restarts += every and not iterator._num_yielded
+            training = self._probe.torch.is_grad_enabled()
+            self.beside.ask(number, iterator, updates=self._probe.updates, training=training)
+        if number not in self._most:
+            self._most[number] = self._probe.hooks.guard(_NAME, most_batches)(batch) or 1
+
+    @property
+    def most(self) -> int:
+        """Steps whose batches may be held at a time, 0 unknown."""
+        every = {self.drives: 1, **self.beside.every_step()}
+        shares = [
+            count / max(1, self._most[number]) for number, count in every.items() if number in self._most
+        ]
+        return max(1, int(1 / sum(shares))) if shares else 0
 
     def _take(self, iterator: Any, original: Any) -> Any:
         """The next batch in order, past what was taken ahead."""
@@ -142,72 +166,54 @@ class Feeder:
             self.close()
         source = self._source
         if source is None:
-            self.release(iterator)
+            release(iterator)
             return original(iterator)
         if not source.follows(iterator):
-            self.hold(iterator)
+            hold(iterator)
             source.follow(iterator)
         if len(getattr(iterator, "_task_info", ())):
             return original(iterator)
         try:
             return source.next()
         except StopIteration:  # the sampler has no more: the script's iterator ends the epoch its own way
-            self.release(iterator)
+            release(iterator)
             return original(iterator)
-
-    def _pop(self) -> Any:
-        self._yielded += 1
-        failed, value = self._queue.popleft()
-        if failed:
-            raise value
-        return value
 
     # -- bursts ----------------------------------------------------------------------------------------------
 
-    def fill(self, iterator: Any, count: int) -> dict[str, Any]:
-        """Take ``count`` batches ahead; how long that took, for «loader alone».
+    def fill(self, iterator: Any, num_steps: int) -> list[dict[str, Any]]:
+        """Take ahead what ``num_steps`` steps ask of each loader that has nothing ahead; facts of each."""
+        wanted = [(self.drives, iterator, 1)]
+        wanted += [
+            (n, self.beside.iterator(n), count) for n, count in sorted(self.beside.every_step().items())
+        ]
+        return [
+            {"place": place, "loader": number, "per_step": count, **self._fill(one, num_steps * count)}
+            for place, (number, one, count) in enumerate(wanted)
+            if one is not None and not self._has_ahead(one)
+        ]
 
-        ``alone_s`` and ``alone_batches``: the part of it in which neither a backlog was taken nor workers ran
-        out of work.
-        """
-        original = type(iterator)._next_data.__wrapped__
-        self._of, self._yielded = weakref.ref(iterator), iterator._num_yielded
-        for sibling in self._left:
-            self._queue += [(False, sibling.next()) for _ in range(sibling.outstanding)]
-        self._left.clear()
-        self.release(iterator)
-        given = len(getattr(iterator, "_task_info", ()))
-        hold_last = max(0, given - ready(iterator))
-        states = self._random_states()
-        count -= len(self._queue)
-        times = [now_ns()]
-        for number in range(count):
-            if number == max(0, count - hold_last):
-                self.hold(iterator)
-            try:
-                self._queue.append((False, original(iterator)))
-            except Exception as error:  # raised where the loop reaches it
-                # The end of an epoch without its frames: they would keep the iterator alive.
-                self._queue.append((True, StopIteration() if isinstance(error, StopIteration) else error))
-                break
-            times.append(now_ns())
-        self._settle(iterator)
+    def _has_ahead(self, iterator: Any) -> bool:
+        ahead = self._ahead.get(iterator)
+        return ahead is not None and ahead.follows(iterator)
+
+    def _fill(self, iterator: Any, count: int) -> dict[str, Any]:
+        given = []
+        while self._left and self._left[0].follows(iterator):
+            sibling = self._left.pop(0)
+            given += [sibling.next() for _ in range(sibling.outstanding)]
+        ahead, states = Ahead(iterator), self._random_states()
+        self._ahead.put(iterator, ahead)
+        facts = ahead.take(iterator, count, given)
         # The first batch of an epoch has the sampler draw.
-        if given == 0 and self._yielded and states != self._random_states() and len(times) > 1:
+        if not facts["workers"] and iterator._num_yielded and states != self._random_states():
             self.kept = "the dataset draws random numbers in the training process"
-        first, last = given, len(times) - 1 - (hold_last if given else 0)
-        alone = max(0, last - first)
-        return {
-            "batches": len(self._queue),
-            "fill_s": (now_ns() - times[0]) / 1e9,
-            "alone_batches": alone,
-            "alone_s": (times[last] - times[first]) / 1e9 if alone else 0.0,
-        }
+        return facts
 
-    @property
-    def num_queued(self) -> int:
-        """Batches taken ahead and not handed out yet."""
-        return len(self._queue)
+    def settle(self) -> None:
+        """Let all workers go on."""
+        for iterator, _ in self._ahead.values():
+            release(iterator)
 
     def _random_states(self) -> tuple[Any, ...]:
         numpy = sys.modules.get("numpy")
@@ -215,36 +221,11 @@ class Feeder:
         state = self._probe.torch.default_generator.get_state()
         return random.getstate(), legacy, bytes(state.numpy())
 
-    def _settle(self, iterator: Any) -> None:
-        until = now_ns() + int(_SETTLE_S * 1e9)
-        while ready(iterator) < len(getattr(iterator, "_task_info", ())) and now_ns() < until:
-            sleep(0.001)
-
-    def hold(self, iterator: Any) -> None:
-        """Give the workers of an iterator no more indices."""
-        if not hasattr(iterator, "_try_put_index"):
-            return
-
-        def held() -> None:
-            if iterator._send_idx == 0:  # persistent workers begin another epoch
-                iterator.__dict__.pop("_try_put_index", None)
-                iterator._try_put_index()
-
-        iterator._try_put_index = held
-
-    def release(self, iterator: Any) -> None:
-        """Give the workers what was held back, if anything was."""
-        if iterator.__dict__.pop("_try_put_index", None) is None:
-            return
-        room = iterator._prefetch_factor * iterator._num_workers
-        for _ in range(room - len(iterator._task_info)):
-            iterator._try_put_index()
-
     # -- other workers ---------------------------------------------------------------------------------------
 
     def use(self, sibling: Sibling, iterator: Any) -> None:
         """From now on ``sibling`` makes the batches, after what others were given."""
-        self.hold(iterator)
+        hold(iterator)
         sibling.follow(iterator)
         self._source = sibling
 
@@ -307,14 +288,14 @@ class Feeder:
         """Drop what was made for iterators that are gone: the script may come back to one that lives."""
         if self._owes():
             return
-        self._queue.clear()
         self._left.clear()
         self._source = None
         self.close()
 
     def _owes(self) -> bool:
         siblings = [*self._left, *([self._source] if self._source is not None else [])]
-        queued = bool(self._queue) and self._of() is not None
+        loader_of = self._probe.loaders.loader_of
+        queued = any(self._has_ahead(o) for o, _ in self._ahead.values() if loader_of(o) == self.drives)
         return queued or any(one.outstanding and one.main() is not None for one in siblings)
 
     def close(self) -> None:
@@ -375,10 +356,3 @@ class Sibling:
         """End its workers."""
         if self._many:
             self._iterator._shutdown_workers()
-
-
-def ready(iterator: Any) -> int:
-    """Batches that lie ready."""
-    if not hasattr(iterator, "_task_info"):
-        return 0
-    return int(len(iterator._task_info) - iterator._tasks_outstanding + iterator._data_queue.qsize())

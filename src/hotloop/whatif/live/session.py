@@ -54,8 +54,10 @@ class Session:
         self._over = self._child = False
         self._step = -1  # boundaries so far, once the driving loop is known
         self._started = 0  # when the running step began, 0: not to be timed
-        self._seen = (0, 0, 0, 0)
+        self._seen: tuple[int, ...] = (0,) * 7
         self._saves = 0
+        self._epoch, self._since = 0, -1  # boundaries of an epoch, 0 unknown; since one began, -1 unknown
+        self._short = False  # epochs are too short for a block: blocks hold several, and their starts count
         self._others: deque[int] = deque(maxlen=16)  # fetches of other loaders, of the last steps
         self._pilot: list[int] = []
         self._block: Block | None = None
@@ -140,8 +142,6 @@ class Session:
         block = self._block if self._block is not None and self._step < self._block.end else None
         for number, arm in enumerate(self._arms):
             arm.move(iterator, in_force=block is not None and block.arm == number)
-        if block is not None and isinstance(self._arms[block.arm], FreeData):
-            block.facts = {**block.facts, "batches": 0}  # what was taken ahead is gone
 
     def _open_arms(self) -> list[int]:
         return [i for i, arm in enumerate(self._arms) if i and not arm.refused]
@@ -174,32 +174,47 @@ class Session:
             self._begin_block(self._next, iterator)
         if self._board.stop_at is not None and self._step >= self._board.stop_at:
             self._stop(iterator)
+        elif (block := self._block) is not None and self._step < block.end:
+            block.facts += self._arms[block.arm].keep(iterator, block.end - self._step)
         self._edge(iterator)
-        feeder = self._feeder
-        self._seen = (feeder.others, feeder.ended, self._saves, feeder.wait_ns)
+        self._seen = self._counts()
         self._started = now_ns()
 
+    def _counts(self) -> tuple[int, ...]:
+        one = self._feeder
+        return one.others, one.ended, self._saves, one.restarts, one.wait_ns, one.missed, one.served
+
     def _finish_step(self, now: int, iterator: Any) -> None:
-        others, ended, saves, waited = self._seen
-        feeder = self._feeder
+        others, ended, saves, restarts, wait_ns, missed, served = (
+            after - before for after, before in zip(self._counts(), self._seen, strict=True)
+        )
+        first = iterator is not None and not iterator._num_yielded
+        self._count_epoch(first=first)
         if self._started == 0:
             return
-        new_epoch = feeder.ended != ended
-        interrupted = new_epoch or self._evaluated(feeder.others - others) or self._saves != saves
+        new_epoch = first or ended > 0
+        evaluated = self._evaluated(others)
+        interrupted = evaluated or saves > 0 or restarts > 0 or (new_epoch and not self._short)
         if self._block is None:
             if not interrupted:
                 self._pilot.append(now - self._started)
             return
         block = self._block
-        if new_epoch:  # the first batches of an epoch tell nothing
+        if new_epoch and not self._short:  # the first batches of an epoch tell nothing
             block.skip = max(block.skip, 1 + self._arms[block.arm].settle(iterator))
         if block.skip > 0:
             block.skip -= 1
-        elif interrupted or not self._in_force(block):
+        elif interrupted or not self._in_force(block, missed=missed, served=served):
             block.dropped += 1
         else:
-            block.step_ns.append(now - self._started)
-            block.wait_ns.append(feeder.wait_ns - waited)
+            # From the end of one epoch to the start of the next no batch is asked for: part of the last step.
+            block.add(now - self._started, wait_ns, whole=not ended)
+
+    def _count_epoch(self, *, first: bool) -> None:
+        if self._since >= 0:
+            self._since += 1
+        if first:
+            self._epoch, self._since = max(self._epoch, self._since), 0
 
     def _evaluated(self, others: int) -> bool:
         """Whether a step held more fetches of other loaders than steps usually do; some loops use several."""
@@ -207,14 +222,10 @@ class Session:
         self._others.append(others)
         return others > (usual[len(usual) * 3 // 4] if usual else 0)
 
-    def _in_force(self, block: Block) -> bool:
-        """Whether the step just done had what the block is for: a burst may have ended with its epoch."""
+    def _in_force(self, block: Block, *, missed: int, served: int) -> bool:
+        """Whether the step just done had what the block is for: every batch ahead, or none."""
         arm = self._arms[block.arm]
-        if arm.refused:
-            return False
-        if isinstance(arm, FreeData):
-            return int(block.facts.get("batches", 0)) > self._step - block.at
-        return True
+        return not arm.refused and not (missed if isinstance(arm, FreeData) else served)
 
     def _catch_up(self) -> None:
         """Where the timed part of a block begins or ends, the device ends what it was given."""
@@ -252,12 +263,24 @@ class Session:
         workers = int(getattr(iterator, "_num_workers", 0))
         wanted = max(LEAST_STEPS, 3 * workers, ceil(LEAST_S / max(step_s, 1e-6)))
         per_update = max(1, round((self._step - 1) / max(1, self._updates)))
-        batches = _epoch_length(self._feeder) if iterator is not None else 0
-        if batches:
-            wanted = min(wanted, max(LEAST_STEPS, (batches - 6) // 2))
+        epoch = self._epoch_length() if iterator is not None else 0
+        self._short = 0 < epoch < 2 * LEAST_STEPS + 8
+        if self._short:
+            for arm in self._arms:
+                arm.whole_epochs()
+            return epoch * ceil(wanted / epoch)
+        if epoch:
+            wanted = min(wanted, max(LEAST_STEPS, (epoch - 7) // 2))
         if self._feeder.most:
             wanted = min(wanted, self._feeder.most)
         return per_update * ceil(min(wanted, MOST_STEPS) / per_update)
+
+    def _epoch_length(self) -> int:
+        """Boundaries of an epoch as it was seen, else as the loader has it, 0 unknown."""
+        try:
+            return self._epoch or len(self._feeder.loader()) + 1
+        except (TypeError, StopIteration, NotImplementedError):
+            return 0
 
     def _decide(self, number: int, at: int, iterator: Any) -> Block:
         """The next block: each cycle has the baseline and every arm still open, every second one reversed."""
@@ -299,7 +322,7 @@ class Session:
         stays, self._block = self._stays(self._block, block), block
         arm = self._arms[block.arm]
         if not arm.refused and not stays:
-            block.facts = arm.on(iterator, block.warm + block.length)
+            arm.on(iterator, block.warm + block.length)
         if not self._leads:
             return
         if self._finished():
@@ -346,7 +369,7 @@ class Session:
             wait_s=fmean(block.wait_ns) / 1e9 if block.wait_ns and not self._by_update else None,
             cpu_s=block.cpu_s / block.cpu_steps if block.cpu_steps else None,
             leads=self._leads,
-            **{"fill": block.facts} if block.facts else {},
+            fill=block.facts,
         )
 
     def _stop(self, iterator: Any) -> None:
@@ -383,10 +406,3 @@ class Session:
         self._next = block
         known = [arm.name for i, arm in enumerate(self._arms) if i and log_ratios(self._done, i)]
         self._board.write(block, spent_s=time.monotonic() - self._begun_s, known=known)
-
-
-def _epoch_length(feeder: Feeder) -> int:
-    try:
-        return len(feeder.loader())
-    except (TypeError, StopIteration, NotImplementedError):
-        return 0
