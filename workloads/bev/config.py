@@ -3,8 +3,8 @@
     data = dict(samples_per_gpu=4, workers_per_gpu=2)
     runner = dict(type="IterBasedRunner", max_iters=200000)
 
-A key counts as known when the training asks for it. After set-up ``require_read`` therefore finds misspelt keys
-and keys that nothing reads alike, and can name the nearest one that is read.
+A key counts as known when the training asks for it. After set-up ``require_read`` therefore finds misspelt
+keys and keys that nothing reads alike, and can name the nearest one that is read.
 """
 
 import ast

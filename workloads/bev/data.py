@@ -122,7 +122,6 @@ def draw_scene(rng, calib, width, height):
 
 def draw_objects(rng, picture, labels, lane, calib):
     """Put objects into picture and labels, far ones first; return the cells they stand on."""
-    height, width = picture.shape[:2]
     focal, cx, cy = calib[0, 0], calib[0, 2], calib[1, 2]
     names, shares = list(OBJECTS), np.array([row[0] for row in OBJECTS.values()])
     blocked = np.zeros(BEV_SHAPE, bool)
@@ -160,7 +159,7 @@ def write_tables(folder, tokens, calibs, num_rows, rng):
     """Thirteen tables in the way of nuScenes, with as many annotations as asked for."""
     rows = {name: [{"token": f"{name}-0", "name": name}] for name in TABLES}
     rows["calibrated_sensor"] = [
-        {"token": f"calibrated_sensor-{i}", "sensor_token": "sensor-0", "translation": [1.7, 0, CAMERA_HEIGHT],
+        {"token": f"calibrated_sensor-{i}", "sensor_token": "sensor-0", "translation": [1.7, 0, 1.5],
          "rotation": [0.5, -0.5, 0.5, -0.5], "camera_intrinsic": calib.tolist()}
         for i, calib in enumerate(calibs)
     ]  # fmt: skip
@@ -169,8 +168,8 @@ def write_tables(folder, tokens, calibs, num_rows, rng):
         for i in range(len(tokens))
     ]
     rows["sample_data"] = [
-        {"token": token, "sample_token": f"sample-{i}", "ego_pose_token": "ego_pose-0", "is_key_frame": True,
-         "calibrated_sensor_token": f"calibrated_sensor-{camera}", "fileformat": "png", "prev": "", "next": ""}
+        {"token": token, "sample_token": f"sample-{i}", "ego_pose_token": "ego_pose-0", "fileformat": "png",
+         "calibrated_sensor_token": f"calibrated_sensor-{camera}", "prev": "", "next": ""}
         for i, (token, camera) in enumerate(tokens.items())
     ]  # fmt: skip
     place, size = rng.uniform(0, 100, (2, num_rows, 3)).round(3).tolist()

@@ -1,7 +1,7 @@
 """One camera picture to a map from above: a Swin transformer, lift-splat, a top-down network.
 
-``Swin`` sees, ``LiftSplat`` guesses a depth for every feature and drops it on the ground, ``Topdown`` reads the
-map. Written from the papers (Liu et al. 2021; Philion and Fidler 2020; Roddick and Cipolla 2020).
+``Swin`` sees, ``LiftSplat`` guesses a depth for every feature and drops it on the ground, ``Topdown`` reads
+the map. Written from the papers (Liu et al. 2021; Philion and Fidler 2020; Roddick and Cipolla 2020).
 """
 
 import torch
@@ -273,10 +273,17 @@ class BevNet(nn.Module):
         self.topdown = Topdown(lift_channels, topdown_width, topdown_layers)
         nn.init.constant_(self.topdown[-1].bias, -2.0)  # most cells are none of a class
 
-    def remember(self, calibs):
-        """Compute the geometry of all cameras (N, 3, 3) once; ``forward`` then takes their numbers."""
-        width, height = self.image_size
-        self.lift.remember(calibs, (-(-height // 32), -(-width // 32)))
+    def remember(self, calibs, sort_once=True):
+        """Let ``forward`` take the numbers of cameras (B,), given the intrinsics (N, 3, 3) of all.
+
+        ``sort_once`` computes their geometry here and keeps it, sorted; otherwise every step makes its own.
+        """
+        self.register_buffer("calibs", calibs, persistent=False)
+        if sort_once:
+            width, height = self.image_size
+            self.lift.remember(calibs, (-(-height // 32), -(-width // 32)))
 
     def forward(self, images, cameras):
+        if cameras.dim() == 1 and not self.lift.num_cameras:
+            cameras = self.calibs[cameras]
         return self.topdown(self.lift(self.backbone(images), cameras)).float()
