@@ -151,7 +151,8 @@ def onto(have: Arm, new: Iterable[Applied]) -> Arm:
     added = list(new)
     names = {one.remedy.id for one in added}
     gone = names.union(*(set(group) for group in _EITHER if names & set(group)))
-    return (*(one for one in have if one.remedy.id not in gone), *added)
+    kept = [one for one in have if one.remedy.id not in gone]
+    return tuple(sorted([*kept, *added], key=lambda one: one.remedy.id))
 
 
 def switchable(one: Applied) -> bool:
