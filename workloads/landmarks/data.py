@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from tqdm import tqdm
 
 STRIDE, SIGMA, RADIUS = 4, 2.0, 6
 LANDMARKS = ("a", "b")
@@ -119,10 +120,10 @@ def make_data(scale="cpu", seed=0, root=None):
         return folder
     num_train, num_val, num_samples, height, width = SCALES[scale]
     partial = root / f"{folder.name}.{os.getpid()}.partial"
-    for mode, num_files in (("train", num_train), ("val", num_val)):
-        for index in range(num_files):
-            rng = np.random.default_rng([seed, mode == "val", index])
-            write_file(partial, mode, index, rng, num_samples, height, width)
+    files = [("train", index) for index in range(num_train)] + [("val", index) for index in range(num_val)]
+    for mode, index in tqdm(files, desc="making data", unit="file", disable=None):
+        rng = np.random.default_rng([seed, mode == "val", index])
+        write_file(partial, mode, index, rng, num_samples, height, width)
     try:
         partial.rename(folder)
     except OSError:  # another process finished the same data first
