@@ -166,12 +166,14 @@ def unseeded(baselines: Sequence[Trace], candidate: Trace) -> LossCheck:
     if distance > allowed:
         words = f"outside the band of {told}: {distance:.2g} from the nearest, {allowed:.2g} is allowed"
         return LossCheck(outcome="differs", words=words, distance=distance, limit=allowed)
-    if moving.stop - moving.start < FIRST or learned < POWER * allowed:
-        words = (
-            f"not distinguishable: inside the band of {told}, but the loss "
-            f"{'reached its floor too soon' if moving.stop < count else 'moved too little'} for a change to "
-            "show; compare runs of a harder task, or seeded ones"
+    short = moving.stop - moving.start < FIRST
+    if short or learned < POWER * allowed:
+        why = (
+            "the loss reached its floor too soon for a change to show"
+            if short
+            else f"the band allows {allowed:.2g}, much of the {max(0.0, learned):.2g} that was learned"
         )
+        words = f"not distinguishable: inside the band of {told}, but {why}; seeded runs tell finer"
         return LossCheck(outcome="indistinct", words=words, distance=distance, limit=allowed)
     words = (
         f"inside the band of {told}: {distance:.2g} from the nearest; what moves the loss by less than "
