@@ -117,6 +117,31 @@ def test_a_command_that_is_not_there_is_told_as_ever(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("possible")
+def test_it_dies_with_a_launcher_that_is_killed(project: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from hotloop.launch.command import run_command
+from hotloop.launch.throwaway import throwaway
+with throwaway() as found:
+    run_command(["sh", "-c", "echo ready; exec sleep 600"], raw_dir=Path("run/raw"), src_dir=Path({str(SRC)!r}),
+                prefix=found.prefix)
+"""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    with launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "ready\n"
+        launcher.kill()
+        assert launcher.stdout.read() == ""  # ends when the sleeper's end of the pipe does
+
+
+@pytest.mark.usefixtures("possible")
 def test_what_a_killed_run_left_is_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()

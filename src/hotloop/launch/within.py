@@ -2,7 +2,7 @@
 
 ``python -ISB within.py PLAN COMMAND...`` enters a mount namespace of its own, lays the plan's overlays over
 the folders that can be written, binds what is to be kept through them, and becomes the command: same pid,
-same user, same signals. Exit code 125 and one line on standard error say that the machine does not allow it;
+same user, same signals. It dies with hotloop. Exit code 125 and one line on standard error say that the machine does not allow it;
 then the command has not started.
 
 The plan (JSON): ``layers`` [[folder, upper, work, flags, needed]], outer ones first; where an overlay is not
@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 REFUSED = 125
 
 _NEWNS, _NEWUSER = 0x00020000, 0x10000000
+_PR_SET_PDEATHSIG = 1
 _RDONLY, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
 
@@ -61,6 +62,7 @@ def _enter(plan: dict[str, Any]) -> None:
         maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
         for name, text in maps.items():
             Path(f"/proc/self/{name}").write_text(text)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # whoever threw it away is gone: so is this
     mount(None, "/", None, _REC | _PRIVATE)
     here = Path.cwd()
     # Once covered, a folder can only be reached through what was opened before.
