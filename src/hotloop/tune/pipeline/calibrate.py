@@ -140,10 +140,12 @@ def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
     if not workers or not len(loader.iter_s):
         return usual
     kept = bool(loader.settings.get("persistent_workers"))
-    start = float(loader.iter_s.max() if kept else loader.iter_s.mean())
+    again = loader.iter_s[1:]  # the first iterator starts the workers that stay
+    start = float(loader.iter_s[0] if kept else loader.iter_s.mean())
+    start_s = float(again.mean()) if kept and len(again) else usual.start_s
     return EpochCost(
-        start_s=usual.start_s,
-        worker_start_s=max(0.0, start - usual.start_s) / workers,
+        start_s=start_s,
+        worker_start_s=max(0.0, start - start_s) / workers,
         wake_s=usual.wake_s if kept or seen.wake_s is None else seen.wake_s,
         stop_s=usual.stop_s if kept or seen.stop_s is None else seen.stop_s,
     )

@@ -41,9 +41,10 @@ def demand(evidence: Evidence, feed: Feed, busy_s: float) -> Demand:
     wanted = feed.workers * making + stepping
     got = min(1.0, feed.cores / wanted) if wanted > 0 else 1.0  # with the machine to itself
     makers, main = min(1.0, feed.crowd.got / got), min(1.0, feed.main_crowd.got / got)
+    maker = "workers" if feed.workers else "the thread that makes batches"
     doubts = [
         f"others used the machine: {who} got {units.share(part * got)} of the core time they wanted"
-        for who, wants, part in (("workers", making, makers), ("the step's threads", stepping, main))
+        for who, wants, part in ((maker, making, makers), ("the step's threads", stepping, main))
         if wants * (1 - part) >= _CROWDED
     ]
     return Demand(make_cores=making * makers, step_cores=stepping * main, doubts=tuple(doubts[:1]))

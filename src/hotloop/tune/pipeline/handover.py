@@ -23,7 +23,7 @@ _LEAST = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Handover:
-    """Medians in seconds, None where the run did not show them.
+    """Means in seconds, None where the run did not show them.
 
     ``ready_s``: a fetch whose batch was there. ``late_s``: from a batch made until the training thread, which
     waited, had it. ``between_s``: from asked (or the batch before) until its worker began. ``wake_s``: from
@@ -60,7 +60,7 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
     starts = starts.take(np.isin(starts.obj, list(crews)))
     fetches = fetches.take(np.isin(fetches.obj, list(crews)))
     ends = (fetches.flags & row.FETCH_END) != 0
-    stop_s = _median([fetches.duration[ends] / 1e9], 1)
+    stop_s = _mean([fetches.duration[ends] / 1e9], 1)
     fetches = fetches.take(~ends)
     borders = np.append(starts.start, np.iinfo(np.int64).max)
     epochs = []
@@ -70,8 +70,8 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
             makes = [_within(made[pid], begin, end) for pid in crew]
             epochs.append(_epoch(makes, _within(fetches, begin, end), int(starts.end[number]), prefetch))
     least = {field.name: _LEAST for field in fields(_Times)} | {"wake_s": 1}
-    medians = {name: _median([getattr(one, name) for one in epochs], num) for name, num in least.items()}
-    return Handover(**medians, stop_s=stop_s)
+    means = {name: _mean([getattr(one, name) for one in epochs], num) for name, num in least.items()}
+    return Handover(**means, stop_s=stop_s)
 
 
 def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> _Times:
@@ -103,7 +103,7 @@ def _within(rows: Table, begin: int, end: int) -> Table:
     return rows.take((rows.start >= begin) & (rows.start < end))
 
 
-def _median(parts: list[Floats], least: int) -> float | None:
+def _mean(parts: list[Floats], least: int) -> float | None:
     values = np.concatenate(parts) if parts else np.zeros(0)
     values = values[np.isfinite(values)]
-    return float(max(0.0, np.median(values))) if len(values) >= least else None
+    return float(max(0.0, values.mean())) if len(values) >= least else None

@@ -20,6 +20,7 @@ _REPLICATES: Final = 16
 _FILLINGS: Final = 5
 #: Resampled together, so that slow stretches stay together.
 _BLOCK: Final = 10
+_REDRAWN: Final = 10_000
 #: Student's t for the replicates, two-sided 95 %.
 _T: Final = 2.13
 
@@ -229,14 +230,20 @@ def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
 
 
 def _tiled(times: Floats, num: int) -> Floats:
-    return np.resize(times, num)
+    """[num] of these times with their mean: all of them again and again, or blocks from all over them."""
+    if len(times) <= num:
+        return np.resize(times, num)
+    starts = np.linspace(0, len(times) - _BLOCK, math.ceil(num / _BLOCK)).astype(np.int64)
+    drawn: Floats = times[starts[:, None] + np.arange(_BLOCK)].ravel()[:num]
+    mean = float(drawn.mean())
+    return drawn * (float(times.mean()) / mean) if mean > 0 else drawn
 
 
 def _redrawn(times: Floats, generator: np.random.Generator) -> Floats:
-    """As many again, in blocks of neighbours."""
-    num = len(times)
-    starts = generator.integers(0, num, math.ceil(num / _BLOCK))
-    drawn: Floats = times[(starts[:, None] + np.arange(_BLOCK)) % num]
+    """As many again (of very many: enough), in blocks of neighbours."""
+    num = min(len(times), _REDRAWN)
+    starts = generator.integers(0, len(times), math.ceil(num / _BLOCK))
+    drawn: Floats = times[(starts[:, None] + np.arange(_BLOCK)) % len(times)]
     return drawn.ravel()[:num]
 
 
