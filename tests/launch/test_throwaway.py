@@ -124,8 +124,8 @@ from pathlib import Path
 from hotloop.launch.command import run_command
 from hotloop.launch.throwaway import throwaway
 with throwaway() as found:
-    run_command(["sh", "-c", "echo ready; exec sleep 600"], raw_dir=Path("run/raw"), src_dir=Path({str(SRC)!r}),
-                prefix=found.prefix)
+    command = ["sh", "-c", "echo ready; exec sleep 600"]
+    run_command(command, raw_dir=Path("run/raw"), src_dir=Path({str(SRC)!r}), prefix=found.prefix)
 """
     path = os.pathsep.join(entry for entry in sys.path if entry)
     launcher = subprocess.Popen(

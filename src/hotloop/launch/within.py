@@ -2,7 +2,8 @@
 
 ``python -ISB within.py PLAN COMMAND...`` enters a mount namespace of its own, lays the plan's overlays over
 the folders that can be written, binds what is to be kept through them, and becomes the command: same pid,
-same user, same signals. It dies with hotloop. Exit code 125 and one line on standard error say that the machine does not allow it;
+same user, same signals. It dies with hotloop.
+Exit code 125 and one line on standard error say that the machine does not allow it;
 then the command has not started.
 
 The plan (JSON): ``layers`` [[folder, upper, work, flags, needed]], outer ones first; where an overlay is not

@@ -116,7 +116,7 @@ def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder
             "",
             "use it:",
             f"    {shlex.join(command_of(tuned.best, command))}",
-            *_write(written, folder),
+            *_write(written, tuned.best, folder),
             *_verify(tuned.best, command),
         ]
     else:
@@ -126,8 +126,7 @@ def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder
             lines += [f"(what won the race gave {tuned.gain.ratio:.2f}x in the end: {edges})"]
     lines += _left(tuned)
     if tuned.ended:
-        lines += ["", *_wrapped(f"{tuned.ended}: there was more to try. Go on with a larger --budget and"
-                                f" --out {folder}")]  # fmt: skip
+        lines += ["", *_wrapped(f"{tuned.ended}; a larger --budget with --out {folder} goes on")]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -166,7 +165,7 @@ def _effects(arm: Arm) -> list[str]:
     return [f"effect: {effect(arm)}", *(line for one in words for line in _wrapped(f"  {one}"))]
 
 
-def _write(written: Written | None, folder: Path) -> list[str]:
+def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
     if written is None:
         return []
     lines = []
@@ -175,18 +174,19 @@ def _write(written: Written | None, folder: Path) -> list[str]:
             "or write it into the source:",
             f"    git -C {shlex.quote(written.root)} apply {folder / 'tune.patch'}",
         ]
-    return lines + [line for one in written.left for line in _wrapped(f"not in the patch: {one}")]
+    words = [f"not in the patch: {one}" for one in written.left]
+    words += [
+        f"in source {one.remedy.id} is {one.remedy.source_effect}: {one.remedy.words}"
+        for one in arm
+        if written.diff and one.remedy.source_effect
+    ]
+    return lines + [line for one in words for line in _wrapped(one)]
 
 
 def _verify(arm: Arm, command: Sequence[str]) -> list[str]:
-    tail = shlex.join(command)
-    applied = " ".join(f"--apply {shlex.quote(str(one))}" for one in arm)
-    return [
-        "verify it:",
-        f"    hotloop run --evidence --out base -- {tail}",
-        f"    hotloop run --evidence --out tuned {applied} -- {tail}",
-        f"    hotloop verify base tuned --effect {effect(arm)}",
-    ]
+    applied = [word for one in arm for word in ("--apply", str(one))]
+    words = ["hotloop", "verify", "--effect", effect(arm), "--throw-away", *applied, "--", *command]
+    return ["verify it:", f"    {shlex.join(words)}"]
 
 
 def _left(tuned: Tuned) -> list[str]:
