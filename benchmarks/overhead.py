@@ -97,6 +97,10 @@ def compare(size: str, steps: int, rounds: int, theirs: str | None, device: str)
     ways: dict[str, tuple[str, list[str]]] = {
         "bare": ("", [ours, *loop]),
         "hotloop": ("bare", [ours, "-m", "hotloop", "run", "--out", "RUN", "--", ours, *loop]),
+        "evidence": (
+            "bare",
+            [ours, "-m", "hotloop", "run", "--evidence", "--out", "RUN", "--", ours, *loop],
+        ),
     }
     if theirs:
         traceml = str(Path(theirs).parent / "traceml")

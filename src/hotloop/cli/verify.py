@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotloop.cli.apart import add_argument, apart
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     launch.add_argument("--repeats", metavar="N", type=_positive, default=1, help="launches of each side")
     launch.add_argument("--steps", metavar="N", type=_positive, help="end each run after N steady steps")
+    add_argument(parser)
     launch.add_argument(
         "--out", metavar="DIR", type=Path, help="folder of the runs (default: hotloop-runs/...)"
     )
@@ -116,17 +119,25 @@ def _launched(options: argparse.Namespace) -> list[tuple[Path, Path]]:
         folders: dict[str, Path] = {}
         for name, env in sides if number % 2 == 0 else reversed(sides):
             label = name if options.repeats == 1 else f"{name}-{number + 1}"
-            folders[name] = _launch(whole / label, command, env, options.steps)
+            folders[name] = _launch(whole / label, command, env, options)
         pairs.append((folders["base"], folders["candidate"]))
     return pairs
 
 
-def _launch(folder: Path, command: list[str], env: dict[str, str], steps: int | None) -> Path:
+def _launch(folder: Path, command: list[str], env: dict[str, str], options: argparse.Namespace) -> Path:
     from hotloop import flow
 
     print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
     made = flow.new_run_folder(folder, command)
-    flow.observe(command, made, steps=steps, env={**env, "HOTLOOP_EVIDENCE": "1"}, stdout=sys.stderr)
+    with apart(command, made) if options.throw_away else nullcontext() as room:
+        flow.observe(
+            command,
+            made,
+            steps=options.steps,
+            env={**env, "HOTLOOP_EVIDENCE": "1"},
+            stdout=sys.stderr,
+            apart=room,
+        )
     return made
 
 
