@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal
 
@@ -125,7 +126,8 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
     asked = interventions(recording)
     mean, low, high = interval([note["mean_s"] for note in baseline])
     free = _valid(notes, "free-data")
-    alone = fmean([note["mean_s"] for note in free]) if free else None
+    every = not any(note["name"] == "free-data" and note.get("others") for note in asked)
+    alone = fmean([note["mean_s"] for note in free]) if free and every else None
     parts = {
         "device": alone,
         "input": _loader_alone(free),
@@ -137,7 +139,7 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
         baseline_blocks=len(baseline),
         block_steps=round(fmean([note["steps"] for note in baseline])),
         wait_s=_mean([note.get("wait_s") for note in baseline]),
-        rows=(*(_row(note, notes) for note in asked), *_accounted(steps, mean)),
+        rows=(*(_row(note, notes, _others(note, recording)) for note in asked), *_accounted(steps, mean)),
         step_alone_s=alone,
         loader_alone_s=parts["input"],
         cores_s=parts["cores"],
@@ -166,7 +168,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _row(asked: Note, notes: Sequence[Note]) -> Row:
+def _row(asked: Note, notes: Sequence[Note], words: str) -> Row:
     name = str(asked["name"])
     baseline = {note["cycle"]: note["mean_s"] for note in _valid(notes, "baseline")}
     mine = [note for note in _valid(notes, name) if note["cycle"] in baseline]
@@ -174,11 +176,30 @@ def _row(asked: Note, notes: Sequence[Note]) -> Row:
     if asked.get("status"):
         return Row(intervention=name, ratio=None, ci95=None, blocks=0, words=str(asked["status"]))
     if len(ratios) < 2:
+        tried = [note for note in notes if note["name"] == name]
         words = "the run or the budget ended before two pairs of blocks were done"
+        if len(tried) - len(mine) >= 2:
+            words = "too few steps in a row without an evaluation, a checkpoint, or an epoch's start"
         return Row(intervention=name, ratio=None, ci95=None, blocks=len(ratios), words=words)
     mean, low, high = interval(ratios)
     edges = (exp(low), exp(high))
-    return Row(intervention=name, ratio=exp(mean), ci95=edges, blocks=len(ratios))
+    return Row(intervention=name, ratio=exp(mean), ci95=edges, blocks=len(ratios), words=words)
+
+
+def _others(asked: Note, recording: Recording) -> str:
+    """What to keep in mind of a loop over several loaders."""
+    places = dict.fromkeys(_place(number, recording) for number in asked.get("others", ()))
+    if not places:
+        return ""
+    how = "asked in some steps only, was not free" if asked["name"] == "free-data" else "stayed as it was"
+    return f"the DataLoader of {' and of '.join(places)}, {how}"
+
+
+def _place(loader: int, recording: Recording) -> str:
+    notes = next((process.notes for process in recording.ranks if process.notes.get("intervention")), {})
+    sites = {note["id"]: f"{Path(note['file']).name}:{note['line']}" for note in notes.get("site", ())}
+    built = {note["id"]: note["where"] for note in notes.get("loader", ())}
+    return sites.get(built.get(loader), "another place")
 
 
 def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:

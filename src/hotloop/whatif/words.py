@@ -35,6 +35,8 @@ def render(result: WhatIf, width: int = 80) -> str:
     for row in result.rows:
         if row.ratio is None:
             lines += _wrapped(f"not measured: {row.intervention}: {row.words}", width)
+        elif row.words:
+            lines += _wrapped(f"{row.intervention}: {row.words}", width)
     lines += _ceiling(result, width)
     if result.not_exact:
         lines += _wrapped(

@@ -43,6 +43,10 @@ class Arm:
     def whole_epochs(self) -> None:
         """Epochs are so short that a block holds several."""
 
+    def others(self) -> list[int]:
+        """Loaders that feed updates too and stayed as they were."""
+        return []
+
     def status(self) -> str:
         """Why it was never in force, "" where it was."""
         return self.refused
@@ -72,6 +76,10 @@ class FreeData(Arm):
     def off(self, iterator: Any) -> None:
         """Let the workers go on."""
         self._feeder.settle()
+
+    def others(self) -> list[int]:
+        """How many batches a step asks is known only of those that each step asks."""
+        return self._feeder.beside.some_steps()
 
 
 class FormArm(Arm):
@@ -133,6 +141,11 @@ class LoaderArm(Arm):
             "epochs are too short to exchange workers within one: compare two runs, "
             f"hotloop run --apply {self.name} -- COMMAND and one without"
         )
+
+    def others(self) -> list[int]:
+        """All but the driving one."""
+        beside = self._feeder.beside
+        return sorted({*beside.every_step(), *beside.some_steps()})
 
     def move(self, iterator: Any, *, in_force: bool) -> None:
         """Workers of its own for the other loader."""

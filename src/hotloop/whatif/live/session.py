@@ -399,6 +399,7 @@ class Session:
                 name=arm.name,
                 status=_LOST if number in self._lost else arm.status(),
                 exact=self._feeder.kept if isinstance(arm, FreeData) else "",
+                others=arm.others(),
                 leads=self._leads,
             )
 

@@ -1,0 +1,124 @@
+"""``hotloop what-if`` on loops over two loaders, or of short epochs, whose waits are of known length."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotloop.record.read import open_recording
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+#: A step waits 5 ms itself, and 10 ms for each of its two batches.
+SCRIPT = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+
+which, steps = sys.argv[1], int(sys.argv[2])
+WORKERS = 1 if which == "workers" else 0
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+class Samples(Dataset):
+    def __init__(self, count):
+        self.count = count
+    def __len__(self):
+        return self.count
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.full((4,), index / self.count)
+
+def batches(count):
+    loader = DataLoader(Samples(count), batch_size=2, shuffle=True, num_workers=WORKERS)
+    while True:
+        for number, batch in enumerate(loader):
+            if which == "left" and number == 6:
+                break
+            yield batch
+
+every = 5 if which == "some" else 1
+labelled = batches(76 if which == "uneven" else 400)
+unlabelled = batches(12 if which == "short" else 400)
+if which in ("short", "left"):
+    labelled = iter(lambda: torch.ones(4), None)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+total = 0.0
+for step in range(steps):
+    second = next(labelled) if step % every == 0 else None
+    values = next(unlabelled)
+    optimizer.zero_grad()
+    loss = model(values).square().mean()
+    if second is not None:
+        loss = loss + model(second).square().mean()
+    loss.backward()
+    time.sleep(0.005)
+    optimizer.step()
+    total = 0.9 * total + loss.item()
+sys.stderr.write(f"total {total!r}\\n")
+"""
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+    )
+
+
+def what_if(folder: Path, which: str, *words: str, steps: int = 300) -> tuple[dict[str, Any], str]:
+    script = (sys.executable, "train.py", which, str(steps))
+    done = run(folder, "-m", "hotloop", "what-if", "--out", "r", "--json", *words, "--", *script)
+    assert done.stdout, done.stderr
+    (process,) = open_recording(folder / "r").ranks
+    assert not process.notes.get("disabled")
+    return json.loads(done.stdout), total(done.stderr)
+
+
+def total(text: str) -> str:
+    return next((line for line in text.splitlines() if line.startswith("total ")), "")
+
+
+@pytest.mark.parametrize("which", ["both", "uneven", "workers"])
+def test_both_loaders_of_a_step_are_free_and_the_run_stays_bit_equal(tmp_path: Path, which: str) -> None:
+    plain = run(tmp_path, "train.py", which, "300")
+    found, said = what_if(tmp_path, which, "--go-on", "--budget", "4s")
+    assert said == total(plain.stderr) != ""
+    (row, *_) = found["rows"]
+    assert row["ratio"] > 1.3
+    # The step's own 5 ms: had one loader not been free, its 10 ms would be in it.
+    assert 0.005 < found["step_alone_s"] < 0.013
+    assert found["ceiling"] == "input"
+    least = 0.010 if which == "workers" else 0.020
+    assert least < found["loader_alone_s"] < 1.9 * least
+
+
+def test_a_loader_that_some_steps_ask_is_told_and_no_ceiling_named(tmp_path: Path) -> None:
+    found, _ = what_if(tmp_path, "some", "--budget", "5s", steps=600)
+    (row, *_) = found["rows"]
+    assert row["ratio"] > 1.3
+    assert "train.py:20, asked in some steps only, was not free" in row["words"]
+    assert found["ceiling"] is None
+    assert found["step_alone_s"] is None
+
+
+@pytest.mark.parametrize("which", ["short", "left"])
+def test_epochs_of_six_batches_are_measured_over_several(tmp_path: Path, which: str) -> None:
+    """Batches of the end of an epoch that the loop leaves are made for nothing: that costs no order."""
+    plain = run(tmp_path, "train.py", which, "400")
+    found, said = what_if(
+        tmp_path, which, "--go-on", "--budget", "3s", "free-data", "num-workers=1", steps=400
+    )
+    assert said == total(plain.stderr) != ""
+    free, workers = found["rows"][:2]
+    assert free["ratio"] > 1.3
+    assert 0.005 < found["step_alone_s"] < 0.010
+    assert workers["ratio"] is None
+    assert "hotloop run --apply num-workers=1" in workers["words"]
