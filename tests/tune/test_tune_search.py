@@ -13,6 +13,7 @@ from hotloop.tune.journal import NAME
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
 from hotloop.tune.ratios import pooled, unpaired
+from hotloop.tune.search import Search
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.trial import Ran, Request
@@ -122,6 +123,8 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     assert part.launched == whole.launched
     assert tuned.best == wanted.best
     assert tuned.gain == wanted.gain
+    assert tune(part, tmp_path / "part", budget_s=1e-6).gain == wanted.gain  # nothing is left to launch
+    assert part.launched == whole.launched
     assert len([json.loads(line) for line in journal.read_text().splitlines()]) == 1 + len(part.launched)
 
 
@@ -146,6 +149,26 @@ def test_a_budget_without_room_is_told_with_one_that_has(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="too small: one launch takes about 5") as error:
         tune(scenario, tmp_path, budget_s=20.0)
     assert "--budget" in str(error.value.hint)
+
+
+def test_a_trial_that_the_budget_cut_short_is_not_held_against_its_arm(tmp_path: Path) -> None:
+    scenario = Scenario(factors(num_workers=2.0), (SLOW,))
+    run = scenario.run
+    here = launcher(scenario, tmp_path)
+
+    def slow(request: Request) -> Ran:
+        if len(scenario.launched) == 2:
+            here.budget_s = 0.0  # it ends meanwhile
+            return Ran(exit_code=137, wall_s=1.0, ended_for="was not done after 1 s")
+        return run(request)
+
+    scenario.run = slow  # type: ignore[method-assign]
+    here.bench = scenario.bench()
+    here.budget_s = 5.0
+    tuned = Search(launcher=here).run()
+    assert tuned.best == ()
+    assert tuned.ended == "the budget is spent"
+    assert all(trial.status == "measured" for trial in tuned.trials)
 
 
 def test_few_launches_of_several_arms_share_their_noise() -> None:

@@ -33,6 +33,10 @@ class Interrupted(Exception):  # noqa: N818 - the user's wish
     """Told to end; what was tried is kept."""
 
 
+class Spent(Exception):  # noqa: N818 - the end of a search
+    """The budget ended within a launch, which therefore tells nothing and is not kept."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Say:
     """Where progress goes: ``trying`` before a launch (arm, share of the budget spent), ``done`` after it."""
@@ -85,7 +89,7 @@ class Launcher:
         Raises CheckFailed where it fails, UsageError where the budget has no room for so many launches more.
         """
         stop_s = min(_FIRST_S, _FIRST_PART * self.budget_s)
-        trial = self._trial("first", (), timeout_s=max(2 * stop_s, self.left_s), stop_s=stop_s)
+        trial = self._trial("first", (), timeout_s=2 * stop_s + _PATIENCE_S, stop_s=stop_s)
         seen = self.examine(trial) if trial.status == "measured" else None
         if seen is None or seen.evidence is None:
             raise CheckFailed(
@@ -93,7 +97,7 @@ class Launcher:
                 hint=f"its output is in {self.folder / trial.folder / 'output.log'}",
             )
         self._plan(trial, seen)
-        if not self.room(launches):
+        if len(self.journal.trials) < 2 and not self.room(launches):
             least_s = trial.seconds + 2 * launches * self.launch_s
             raise UsageError(
                 f"the budget of {duration(self.budget_s)} is too small: one launch takes about "
@@ -129,11 +133,11 @@ class Launcher:
 
     def launch(self, key: str, arm: Arm, *, steps: int | None, timeout_s: float) -> Trial:
         """One launch of so many steps."""
-        return self._trial(key, arm, timeout_s=max(1.0, min(timeout_s, self.left_s)), steps=steps)
+        return self._trial(key, arm, timeout_s=timeout_s, steps=steps)
 
     def blocks(self, plan: Mapping[str, Any]) -> Trial:
         """One run of interleaved blocks."""
-        timeout_s = min(self.left_s, 2 * float(plan["budget_s"]) + 2 * self.launch_s + _PATIENCE_S)
+        timeout_s = 2 * float(plan["budget_s"]) + 2 * self.launch_s + _PATIENCE_S
         return self._trial("blocks", (), timeout_s=timeout_s, plan=plan)
 
     def examine(self, trial: Trial) -> Examined:
@@ -141,18 +145,29 @@ class Launcher:
         return self.bench.examine(self.folder / trial.folder)
 
     def _trial(self, key: str, arm: Arm, *, timeout_s: float, **more: Any) -> Trial:
-        """The trial of this key: from the journal, or launched now."""
+        """The trial of this key: from the journal, or launched now. Raises Spent, Interrupted."""
         known = self.journal.trials.get(key)
         if known is not None:
             return known
+        most_s = self.left_s if self.journal.trials else timeout_s  # the first one has to be
+        if most_s <= 0:
+            self.spent = True
+            raise Spent
         request = Request(
-            folder=self._new_folder(), arm=arm, timeout_s=timeout_s, most_bytes=self.limits.most_bytes, **more
+            folder=self._new_folder(),
+            arm=arm,
+            timeout_s=min(timeout_s, most_s),
+            most_bytes=self.limits.most_bytes,
+            **more,
         )
         self.say.trying(spell(arm), 1 - max(0.0, self.left_s) / self.budget_s)
         begun_s = monotonic()
         ran = self.bench.run(request)
         if ran.interrupted:
             raise Interrupted
+        if ran.ended_for and most_s < timeout_s and self.left_s <= 0:
+            self.spent = True
+            raise Spent
         trial = replace(_judged(key, request, ran, self.bench), seconds=monotonic() - begun_s)
         self.journal.add(trial)
         self.say.done(trial)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, switchable
-from hotloop.tune.launching import Launcher, epoch_of
+from hotloop.tune.launching import Launcher, Spent, epoch_of
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
 
@@ -143,7 +143,10 @@ class Search:
         short = 0 < epoch_of(seen) < SHORT_EPOCH
         if self.launcher.steps is None or len(switched) < _LEAST_SCREENED or short:
             return found
-        trial = self.launcher.blocks(self._blocks(switched))
+        try:
+            trial = self.launcher.blocks(self._blocks(switched))
+        except Spent:
+            return found
         rows = {row["intervention"]: row for row in trial.more.get("rows", ()) if row["ratio"] is not None}
         known = [one for one in switched if one.name in rows]
         gaining = []
@@ -185,7 +188,10 @@ class Search:
             if not self.launcher.room(1 + len(alive) + 2 * 2, key):
                 break
             arms = [have, *(one.arm for one in alive.values())]
-            last |= self.launcher.round(key, arms if turn % 2 == 0 else arms[::-1])
+            try:
+                last |= self.launcher.round(key, arms if turn % 2 == 0 else arms[::-1])
+            except Spent:
+                break
             self._take(last, last[spell(have)], alive, logs)
             told = pooled(logs, self._pairs)
             if not alive or (all(logs[name] for name in alive) and not _narrow(alive, told, turn)):
@@ -224,7 +230,10 @@ class Search:
             key = f"confirm/{turn}"
             if not self.launcher.room(2, key):
                 break
-            found = self.launcher.round(key, [(), arm] if turn % 2 == 0 else [arm, ()])
+            try:
+                found = self.launcher.round(key, [(), arm] if turn % 2 == 0 else [arm, ()])
+            except Spent:
+                break
             base, tuned = found[spell(())].cost_s, found[spell(arm)].cost_s
             if base is not None and tuned is not None:
                 logs.append(log(base / tuned))

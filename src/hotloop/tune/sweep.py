@@ -10,7 +10,7 @@ from typing import Any, Final
 from hotloop.errors import CheckFailed
 from hotloop.launch.guard import LEAST_MEMORY_RATIO, free_memory
 from hotloop.remedy import catalogue
-from hotloop.tune.launching import Launcher
+from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.trial import Arm, Examined, Trial, command_of
 from hotloop.units import rate, size
 
@@ -57,7 +57,11 @@ def sweep(launcher: Launcher) -> Swept:
     sizes: list[Size] = []
     ended, flat, number = "", 0, found
     while not ended:
-        trial = _launch(launcher, number, sizes)
+        try:
+            trial = _launch(launcher, number, sizes)
+        except Spent:
+            ended = "the budget is spent"
+            break
         sizes.append(_size(number, trial))
         if sizes[-1].samples_per_s is None:
             ended = f"{number}: {trial.why}"
@@ -69,7 +73,7 @@ def sweep(launcher: Launcher) -> Swept:
         ended = _why_not(launcher, number, sizes, samples, flat, seen)
     known = [one for one in sizes if one.samples_per_s]
     if not known:
-        raise CheckFailed(f"no batch size ran: {sizes[0].why}")
+        raise CheckFailed(f"no batch size ran: {ended}")
     most = max(one.samples_per_s or 0.0 for one in known)
     knee = next(one.batch_size for one in known if (one.samples_per_s or 0.0) >= _KNEE * most)
     return Swept(sizes=tuple(sizes), found=found, knee=knee, ended=ended)
