@@ -13,7 +13,7 @@ SCRIPT = """
     import importlib, json
     modules = "torch torch.utils.checkpoint torch.utils.tensorboard torch.distributed.checkpoint tqdm " \\
               "argparse json yaml tomllib selectors rich.live matplotlib.figure " \\
-              "matplotlib.backends.backend_agg hotloop.feed.engine"
+              "matplotlib.backends.backend_agg hotloop.feed.engine hotloop.feed.cache.cache"
     for name in modules.split():
         try:
             importlib.import_module(name)
@@ -46,7 +46,7 @@ ELSEWHERE = {
 
 
 def test_the_catalogue_lists_what_is_patched(tmp_path: Path) -> None:
-    done = run_observed(SCRIPT, folder=tmp_path, env={"HOTLOOP_ACCELERATOR": "1"})
+    done = run_observed(SCRIPT, folder=tmp_path, env={"HOTLOOP_ACCELERATOR": "1", "HOTLOOP_EVIDENCE": "1"})
     patched = {tuple(entry) for entry in json.loads(done.stdout)}
     listed = {(point.owner, name) for point in CATALOGUE for name in point.names}
     assert patched - listed == set()

@@ -55,6 +55,18 @@ CATALOGUE: Final = (
     ),
     Point("torch.utils.data.dataloader._BaseDataLoaderIter", ("__next__",), _TORCH, "waiting for a batch"),
     Point(
+        "torch.utils.data.dataloader._BaseDataLoaderIter",
+        ("_next_index", "_reset"),
+        _TORCH,
+        "which samples a batch is of; only with --evidence",
+    ),
+    Point(
+        "hotloop.feed.cache.cache.SampleCache",
+        ("__init__",),
+        "hotloop 0.1",
+        "how often caches hit; only with --evidence",
+    ),
+    Point(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
         ("_shutdown_workers",),
         _TORCH,
