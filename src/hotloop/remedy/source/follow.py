@@ -195,6 +195,7 @@ class Follower:
 
     def loaded(self, code: Code, node: cst.BaseExpression, at: int | None) -> Loaded | None:
         """What an expression reads of a configuration, if it does."""
+        self._left = _DEPTH  # each is a question of its own
         try:
             found = self._keys(code, node, (), at)
         except Cannot:
