@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.compare.planted_runs import ROOT, command, hotloop, run
 
-from hotloop.compare import Verdict, verify
+from hotloop.compare import Verdict, expectation, verify
+from hotloop.compare.run import run_of
+from hotloop.compare.verdict import judge
 from hotloop.errors import UsageError
 
 
@@ -108,6 +111,19 @@ def test_a_checklist_decides_with_named_limits() -> None:
     assert failed(verdict) == {"samples_per_s"}
     assert status(verdict, "data_wait") == status(verdict, "loss_converges") == "passed"
     assert status(verdict, "gpu_utilization") == "not-measured"
+
+
+def test_metrics_are_found_in_a_printed_log(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("epoch 1 PSNR: 21.0 val_psnr 9 loss nan\nepoch 2 psnr=29.5 dB | SSIM 0.8e0\n")
+    asked = expectation.parse(
+        {"metrics": {"psnr": ">= 28.5", "ssim": ">= 0.85", "lpips": "< 1", "loss": "< 9"}}
+    )
+    runs = run_of(run("none")), run_of(run("none", number=1))
+    verdict = judge(*runs, asked=asked, log=log)
+    assert {name: status(verdict, name) for name in asked.metrics} == {
+        "psnr": "passed", "ssim": "failed", "lpips": "not-measured", "loss": "failed",
+    }  # fmt: skip
 
 
 def test_the_command_line_proves_a_remedy_in_one_go() -> None:

@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another run of BASE's command with another seed; may be repeated",
     )
     parser.add_argument("--expect", metavar="FILE", type=Path, help="a checklist, TOML or YAML")
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        type=Path,
+        help="the candidate's text output, where the checklist names metrics",
+    )
     parser.add_argument("--json", action="store_true", help="verify.json on standard output")
     launch = parser.add_argument_group("with a command")
     launch.add_argument(
@@ -79,6 +85,7 @@ def main(options: argparse.Namespace) -> int:
         asked=asked,
         baselines=[run_of(path) for path in options.baseline],
         repeats=runs[1:],
+        log=options.log,
     )
     rendered = json.render(verdict.to_json())
     folder = candidate.recording.folder

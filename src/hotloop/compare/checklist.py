@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +15,7 @@ from hotloop.compare.losses import ema, learned_at_least
 from hotloop.compare.run import Run
 from hotloop.compare.speed import Speed, per_s, samples_per_step
 from hotloop.compare.trace import Floats
+from hotloop.errors import UsageError
 from hotloop.units import duration, rate, share, size
 
 #: Samples of the system that a mean is told from.
@@ -25,8 +28,10 @@ _STABLE_SAMPLES: Final = 10
 Value = tuple[float, str]
 
 
-def checklist(asked: Expectation, run: Run, speed: Speed, checkpoint: Item) -> list[Item]:
-    """One item per entry of the file, in its order."""
+def checklist(
+    asked: Expectation, run: Run, speed: Speed, checkpoint: Item, log: Path | None = None
+) -> list[Item]:
+    """One item per entry of the file, in its order; ``log`` is a text that metrics may stand in."""
     items = []
     for name, limit in asked.items.items():
         if name in _SPECIAL:
@@ -38,7 +43,8 @@ def checklist(asked: Expectation, run: Run, speed: Speed, checkpoint: Item) -> l
         else:
             value, words = found
             items.append(passed(name, limit.holds(value), words, value, limit.words))
-    return [*items, *(_metric(name, limit, run) for name, limit in asked.metrics.items())]
+    printed = _last_in(log, list(asked.metrics)) if log is not None else {}
+    return [*items, *(_metric(name, limit, run, printed) for name, limit in asked.metrics.items())]
 
 
 def finite_loss(run: Run) -> Item:
@@ -102,14 +108,35 @@ _SPECIAL: Final[Mapping[str, Callable[[Run, Speed, Item, Limit], Item]]] = {
 }
 
 
-def _metric(name: str, limit: Limit, run: Run) -> Item:
+def _last_in(log: Path, names: list[str]) -> dict[str, tuple[float, int]]:
+    """(last value, how many) of each name in a text: ``NAME 1.5``, ``NAME: 1.5``, ``NAME=1.5``."""
+    number = r"([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))"
+    shapes = {n: re.compile(rf"(?<!\w){re.escape(n)}\s*[:=]?\s*{number}", re.IGNORECASE) for n in names}
+    found: dict[str, tuple[float, int]] = {}
+    try:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                for name, shape in shapes.items():
+                    for value in shape.findall(line):
+                        found[name] = float(value), found.get(name, (0.0, 0))[1] + 1
+    except OSError as error:
+        raise UsageError(f"{log} cannot be read: {error.strerror}") from error
+    return found
+
+
+def _metric(name: str, limit: Limit, run: Run, printed: Mapping[str, tuple[float, int]]) -> Item:
+    if name in printed:
+        value, count = printed[name]
+        return passed(
+            name, limit.holds(value), f"{value:.6g}, the last of {count:,} in the log", value, limit.words
+        )
     note = run.trace.metrics.get(name)
     if note is None:
         near = [one for one in run.trace.metrics if one.lower().endswith(name.lower())]
         note = run.trace.metrics[near[0]] if len(near) == 1 else None
     if note is None:
         known = ", ".join(sorted(run.trace.metrics)[:6])
-        why = f"logged are: {known}" if known else "the script logs nothing by name to TensorBoard or wandb"
+        why = f"logged are: {known}" if known else "logged neither to TensorBoard nor to wandb; see --log"
         return unmeasured(name, why, limit.words)
     if note["last"] is None:
         return passed(name, False, "the last value is not finite", None, limit.words)

@@ -107,6 +107,7 @@ def judge(
     asked: Expectation | None = None,
     baselines: Sequence[Run] = (),
     repeats: Sequence[tuple[Run, Run]] = (),
+    log: Path | None = None,
 ) -> Verdict:
     """``verify`` on runs that are read already. Raises UsageError where nothing could be compared."""
     asked = asked or Expectation()
@@ -124,7 +125,7 @@ def judge(
     named = {item.name for item in items}
     items += [
         item
-        for item in checklist(asked, candidate, pace, checkpoint)
+        for item in checklist(asked, candidate, pace, checkpoint, log)
         if item.name not in named and item.name != "checkpoint_loads"
     ]
     return Verdict(
