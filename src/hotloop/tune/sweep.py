@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -188,8 +189,9 @@ def render(swept: Swept) -> str:
     if swept.knee != swept.found:
         factor = swept.knee / swept.found
         gain = swept.at(swept.knee) / max(swept.at(swept.found), 1e-12)
-        lines += [
-            f"batch-size={swept.knee} gives {gain:.2f}x. It is another training: fewer",
-            f"updates per epoch; multiply the learning rate by {factor:g}, warm it up, watch the loss.",
-        ]
+        lines += textwrap.wrap(
+            f"batch-size={swept.knee} gives {gain:.2f}x. It is another training, with fewer updates per epoch: "
+            f"multiply the learning rate by {factor:g}, warm it up, and watch the loss.",
+            80,
+        )
     return "\n".join(lines) + "\n"
