@@ -120,6 +120,14 @@ def test_evaluation_after_the_last_epoch_counts_where_it_recurs():
     assert once.span_totals["evaluation"] == 0
 
 
+def test_first_batch_of_an_epoch_that_the_run_ends_in_is_no_evaluation():
+    both = "D1 D2 F F B O " * 10
+    words = "I1 I2 " + both + "X1 X2 I3 I4 " + "D3 D4 F F B O "
+    steps = measure(process(words, loaders=SPLITS), {})
+    assert steps.totals["evaluation"] == 0
+    assert steps.num_steps == 11
+
+
 def test_updates_and_backwards():
     steps = measure(process("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1"), {})
     assert (steps.num_updates, steps.backwards_per_update) == (5, 3.0)

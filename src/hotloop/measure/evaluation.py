@@ -132,7 +132,7 @@ def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
     fetches = np.flatnonzero(events.fetch)
     real = fetches[(spans.flags[fetches] & row.FETCH_END) == 0]
     num_batches = np.bincount(of_row[real], minlength=count).astype(np.int64)
-    trains = _training_lives(spans, events, of_row, count, fetches, num_batches)
+    trains = _training_lives(spans, events, of_row, loader, fetches, num_batches)
     training_row = np.zeros(len(spans), np.bool_)
     training_row[index] = trains[of_row[index]]
     return Lives(
@@ -148,9 +148,15 @@ def _loaders(spans: Spans, first: Ints, iterator: Ints, loader_of: dict[int, int
 
 
 def _training_lives(
-    spans: Spans, events: Events, of_row: npt.NDArray[np.int32], count: int, fetches: Ints, num_batches: Ints
+    spans: Spans,
+    events: Events,
+    of_row: npt.NDArray[np.int32],
+    loader: Ints,
+    fetches: Ints,
+    num_batches: Ints,
 ) -> Bools:
     """A pass trains if a backward or an update lies between its batches, unless they go to evaluation."""
+    count = len(loader)
     work = spans.start[np.flatnonzero(events.work)]
     life = of_row[fetches]
     before = np.searchsorted(work, spans.start[fetches])  # work done when the fetch began
@@ -170,6 +176,10 @@ def _training_lives(
 
     single = (num_batches[life] == 1) & (until_next > 0) & ~evaluates
     trains[life[single]] = True
+    # One batch, and that of another loader beside it: what the other passes of its loader do.
+    # A look at a batch before training is none of them.
+    unclear = life[(num_batches[life] == 1) & (until_next == 0) & (before > 0) & ~evaluates]
+    trains[unclear] |= (loader[unclear] > 0) & np.isin(loader[unclear], loader[trains])
     if not len(work):  # killed before the first backward: a gradient was being built for these batches
         forward = events.used & (spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)
         trains[:] = bool(forward.any()) or not (events.used & (spans.kind == row.FORWARD)).any()
