@@ -190,7 +190,7 @@ def render(swept: Swept) -> str:
         factor = swept.knee / swept.found
         gain = swept.at(swept.knee) / max(swept.at(swept.found), 1e-12)
         lines += textwrap.wrap(
-            f"batch-size={swept.knee} gives {gain:.2f}x. It is another training, with fewer updates per epoch: "
+            f"batch-size={swept.knee} gives {gain:.2f}x. It is another training, fewer updates per epoch: "
             f"multiply the learning rate by {factor:g}, warm it up, and watch the loss.",
             80,
         )
