@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pipelines import MIB, pipeline
+from known_pipelines import MIB, pipeline
 
 from hotloop.tune.pipeline import Setup, gain, predict
 from hotloop.tune.pipeline.pipeline import EpochCost
