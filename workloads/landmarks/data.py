@@ -268,7 +268,8 @@ class NpyBatches(Dataset):
 class CompactBatches(NpyBatches):
     """The same batches in the least bytes that hold them: pictures as uint8, offsets only at their cells.
 
-    The weights are not among them: one pooling of the padding channel gives them on the device.
+    Pictures are (B, H, W, 4), as the convolutions want them in memory. The weights are not among them: one
+    pooling of the padding channel gives them on the device.
     """
 
     def __init__(self, root, mode):
@@ -282,7 +283,7 @@ class CompactBatches(NpyBatches):
             raise DataError(f"{path} does not hold k/255: uint8 would change it (--ablate compact)")
         cells, offsets = self._meta(path, len(images))
         return {
-            "images": torch.from_numpy(pictures),
+            "images": torch.from_numpy(np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))),
             "heatmaps": torch.from_numpy(np.load(self._label(path, "heatmaps.npy"))),
             "cells": torch.from_numpy(cells),
             "cell_offsets": torch.from_numpy(offsets),

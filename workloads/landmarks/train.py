@@ -247,10 +247,9 @@ def compact(root, mode):
 def expand(batch):
     """On the device: pictures as float, and the weights pooled from their padding channel."""
     batch = {name: value.squeeze(0) for name, value in batch.items()}
-    images = batch["images"]
+    images = batch["images"].permute(0, 3, 1, 2)  # channels last in memory
     weights = functional.avg_pool2d(images[:, 3].float().div_(255), STRIDE)
-    images = images.contiguous(memory_format=torch.channels_last).float().div_(255)
-    return {**batch, "images": images, "weights": weights}
+    return {**batch, "images": images.float().div_(255), "weights": weights}
 
 
 def to_device(batch, device, non_blocking):
