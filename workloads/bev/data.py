@@ -324,11 +324,11 @@ class BevFiles(Dataset):
     @staticmethod
     def _open(path):
         try:
-            picture = Image.open(path)
-            picture.load()
+            with Image.open(path) as picture:
+                picture.load()
+                return picture
         except (OSError, SyntaxError) as error:
             raise DataError(f"{path} cannot be read: {error}") from None
-        return picture
 
 
 class PipelineDataset(BevFiles):
@@ -370,7 +370,8 @@ class PipelineDataset(BevFiles):
             self.nusc = NuScenes(tables)
         data = self.nusc.get("sample_data", self.images[index].stem)
         sensor = self.nusc.get("calibrated_sensor", data["calibrated_sensor_token"])
-        width, height = Image.open(self.images[index]).size
+        with Image.open(self.images[index]) as picture:
+            width, height = picture.size
         scale = np.array([[self.img_scale[0] / width], [self.img_scale[1] / height], [1.0]])
         return np.array(sensor["camera_intrinsic"]) * scale
 

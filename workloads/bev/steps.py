@@ -30,7 +30,7 @@ class BevLoss:
         return (xent * visible).mean() + self.uncertainty_weight * (prior * (1 - visible)).mean()
 
 
-def make_scheduler(config, optimizer):
+def make_scheduler(config, optimizer, iters_per_step):
     """The learning rate per iteration: a warm-up, then ``fixed`` or ``poly``."""
     policy, power = config["lr_config.policy"], config.number("lr_config.power", 1.0)
     min_lr, ratio = config.number("lr_config.min_lr", 0.0), config.number("lr_config.warmup_ratio", 0.1)
@@ -45,7 +45,8 @@ def make_scheduler(config, optimizer):
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
     base = optimizer.param_groups[0]["lr"]
 
-    def factor(iteration):
+    def factor(step):
+        iteration = step * iters_per_step
         rate = max(0.0, 1 - iteration / max_iters) ** power * (1 - min_lr / base) + min_lr / base
         if warmup and iteration < warmup_iters:
             rate *= 1 - (1 - iteration / warmup_iters) * (1 - ratio)
@@ -126,14 +127,10 @@ class CuredStep(Step):
     def prepare(self, config):
         from hotloop.feed import Accumulation
 
-        self.scheduler = make_scheduler(config, self.optimizer)
         self.use_bf16 = bool(config.get("bf16")) and "bf16" in self.args.parts and self.device.type == "cuda"
-        self.accumulation = Accumulation(
-            self.optimizer,
-            steps=config.count("runner.accumulative_counts", 1, 1),
-            model=self.model,
-            clip=self.clip,
-        )
+        steps = config.count("runner.accumulative_counts", 1, 1)
+        self.accumulation = Accumulation(self.optimizer, steps=steps, model=self.model, clip=self.clip)
+        self.scheduler = make_scheduler(config, self.optimizer, steps)
         self.interval = config.count("finite_check.interval", 1, 50)
         self.not_finite = torch.zeros((), device=self.device)
         self.unchecked = 0
@@ -170,11 +167,10 @@ class CuredStep(Step):
             loss = self.loss(logits, batch["labels"], batch["valid"])
             log.mark("fwd")
             if self.accumulation.backward(loss, len(image)):
-                self.optimizer.zero_grad()
+                self.scheduler.step()
                 log.mark("opt")
             else:
                 log.mark("bwd")
-        self.scheduler.step()
         self.unchecked += 1
         if self.unchecked == self.interval:
             self.check()

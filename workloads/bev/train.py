@@ -66,7 +66,6 @@ SCALES = {
 }
 COUNTS = (
     "runner.max_iters", "evaluation.interval", "checkpoint_config.interval", "lr_config.warmup_iters",
-    "finite_check.interval",
 )  # fmt: skip
 
 
@@ -202,7 +201,8 @@ def make_model(args, config, calibs, device):
         plain.remember(calibs.to(device), sort_once)
     model = plain
     if dist.is_initialized():
-        model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
+        devices = [device.index] if device.type == "cuda" else None
+        model = DistributedDataParallel(plain, device_ids=devices, broadcast_buffers=False)
     if "compile" in args.parts and device.type == "cuda":  # on a CPU it takes minutes to start
         model = torch.compile(model, mode="reduce-overhead")
     return model, plain
@@ -234,7 +234,7 @@ def choose_device(args):
 
 
 def prepare(args, config, device):
-    """Return loaders, model, the same without wrappers, and the step."""
+    """Return the two loaders, the model without wrappers, and the step."""
     root = args.data or config.get("data.data_root")
     if root is None:
         if not dist.is_initialized() or dist.get_rank() == 0:
@@ -251,7 +251,7 @@ def prepare(args, config, device):
         dist.barrier()
     model, plain = make_model(args, config, calibs, device)
     step = (CuredStep if "live_keys" in args.parts else Step)(args, config, model, device)
-    return train_loader, val_loader, model, plain, step
+    return train_loader, val_loader, plain, step
 
 
 def train(args):
@@ -269,7 +269,7 @@ def train(args):
     if args.sweep:
         sweep(args, config, device)
         return
-    train_loader, val_loader, model, plain, step = prepare(args, config, device)
+    train_loader, val_loader, plain, step = prepare(args, config, device)
     config.require_read(() if "live_keys" in args.parts else DEAD)
     if args.epochs:
         max_iters = args.epochs * len(train_loader)
@@ -303,7 +303,7 @@ def train(args):
                 write_scalars(writer, iteration, loss=float(loss), lr=lr)
                 speed.restart()
             if done(iteration, "evaluation"):
-                iou = evaluate(args, model, val_loader, device)
+                iou = evaluate(args, plain, val_loader, device)  # ranks may have unequal shares
                 if first_rank:
                     mean = say_iou(iteration, iou)
                     write_scalars(writer, iteration, mIoU=mean)
@@ -368,7 +368,7 @@ def sweep(args, config, device, num_steps=5, num_rounds=3):
     made = {}
     for size in sizes:
         config.set("data.samples_per_gpu", size)
-        loader, _, _, _, step = prepare(args, config, device)
+        loader, _, _, step = prepare(args, config, device)
         made[size] = (batches(loader, 0), step, [])
     config.require_read(() if "live_keys" in args.parts else DEAD)
     log = StepLog(None)

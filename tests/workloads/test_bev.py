@@ -1,0 +1,454 @@
+"""The bev workload: its files and geometry, its variants, dead keys, resuming, bad input."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("PIL")
+
+import numpy as np
+import torch
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "workloads" / "bev"
+BASELINE = FOLDER / "configs" / "baseline"
+#: What makes the variants the same training: constant learning rate, one batch size, no random brightness.
+SAME = (
+    "lr_config.policy=fixed", "optimizer.lr=2e-4", "data.samples_per_gpu=2", "data.workers_per_gpu=0",
+    "data.brightness_delta=0.0", "data.contrast=0.0", "evaluation.interval=1000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[dict[str, ModuleType]]:
+    """The workload's modules, imported as the script imports them and forgotten afterwards."""
+    names = ("config", "data", "model", "loaders", "steps", "train")
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield {name: importlib.import_module(name) for name in names}
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def folder(modules: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = modules["data"].make_data("tiny", seed=3, root=tmp_path_factory.mktemp("bev"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def small(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data with a single validation picture, to train on in little time."""
+    copy = Path(shutil.copytree(folder, tmp_path_factory.mktemp("small") / "data"))
+    for image in sorted((copy / "img_dir" / "val").iterdir())[1:]:
+        image.unlink()
+    return copy
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the data to spoil."""
+    return Path(shutil.copytree(folder, tmp_path / "own"))
+
+
+@pytest.fixture(autouse=True)
+def torch_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave the random states as they were; no rank of a torchrun around the tests."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    state, numpy_state = torch.get_rng_state(), np.random.get_state()
+    yield
+    torch.set_rng_state(state)
+    np.random.set_state(numpy_state)
+
+
+def train(
+    modules: dict[str, ModuleType],
+    folder: Path,
+    out: Path,
+    variant: str,
+    *options: str,
+    more: tuple[str, ...] = (),
+) -> list[dict[str, float]]:
+    log = out / "steps.jsonl"
+    out.mkdir(exist_ok=True)
+    command = ["--variant", variant, "--scale", "tiny", "--data", str(folder), "--work-dir", str(out)]
+    modules["train"].main([*command, "--step_log", str(log), *more, "--options", *SAME, *options])
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def losses(rows: list[dict[str, float]]) -> list[float]:
+    return [row["loss"] for row in rows]
+
+
+def test_files_are_what_the_format_says(modules: dict[str, ModuleType], folder: Path) -> None:
+    images = sorted((folder / "img_dir" / "train").iterdir())
+    calib = json.loads((folder / "calib.json").read_text())
+    assert len(images) == 16
+    assert set(calib) == {path.stem for path in folder.glob("img_dir/*/*")}
+    labels = np.asarray(Image.open(folder / "ann_bev_dir" / "train" / images[0].name)).astype(np.int32)
+    assert labels.shape == (196, 200)
+    assert labels.max() < 2**15
+    assert (labels & 1).any()  # road
+    hidden = (labels >> 14) & 1
+    assert 0.1 < hidden.mean() < 0.9
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 20e6
+
+
+def test_same_seed_same_data_and_made_once(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    again = modules["data"].make_data("tiny", 3, tmp_path)
+    files = [path.relative_to(folder) for path in sorted(folder.rglob("*.png"))]
+    assert all((again / name).read_bytes() == (folder / name).read_bytes() for name in files)
+    stamp = (again / files[0]).stat().st_mtime_ns
+    assert modules["data"].make_data("tiny", 3, tmp_path) == again
+    assert (again / files[0]).stat().st_mtime_ns == stamp
+
+
+def test_the_map_lies_where_the_intrinsics_say(modules: dict[str, ModuleType], folder: Path) -> None:
+    """Visible road cells, projected into the picture, are of the colour of road."""
+    data = modules["data"]
+    files = data.BevFiles(folder, "train", (192, 144))
+    share = []
+    for index in range(len(files)):
+        labels, calib = files.labels(index), files.calibs[files.kinds[index]].numpy()
+        rows, columns = np.nonzero(labels == 1)  # road, nothing on it, visible
+        z, x = 1 + (rows + 0.5) / 4, -25 + (columns + 0.5) / 4
+        u, v = calib[0, 0] * x / z + calib[0, 2], calib[1, 1] * data.CAMERA_HEIGHT / z + calib[1, 2]
+        inside = (u < 192) & (v < 144) & (z < 25)
+        colours = files.picture(index)[v[inside].astype(int), u[inside].astype(int)].astype(int)
+        share.append((abs(colours - data.GROUND[1]).max(axis=1) < 12).mean())
+    assert np.mean(share) > 0.8
+
+
+def test_full_size_model_has_the_published_parameters(modules: dict[str, ModuleType]) -> None:
+    config = modules["config"].Config.fromfile(BASELINE / "lss_swin_nuscenes.py")
+    with torch.device("meta"):
+        model = modules["model"].BevNet(config["data.img_scale"], **config["model"])
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(29.56e6, rel=0.005)
+
+
+def test_swin_windows_see_neighbours_only(modules: dict[str, ModuleType]) -> None:
+    """Rolling brings far cells into a window; the mask keeps them apart."""
+    model = modules["model"]
+    x = torch.arange(2 * 14 * 21).reshape(2, 14, 21, 1).float()
+    assert torch.equal(model.join(model.split(x), x.shape), x)
+    mask = model.shift_mask(14, 14, 3, torch.device("cpu"))
+    place = torch.stack(torch.meshgrid(torch.arange(14), torch.arange(14), indexing="ij"), -1).float()[None]
+    rolled = model.split(place.roll((-3, -3), dims=(1, 2)))
+    apart = (rolled[:, None] - rolled[:, :, None]).abs().amax(-1)
+    assert torch.equal(mask == 0, apart < 7)
+
+
+def test_remembered_cells_give_the_same_map_and_gradients(modules: dict[str, ModuleType]) -> None:
+    torch.manual_seed(0)
+    data, model = modules["data"], modules["model"]
+    calibs = torch.from_numpy(np.stack([data.intrinsics(k, 128, 96) for k in range(3)])).float()
+    numbers = torch.tensor([2, 0])
+    anew = model.LiftSplat(8, 4, (128, 96))
+    kept = model.LiftSplat(8, 4, (128, 96))
+    kept.load_state_dict(anew.state_dict())
+    kept.remember(calibs, (3, 4))
+    features = torch.randn(2, 8, 3, 4)
+    weights = torch.randn(2, 4, *model.MAP_SHAPE)
+    maps = [lift(features, cameras) for lift, cameras in ((anew, calibs[numbers]), (kept, numbers))]
+    torch.testing.assert_close(maps[1], maps[0], rtol=1e-4, atol=1e-4)
+    assert (maps[0] != 0).any()
+    for lift, made in zip((anew, kept), maps, strict=True):
+        (made * weights).sum().backward()
+        assert lift.depthnet.weight.grad is not None
+    torch.testing.assert_close(kept.depthnet.weight.grad, anew.depthnet.weight.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_every_point_lands_in_its_cell(modules: dict[str, ModuleType]) -> None:
+    """Against the arithmetic written out for single points."""
+    data, model = modules["data"], modules["model"]
+    calib = data.intrinsics(1, 128, 96)
+    points = model.frustum((128, 96), (3, 4))
+    cells = model.cells_of(points, torch.from_numpy(calib).float()[None])[0].reshape(points.shape[:3])
+    for depth, i, j in ((0, 0, 0), (10, 2, 1), (30, 1, 2), (48, 2, 3)):
+        u, _, z = points[depth, i, j].tolist()
+        x = (u - calib[0, 2]) * z / calib[0, 0]
+        row, column = int((z - 1) // 0.5), int((x + 25) // 0.5)
+        inside = 0 <= row < 98 and 0 <= column < 100
+        assert cells[depth, i, j] == (row * 100 + column if inside else -1)
+
+
+def test_compact_samples_expand_to_those_of_the_pipeline(
+    modules: dict[str, ModuleType], folder: Path
+) -> None:
+    data, mean, std = modules["data"], (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+    found = data.PipelineDataset(folder, "train", (128, 96), mean, std)
+    compact = data.CompactDataset(folder, "train", (128, 96))
+    expand = modules["loaders"].Expand(mean, std, 0.0, 0.0, torch.device("cpu"))
+    for index in (0, 7):
+        small = compact[index]
+        batch = expand({name: value[None] for name, value in small.items()})
+        torch.testing.assert_close(batch["image"][0], found[index]["image"], rtol=0, atol=1e-5)
+        assert torch.equal(batch["labels"][0], found[index]["labels"])
+        assert torch.equal(batch["valid"][0], found[index]["valid"])
+        torch.testing.assert_close(compact.calibs[small["cameras"]], found[index]["cameras"])
+        sizes = [sum(v.nbytes for v in sample.values()) for sample in (small, found[index])]
+        assert sizes[0] * 10 < sizes[1]
+
+
+def test_intrinsics_without_tables_come_from_the_file(modules: dict[str, ModuleType], own: Path) -> None:
+    data = modules["data"]
+    settings = (own, "train", (128, 96), (0.0,) * 3, (1.0,) * 3)
+    with_tables = data.PipelineDataset(*settings)[3]["cameras"]
+    shutil.rmtree(own / "v1.0-mini")
+    torch.testing.assert_close(data.PipelineDataset(*settings)[3]["cameras"], with_tables)
+
+
+def test_variants_compute_the_same_losses(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path
+) -> None:
+    found, guide, cured = (
+        train(modules, small, tmp_path / variant, variant, "runner.max_iters=4")
+        for variant in ("as_found", "guide", "cured")
+    )
+    assert len(found) == 4
+    assert {"data_wait", "h2d", "fwd", "bwd", "opt", "other", "samples_per_s"} <= set(found[0])
+    assert losses(guide) == losses(found)  # on a CPU the guide's fixes touch nothing
+    np.testing.assert_allclose(losses(cured), losses(found), rtol=2e-3)
+    exact = train(
+        modules, small, tmp_path / "exact", "cured", "runner.max_iters=2",
+        more=("--ablate", "fused_optimizer", "--ablate", "cached_index"),
+    )  # fmt: skip
+    np.testing.assert_allclose(losses(exact), losses(found)[:2], rtol=1e-5)
+
+
+def test_the_learning_rate_is_applied_by_cured_alone(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """X25: as found and in the guide, warm-up, poly and scaling rules have no effect."""
+    options = (
+        "lr_config.policy=poly",
+        "lr_config.warmup_iters=2",
+        "runner.max_iters=4",
+        "log_config.interval=1",
+    )
+    rates = {}
+    for variant in ("guide", "cured"):
+        train(modules, small, tmp_path / variant, variant, *options)
+        printed = capsys.readouterr().out
+        rates[variant] = [float(rate) for rate in re.findall(r"lr: (\S+),", printed)]
+        assert ("samples/s" in printed) == (variant == "cured")
+    assert rates["guide"] == [2e-4] * 4
+    assert rates["cured"] == pytest.approx([7.76e-5, 1.08e-4, 5.83e-5, 1e-6], rel=0.05)
+
+
+def test_accumulation_is_live_in_cured(modules: dict[str, ModuleType], small: Path, tmp_path: Path) -> None:
+    """X24: ``accumulative_counts=2`` steps every other iteration, where it used to do nothing."""
+    options = ("runner.max_iters=4", "runner.accumulative_counts=2")
+    rows = train(modules, small, tmp_path / "cured", "cured", *options)
+    assert [row["opt"] > 0 for row in rows] == [False, True, False, True]
+    rows = train(modules, small, tmp_path / "guide", "guide", *options)
+    assert all(row["opt"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("variant", "option", "says"),
+    [
+        ("as_found", "data.sample_per_gpu=4", "read by nothing: did you mean data.samples_per_gpu?"),
+        ("cured", "runner.max_iter=4", "runner.max_iter is read by nothing: did you mean runner.max_iters?"),
+        ("cured", "evaluation.pre_eval=True", "evaluation.pre_eval is read by nothing: known: evaluation."),
+        ("cured", "fp16.loss_scale=512.0", "fp16.loss_scale is read by nothing"),
+        ("as_found", "data.samples_per_gpu=four", "is 'four': expected a whole number from 1"),
+        ("as_found", "data.samples_per_gpu=17", "samples_per_gpu is 17: a rank has 16 training samples"),
+        ("cured", "lr_config.policy=cosine", "lr_config knows policy='poly' and 'fixed'"),
+        ("as_found", "runner.type=EpochBasedRunner", "only 'IterBasedRunner' is known"),
+        ("as_found", "model.embed_dims=24", "got an unexpected keyword argument 'embed_dims'"),
+        ("as_found", "loss.priors=(0.5,)", "loss.priors: expected 14 shares between 0 and 1"),
+        ("as_found", "data.img_scale=(8,6)", "data.img_scale is (8, 6): expected (width, height)"),
+        ("as_found", "runner", "--options runner: expected KEY=VALUE"),
+    ],
+)  # fmt: skip
+def test_a_key_with_a_mistake_is_named(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, variant: str, option: str, says: str
+) -> None:
+    with pytest.raises(SystemExit, match=re.escape(says)) as raised:
+        train(modules, folder, tmp_path / "out", variant, option)
+    assert str(raised.value).startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("data = dict(", "line 1: '(' was never closed"),
+        ("import math\ndata = dict(lr=2 / 0)", "line 2: ZeroDivisionError"),
+        ("data = dict()", "runner.type is missing"),
+    ],
+)
+def test_a_configuration_that_is_none_is_named(
+    modules: dict[str, ModuleType], tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=re.escape(says)) as raised:
+        modules["train"].main([str(path)])
+    assert str(raised.value).startswith(f"error: {path}")
+
+
+def test_every_configuration_of_the_guide_trains(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guide's command as it stands, shrunk; configuration 2 is a change of the first."""
+    speed = ("data.samples_per_gpu=4", "data.workers_per_gpu=16", "data.prefetch_factor=8")
+    settings = [("optimized", 6, 12, ()), ("high_memory", 8, 8, ()), ("optimized", 4, 16, speed)]
+    for name, batch_size, num_workers, options in settings:
+        command = [
+            str(BASELINE / f"lss_swin_nuscenes_{name}.py"),
+            "--work-dir",
+            str(tmp_path),
+            "--gpu-ids",
+            "0",
+        ]
+        args = modules["train"].parse_args([*command, "--options", "runner.max_iters=100", *options])
+        config = modules["train"].load_config(args)
+        assert args.scale == "full"
+        assert (config["data.samples_per_gpu"], config["data.workers_per_gpu"]) == (batch_size, num_workers)
+        assert (config["runner.max_iters"], config["evaluation.interval"]) == (100, 40_000)
+        assert config["fp16.loss_scale"] == 512.0
+    path = str(BASELINE / "lss_swin_nuscenes_high_memory.py")
+    modules["train"].main(
+        [path, "--scale", "tiny", "--data", str(small), "--work-dir", str(tmp_path), "--gpu-ids", "0",
+         "--options", "runner.max_iters=1", "data.workers_per_gpu=0"]
+    )  # fmt: skip
+    assert (tmp_path / "best.pt").exists()
+    assert "will use FP32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("variant", ["as_found", "cured"])
+def test_resuming_is_the_run_that_was_not_stopped(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path, variant: str
+) -> None:
+    """Stopped within an epoch of eight batches; the rest of its order comes next, then another."""
+    through = train(modules, small, tmp_path / "through", variant, "runner.max_iters=9")
+    stopped = tmp_path / "stopped"
+    train(modules, small, stopped, variant, "runner.max_iters=7")
+    more = ("--resume", str(stopped / "last.pt"))
+    rest = train(modules, small, stopped, variant, "runner.max_iters=9", more=more)
+    assert losses(rest) == losses(through)[7:]
+
+
+def test_gradients_that_are_not_finite_end_the_run_and_keep_the_checkpoint(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path
+) -> None:
+    for variant, says in (
+        ("as_found", "gradient of backbone"),
+        ("cured", "not finite in the last 3 iterations"),
+    ):
+        out = tmp_path / variant
+        train(modules, small, out, variant, "runner.max_iters=1")
+        kept = (out / "last.pt").read_bytes()
+        with pytest.raises(SystemExit, match=says):
+            train(modules, small, out, variant, "runner.max_iters=3", "optimizer.lr=1e30")
+        assert (out / "last.pt").read_bytes() == kept
+
+
+def spoil(own: Path, kind: str) -> str:
+    """Spoil a training sample; return what the message must say."""
+    image = sorted((own / "img_dir" / "train").iterdir())[1]
+    annotation, calib = own / "ann_bev_dir" / "train" / image.name, own / "calib.json"
+    matrices = json.loads(calib.read_text())
+    if kind == "missing":
+        annotation.unlink()
+        return f"{annotation} is missing"
+    if kind == "truncated":
+        image.write_bytes(image.read_bytes()[:-500])
+        return f"{image} is truncated"
+    if kind == "empty":
+        image.write_bytes(b"")
+        return f"{image} is no picture"
+    if kind == "shape":
+        Image.fromarray(np.zeros((200, 196), np.uint16)).save(annotation)
+        return f"{annotation} is 200 x 196: expected 196 rows of 200"
+    if kind == "no intrinsics":
+        calib.write_text(json.dumps({k: v for k, v in matrices.items() if k != image.stem}))
+        return f"{calib} has no intrinsics for {image.stem}"
+    if kind == "wrong intrinsics":
+        calib.write_text(json.dumps({**matrices, image.stem: [[0, 0, 0]] * 3}))
+        return f"{calib} has no 3 x 3 intrinsics with focal lengths for {image.stem}"
+    calib.write_text("{")
+    return f"{calib} is no JSON"
+
+
+@pytest.mark.parametrize("variant", ["as_found", "cured"])
+@pytest.mark.parametrize(
+    "kind", ["missing", "truncated", "empty", "shape", "no intrinsics", "wrong intrinsics", "json"]
+)
+def test_a_spoilt_file_stops_training_before_it_begins(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path, kind: str, variant: str
+) -> None:
+    says = spoil(own, kind)
+    with pytest.raises(SystemExit, match=re.escape(says)) as raised:
+        train(modules, own, tmp_path / "out", variant)
+    assert str(raised.value).startswith("error: ")
+    assert not (tmp_path / "out" / "last.pt").exists()
+
+
+def test_a_checkpoint_of_something_else_is_one_sentence(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path
+) -> None:
+    torch.save({"model": {}}, tmp_path / "other.pt")
+    with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale"):
+        train(modules, small, tmp_path / "out", "as_found", more=("--resume", str(tmp_path / "other.pt")))
+
+
+def test_a_batch_that_does_not_fit_is_said(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: object, images: torch.Tensor, cameras: torch.Tensor) -> torch.Tensor:
+        return torch.empty(1 << 60)  # the allocator's own words
+
+    monkeypatch.setattr(modules["model"].BevNet, "forward", forward)
+    with pytest.raises(SystemExit, match=r"a batch does not fit[\s\S]*data\.samples_per_gpu=N"):
+        train(modules, small, tmp_path / "out", "as_found")
+
+
+def test_sweep_says_both_speeds(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """X23: iterations a second fall with the batch by construction; the table has samples beside them."""
+    train(modules, small, tmp_path / "out", "cured", more=("--sweep", "1,3"))
+    head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert head == ["batch", "iter/s", "samples/s", "iter/s", "samples/s"]
+    assert [row[0] for row in rows] == ["1", "3"]
+    for batch, iterations, samples, *_ in rows:
+        assert float(samples) == pytest.approx(int(batch) * float(iterations), rel=0.05)
+    assert rows[0][3:] == ["+0.0%", "+0.0%"]
+
+
+def test_two_ranks_train_on_half_the_pictures_each(small: Path, tmp_path: Path) -> None:
+    log = tmp_path / "steps.jsonl"
+    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(small), "--variant", "cured"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    flags = ["--out", str(tmp_path), "--step_log", str(log), "--options", *SAME, "runner.max_iters=2"]
+    done = subprocess.run(
+        [*launcher, *script, *flags],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "4 batches an epoch" in done.stdout
+    assert done.stdout.count("Iter 2 mIoU") == 1  # one rank speaks
+    assert len(log.read_text().splitlines()) == 2
+    assert (tmp_path / "best.pt").exists()
