@@ -121,7 +121,7 @@ def test_metrics_are_found_in_a_printed_log(tmp_path: Path) -> None:
     )
     runs = run_of(run("none")), run_of(run("none", number=1))
     verdict = judge(*runs, asked=asked, log=log)
-    assert {name: status(verdict, name) for name in asked.metrics} == {
+    assert {name: status(verdict, f"metrics.{name}") for name in asked.metrics} == {
         "psnr": "passed", "ssim": "failed", "lpips": "not-measured", "loss": "failed",
     }  # fmt: skip
 

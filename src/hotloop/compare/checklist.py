@@ -125,10 +125,11 @@ def _last_in(log: Path, names: list[str]) -> dict[str, tuple[float, int]]:
 
 
 def _metric(name: str, limit: Limit, run: Run, printed: Mapping[str, tuple[float, int]]) -> Item:
+    item = f"metrics.{name}"
     if name in printed:
         value, count = printed[name]
         return passed(
-            name, limit.holds(value), f"{value:.6g}, the last of {count:,} in the log", value, limit.words
+            item, limit.holds(value), f"{value:.6g}, the last of {count:,} in the log", value, limit.words
         )
     note = run.trace.metrics.get(name)
     if note is None:
@@ -137,11 +138,11 @@ def _metric(name: str, limit: Limit, run: Run, printed: Mapping[str, tuple[float
     if note is None:
         known = ", ".join(sorted(run.trace.metrics)[:6])
         why = f"logged are: {known}" if known else "logged neither to TensorBoard nor to wandb; see --log"
-        return unmeasured(name, why, limit.words)
+        return unmeasured(item, why, limit.words)
     if note["last"] is None:
-        return passed(name, False, "the last value is not finite", None, limit.words)
+        return passed(item, False, "the last value is not finite", None, limit.words)
     value = float(note["last"])
-    return passed(name, limit.holds(value), f"{value:.6g}, the last of {note['count']:,}", value, limit.words)
+    return passed(item, limit.holds(value), f"{value:.6g}, the last of {note['count']:,}", value, limit.words)
 
 
 # -- values: a number with words, or why there is none ------------------------------------------------------
