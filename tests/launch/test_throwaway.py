@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -143,15 +144,16 @@ with throwaway() as found:
 
 @pytest.mark.usefixtures("possible")
 def test_what_a_killed_run_left_is_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    stale = tmp_path / f"hotloop-throwaway-{ended.pid}-x" / "0" / "work" / "work"
-    stale.mkdir(parents=True)
-    stale.chmod(0)
-    mine = tmp_path / f"hotloop-throwaway-{os.getpid()}-y"
-    mine.mkdir()
-    room._sweep(tmp_path)
-    assert list(tmp_path.glob("hotloop-throwaway-*")) == [mine]
+    stale = tmp_path / "hotloop-throwaway-x"
+    (stale / "0" / "work" / "work").mkdir(parents=True)
+    (stale / "0" / "work" / "work").chmod(0)
+    (stale / "lock").touch()
+    used = tmp_path / "hotloop-throwaway-y"
+    used.mkdir()
+    with (used / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        room._sweep(tmp_path)
+        assert list(tmp_path.glob("hotloop-throwaway-*")) == [used]
 
 
 def test_where_it_is_not_possible_the_reason_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +162,6 @@ def test_where_it_is_not_possible_the_reason_is_told(project: Path, monkeypatch:
     monkeypatch.setattr(room, "_CHILD", child)
     with pytest.raises(Refused, match="Operation not permitted"):
         prepare()
-    assert not list(Path("/var/tmp").glob(f"hotloop-throwaway-{os.getpid()}-*"))
 
 
 def test_mounts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ changed, deleted. The run folder and the caches of libraries are bound through a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal
 
 from hotloop.errors import HotloopError
 
@@ -72,6 +73,7 @@ class Throwaway:
 
     scratch: Path
     plan: dict[str, Any]
+    lock: IO[str]  # held as long as the folder is in use
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -88,6 +90,7 @@ class Throwaway:
     def close(self) -> None:
         """Drop all of it."""
         _remove(self.scratch)
+        self.lock.close()
 
 
 @contextlib.contextmanager
@@ -117,22 +120,32 @@ def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwa
             continue
         _sweep(folder)
         try:
-            scratch = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=folder))
+            scratch, lock = _scratch(folder)
         except OSError as error:
             why = f"{folder}: {error.strerror}"
             continue
+        found = None
         try:
-            found = Throwaway(scratch=scratch, plan=_plan(scratch, kept, needed))
-            _try(found)
+            made = Throwaway(scratch=scratch, plan=_plan(scratch, kept, needed), lock=lock)
+            _try(made)
+            found = made
         except Refused as refused:
             why = refused.message
-            _remove(scratch)
-        except BaseException:
-            _remove(scratch)
-            raise
-        else:
+        finally:
+            if found is None:
+                _remove(scratch)
+                lock.close()
+        if found is not None:
             return found
     raise Refused(why)
+
+
+def _scratch(folder: Path) -> tuple[Path, IO[str]]:
+    """A new folder and its lock. It gets its name when it is locked: never seen by a sweep without."""
+    new = Path(tempfile.mkdtemp(prefix=".hotloop-new-", dir=folder))
+    lock = (new / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return new.rename(new.with_name(_NAME + new.name.rpartition("-")[2])), lock
 
 
 def _try(found: Throwaway) -> None:
@@ -268,12 +281,11 @@ def _changes(upper: Path, folder: Path) -> Iterator[tuple[Kind, Path]]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed hotloop left behind."""
+    """Remove what a killed hotloop left: nobody holds its lock. Pids tell nothing across containers."""
     for path in folder.glob(f"{_NAME}*"):
-        pid = path.name.removeprefix(_NAME).partition("-")[0]
-        with contextlib.suppress(OSError):
-            if path.stat().st_uid == os.getuid() and pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                _remove(path)
+        with contextlib.suppress(OSError), (path / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
 
 
 def _remove(scratch: Path) -> None:
