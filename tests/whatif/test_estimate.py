@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, log
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.scenarios.builder import Script
 
+from hotloop.measure import measure
+from hotloop.measure.steps import Steps
+from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
 from hotloop.units import parse_duration
 from hotloop.whatif import words
@@ -40,9 +46,13 @@ def block(name: str, cycle: int, mean_s: float, **more: Any) -> dict[str, Any]:
     return {"name": name, "cycle": cycle, "mean_s": mean_s, **usual, **more}
 
 
-def recorded(blocks: list[dict[str, Any]], **status: str) -> WhatIf | None:
+def recorded(
+    blocks: list[dict[str, Any]], steps: Steps | None = None, members: tuple[str, ...] = (), **status: str
+) -> WhatIf | None:
     names = dict.fromkeys(note["name"] for note in blocks if note["name"] != "baseline")
     asked = [{"name": name, "status": status.get(name, ""), "exact": "", "leads": True} for name in names]
+    for note in asked:
+        note["members"] = members if note["name"] == "together" else ()
     process = Process(
         pid=1, ppid=0, role="main", rank=0, start_ns=0, end_ns=1, rows=np.zeros(0, ROW_DTYPE),
         notes={"block": blocks, "intervention": asked},
@@ -51,7 +61,7 @@ def recorded(blocks: list[dict[str, Any]], **status: str) -> WhatIf | None:
         folder=Path(), command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0,
         ranks=(process,), machine={"cores": 4}, system={},
     )  # fmt: skip
-    return estimate(recording, None)
+    return estimate(recording, steps)
 
 
 def test_ratios_are_of_pairs_of_one_cycle() -> None:
@@ -93,6 +103,42 @@ def test_the_ceiling_is_what_takes_longest(step_s: float, alone_s: float, cpu_s:
     assert found.contention_s == pytest.approx(0.1 - step_s)
     assert found.to_json()["ceiling"] == ceiling
     assert f"ceiling ({ceiling})" in words.render(found)
+
+
+@pytest.mark.parametrize(("idle_s", "ceiling"), [(0.9, "transfer"), (0.2, "device"), (None, "device")])
+def test_copies_that_the_device_waits_for_are_the_ceiling(idle_s: float | None, ceiling: str) -> None:
+    """Ten steps of 0.1 s on the host, all in copies; the device idles in some of that, or has no clock."""
+    run = Script("for batch in loader:  # fetch\n    train(batch)  # copy\n")
+    run.iterate(1)
+    for _ in range(10):
+        run.fetch(1, 0.1)
+        run.call(row.TRANSFER, 100.0, value=1000)
+        run.forward(0.1)
+        run.backward(0.1)
+        run.update(0.1)
+    device: Any = SimpleNamespace(idle_s_by_phase={"transfer": idle_s}) if idle_s is not None else None
+    steps = replace(measure(run.process(), {}), facts={"accelerator": "cuda"}, device=device)
+    blocks = [block("baseline", i, 0.2) for i in range(3)] + [block("free-data", i, 0.1) for i in range(3)]
+    found = recorded(blocks, steps)
+    assert found is not None
+    assert found.ceiling == ceiling
+
+
+@pytest.mark.parametrize(
+    ("together_s", "said"),
+    [(0.64, "1.56x: they add up"), (0.78, "in part give the same"), (0.4, "one masks what another gives")],
+)
+def test_gains_that_add_overlap_or_mask_each_other(together_s: float, said: str) -> None:
+    means = {"baseline": 1.0, "a": 0.8, "b": 0.8, "together": together_s}
+    wobble = [0.99, 1.0, 1.01, 1.0]
+    blocks = [block(name, i, mean * (w if name != "baseline" else 1.0)) for name, mean in means.items()
+              for i, w in enumerate(wobble)]  # fmt: skip
+    found = recorded(blocks, members=("a", "b"))
+    assert found is not None
+    assert "together: a and b; the gains of each alone multiply to 1.56x" in " ".join(
+        words.render(found).split()
+    )
+    assert found.rows[-1].words.endswith(said)
 
 
 def test_what_was_not_in_force_has_no_ratio() -> None:

@@ -122,3 +122,13 @@ def test_epochs_of_six_batches_are_measured_over_several(tmp_path: Path, which: 
     assert 0.005 < found["step_alone_s"] < 0.010
     assert workers["ratio"] is None
     assert "hotloop run --apply num-workers=1" in workers["words"]
+
+
+def test_candidates_are_also_measured_together_and_their_own_trials_are_no_evaluation(tmp_path: Path) -> None:
+    words = ("--budget", "8s", "num-workers=2", "num-workers=3", "prefetch-factor=4", "foreach")
+    found, _ = what_if(tmp_path, "workers", *words, steps=100_000)
+    rows = {row["intervention"]: row for row in found["rows"]}
+    assert set(rows) == {*words[2:], "together"}
+    assert rows["together"]["ratio"] is not None
+    assert rows["together"]["words"].startswith("num-workers=2 and prefetch-factor=4")
+    assert rows["together"]["words"].endswith("train.py:20, stayed as it was")

@@ -23,7 +23,7 @@ _USAGE = (
     "hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--throw-away] [--json] [INTERVENTION]... "
     "-- COMMAND..."
 )
-_FREE_DATA = "free-data"
+_FREE_DATA, _TOGETHER = "free-data", "together"
 #: Seconds between two lines of progress.
 _EVERY_S = 5.0
 
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
 
     # What is accounted for is told from every recording, asked for or not.
     wanted = [_intervention(name) for name in asked if name not in ACCOUNTED]
-    plan = [entry for entry, _ in wanted]
+    plan = [*(entry for entry, _ in wanted), *_together([one for _, one in wanted if one is not None])]
     folder = flow.new_run_folder(options.out, command)
     board = folder / "what-if.blocks"
     entry = {"interventions": plan, "board": str(board), "budget_s": options.budget, "width": options.width}
@@ -141,13 +141,23 @@ def _intervention(name: str) -> tuple[dict[str, Any], Applied | None]:
     return {"name": str(one), "remedy": [one.remedy.id, one.value, one.remedy.live]}, one
 
 
+def _together(candidates: Sequence[Applied]) -> list[dict[str, Any]]:
+    """All that change no meaning at once, the first of each kind, where there are at least two."""
+    kinds: dict[str, str] = {}
+    for one in candidates:
+        if one.remedy.effect != "semantic":
+            kinds.setdefault(one.remedy.id.replace("no-workers", "num-workers"), str(one))
+    return [{"name": _TOGETHER, "together": list(kinds.values())}] if len(kinds) > 1 else []
+
+
 def _announce(remedies: Sequence[Applied]) -> None:
     """What the interventions do to the run's own results."""
     changing = [str(one) for one in remedies if one.remedy.effect != "exact"]
     if changing:
         print(
             f"hotloop: {', '.join(changing)} change{'s' * (len(changing) == 1)} the values that this run "
-            "computes: what it writes (checkpoints, logs) is of a run that was measured",
+            "computes: what it writes (checkpoints, logs) is of a run that was measured; --throw-away drops "
+            "that",
             file=sys.stderr,
         )
 

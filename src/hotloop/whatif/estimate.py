@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import exp, log
+from dataclasses import dataclass, replace
+from math import exp, log, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal
@@ -27,6 +27,8 @@ ACCOUNTED: Final = {
 }
 #: Batches of a fill that a loader's own rate is told from.
 _LEAST_ALONE: Final = 8
+#: An interval wider than this to either side does not tell whether gains add up.
+_TELLING: Final = 1.15
 #: A gain smaller than this is not worth a line of the ceiling.
 _MARGIN: Final = 1.05
 
@@ -124,6 +126,8 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
     if len(baseline) < 2:
         return None
     asked = interventions(recording)
+    rows = [_row(note, notes, _others(note, recording)) for note in asked]
+    rows = [_combined(row, note.get("members", ()), rows) for row, note in zip(rows, asked, strict=True)]
     mean, low, high = interval([note["mean_s"] for note in baseline])
     free = _valid(notes, "free-data")
     every = not any(note["name"] == "free-data" and note.get("others") for note in asked)
@@ -139,7 +143,7 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
         baseline_blocks=len(baseline),
         block_steps=round(fmean([note["steps"] for note in baseline])),
         wait_s=_mean([note.get("wait_s") for note in baseline]),
-        rows=(*(_row(note, notes, _others(note, recording)) for note in asked), *_accounted(steps, mean)),
+        rows=(*rows, *_accounted(steps, mean)),
         step_alone_s=alone,
         loader_alone_s=parts["input"],
         cores_s=parts["cores"],
@@ -184,6 +188,26 @@ def _row(asked: Note, notes: Sequence[Note], words: str) -> Row:
     mean, low, high = interval(ratios)
     edges = (exp(low), exp(high))
     return Row(intervention=name, ratio=exp(mean), ci95=edges, blocks=len(ratios), words=words)
+
+
+def _combined(row: Row, members: Sequence[str], rows: Sequence[Row]) -> Row:
+    """An arm of several: do their gains multiply, mask each other, or overlap? Half widths in quadrature."""
+    parts = [one for one in rows if one.intervention in members and one.ratio and one.ci95]
+    if not row.ratio or row.ci95 is None or not members:
+        return row
+    told = [" and ".join(members)]
+    if len(parts) == len(members):
+        alone = sum(log(one.ratio) for one in parts if one.ratio)
+        edges = [one.ci95 for one in (row, *parts) if one.ci95]
+        half = sqrt(sum((log(high / low) / 2) ** 2 for low, high in edges))
+        product = f"the gains of each alone multiply to {exp(alone):.2f}x"
+        if log(row.ratio) - alone > half:
+            told.append(f"{product}: alone, one masks what another gives")
+        elif alone - log(row.ratio) > half:
+            told.append(f"{product}: they overlap, and in part give the same")
+        elif half < log(_TELLING):
+            told.append(f"{product}: they add up")
+    return replace(row, words="; ".join([*told, *([row.words] if row.words else [])]))
 
 
 def _others(asked: Note, recording: Recording) -> str:
@@ -249,7 +273,8 @@ def _ceiling(parts: dict[str, float | None], steps: Steps | None) -> str:
     # CPU seconds are counted in hundredths: the cores limit only what they clearly limit.
     if name == "cores" and known["cores"] < _MARGIN * max(s for n, s in known.items() if n != "cores"):
         name = max((one for one in known if one != "cores"), key=lambda one: known[one])
-    if name == "device" and steps is not None and steps.num_steps:
+    # Without a clock of the device a copy that waits for the step before it cannot be told from a slow one.
+    if name == "device" and steps is not None and steps.num_steps and steps.device is not None:
         transfer = steps.per_step("transfer") * exposed_ratio(steps, "transfer")
         return "transfer" if transfer > 0.5 * known["device"] else "device"
     return name

@@ -67,6 +67,12 @@ def _held(value: Any) -> list[Any]:
     return list(held.values()) if isinstance(held, dict) and not isinstance(value, ModuleType) else []
 
 
+def end_workers(iterator: Any) -> None:
+    """End the workers of an iterator that is not the script's: no row of the recording tells of it."""
+    end = type(iterator)._shutdown_workers
+    getattr(end, "__wrapped__", end)(iterator)
+
+
 def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> str:
     """Why workers cannot make batches of this loader, "" where they can or where it has workers now.
 
@@ -98,5 +104,5 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
     finally:
         _sampler = None
         if iterator is not None:
-            iterator._shutdown_workers()
+            end_workers(iterator)
     return ""

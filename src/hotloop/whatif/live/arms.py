@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.remedy.live.applying import make
@@ -45,6 +46,10 @@ class Arm:
 
     def others(self) -> list[int]:
         """Loaders that feed updates too and stayed as they were."""
+        return []
+
+    def members(self) -> list[str]:
+        """The arms it is made of, where it is made of several."""
         return []
 
     def status(self) -> str:
@@ -115,8 +120,8 @@ class FormArm(Arm):
 class LoaderArm(Arm):
     """A loader with other settings: an iterator of our own that draws from the script's sampler."""
 
-    def __init__(self, name: str, form: LoaderForm, feeder: Feeder, probe: Probe) -> None:
-        self.name, self._form, self._feeder, self._probe = name, form, feeder, probe
+    def __init__(self, name: str, forms: Sequence[LoaderForm], feeder: Feeder) -> None:
+        self.name, self.forms, self._feeder = name, forms, feeder
         self._sibling: Sibling | None = None
 
     def settle(self, iterator: Any) -> int:
@@ -161,9 +166,11 @@ class LoaderArm(Arm):
         elif (loader := self._feeder.loader()) is None:
             self.refused = "the script let go of the DataLoader it iterates over"
         else:
-            changes = self._form.changes(loader, loader.__dict__)
-            if changes is None:
-                self.refused = self._form.status()
+            changes: dict[str, Any] = {}
+            for form in self.forms:
+                changes |= form.changes(loader, {**loader.__dict__, **changes}) or {}
+            if not changes:
+                self.refused = self.forms[-1].status()
             elif all(loader.__dict__.get(name) == value for name, value in changes.items()):
                 self.refused = "the script has it already"
             elif not (why := self._feeder.why_not(changes)):
@@ -172,8 +179,70 @@ class LoaderArm(Arm):
                 self.refused = why
 
 
-def build(probe: Probe, feeder: Feeder, wanted: dict[str, Any]) -> Arm:
-    """The arm of one entry of the plan: ``{"name": ..., "remedy": [id, value, live] | None}``."""
+class Together(Arm):
+    """Several arms at once: those that were in force when each had its turn."""
+
+    def __init__(self, name: str, arms: Sequence[Arm], feeder: Feeder) -> None:
+        self.name = name
+        forms = [form for arm in arms if isinstance(arm, LoaderArm) for form in arm.forms]
+        self._loader = LoaderArm(name, forms, feeder)
+        self._arms = arms
+
+    def _parts(self) -> list[Arm]:
+        """What is switched: one iterator for all that other workers need."""
+        working = [arm for arm in self._arms if not arm.refused]
+        others = [arm for arm in working if not isinstance(arm, LoaderArm)]
+        return others if len(others) == len(working) else [*others, self._loader]
+
+    def members(self) -> list[str]:
+        """The names of those in force."""
+        return [arm.name for arm in self._arms if not arm.refused]
+
+    def settle(self, iterator: Any) -> int:
+        """What the slowest needs."""
+        return max((part.settle(iterator) for part in self._parts()), default=2)
+
+    def on(self, iterator: Any, num_steps: int) -> None:
+        """All on."""
+        if len(self.members()) < 2:
+            self.refused = "fewer than two of them can be in force here"
+            return
+        for part in self._parts():
+            part.on(iterator, num_steps)
+        self.refused = self._loader.refused
+
+    def off(self, iterator: Any) -> None:
+        """All off."""
+        for part in self._parts():
+            part.off(iterator)
+
+    def others(self) -> list[int]:
+        """As for each."""
+        return next(
+            (arm.others() for arm in self._arms if isinstance(arm, LoaderArm) and not arm.refused), []
+        )
+
+    def move(self, iterator: Any, *, in_force: bool) -> None:
+        """Workers for the other loader."""
+        if self._loader in self._parts():
+            self._loader.move(iterator, in_force=in_force)
+
+
+def build(probe: Probe, feeder: Feeder, plan: Sequence[dict[str, Any]]) -> list[Arm]:
+    """The arms of the plan's entries: ``{"name": ..., "remedy": [id, value, live] | None}``.
+
+    An entry with ``together``, the names of earlier ones, is these at once.
+    """
+    arms: dict[str, Arm] = {}
+    for wanted in plan:
+        members = [arms[name] for name in wanted.get("together", ())]
+        arms[wanted["name"]] = (
+            Together(wanted["name"], members, feeder) if members else _one(probe, feeder, wanted)
+        )
+    return list(arms.values())
+
+
+def _one(probe: Probe, feeder: Feeder, wanted: dict[str, Any]) -> Arm:
     name, remedy = wanted["name"], wanted.get("remedy")
     if remedy is None:
         return FreeData(feeder)
@@ -182,7 +251,7 @@ def build(probe: Probe, feeder: Feeder, wanted: dict[str, Any]) -> Arm:
         arm = Arm()
         arm.name, arm.refused = name, "could not be made"
         return arm
-    return LoaderArm(name, form, feeder, probe) if isinstance(form, LoaderForm) else FormArm(name, form)
+    return LoaderArm(name, [form], feeder) if isinstance(form, LoaderForm) else FormArm(name, form)
 
 
 def workers_cpu_s(iterator: Any) -> float:

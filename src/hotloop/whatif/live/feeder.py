@@ -17,7 +17,7 @@ from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import consistent
-from hotloop.remedy.live.trial import why_not
+from hotloop.remedy.live.trial import end_workers, why_not
 from hotloop.whatif.live.ahead import Ahead, hold, release
 from hotloop.whatif.live.beside import Beside
 from hotloop.whatif.live.room import most_batches
@@ -355,4 +355,4 @@ class Sibling:
     def close(self) -> None:
         """End its workers."""
         if self._many:
-            self._iterator._shutdown_workers()
+            end_workers(self._iterator)

@@ -78,7 +78,7 @@ class Session:
         """Watch for the loop that trains."""
         self._feeder.install()
         probe = self._probe
-        self._arms += [build(probe, self._feeder, wanted) for wanted in self._plan["interventions"]]
+        self._arms += build(probe, self._feeder, self._plan["interventions"])
         probe.on_update(_NAME, self._update)
         torch = probe.torch
         probe.hooks.around(
@@ -400,6 +400,7 @@ class Session:
                 status=_LOST if number in self._lost else arm.status(),
                 exact=self._feeder.kept if isinstance(arm, FreeData) else "",
                 others=arm.others(),
+                members=arm.members(),
                 leads=self._leads,
             )
 
