@@ -145,8 +145,8 @@ with throwaway() as found:
 @pytest.mark.usefixtures("possible")
 def test_what_a_killed_run_left_is_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stale = tmp_path / "hotloop-throwaway-x"
-    (stale / "0" / "work" / "work").mkdir(parents=True)
-    (stale / "0" / "work" / "work").chmod(0)
+    (stale / "run" / "0" / "work" / "work").mkdir(parents=True)
+    (stale / "run" / "0" / "work" / "work").chmod(0)
     (stale / "lock").touch()
     used = tmp_path / "hotloop-throwaway-y"
     used.mkdir()

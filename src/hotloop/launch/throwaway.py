@@ -126,9 +126,9 @@ def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwa
             continue
         found = None
         try:
-            made = Throwaway(scratch=scratch, plan=_plan(scratch, kept, needed), lock=lock)
-            _try(made)
-            found = made
+            # Layers of their own: those of the attempt may be in use a moment longer than it.
+            _try(Throwaway(scratch=scratch, plan=_plan(scratch, "try", kept, needed), lock=lock))
+            found = Throwaway(scratch=scratch, plan=_plan(scratch, "run", kept, needed), lock=lock)
         except Refused as refused:
             why = refused.message
         finally:
@@ -162,7 +162,7 @@ def _caches() -> list[Path]:
 # -- which folders -------------------------------------------------------------------------------------------
 
 
-def _plan(scratch: Path, keep: Sequence[Path], needed: Sequence[Path]) -> dict[str, Any]:
+def _plan(scratch: Path, name: str, keep: Sequence[Path], needed: Sequence[Path]) -> dict[str, Any]:
     """Every folder that can be written gets a layer, except those on the way to ``scratch``: read-only.
 
     Raises Refused where a folder that is needed lies on that way.
@@ -185,7 +185,7 @@ def _plan(scratch: Path, keep: Sequence[Path], needed: Sequence[Path]) -> dict[s
         "layers": [
             [
                 str(path),
-                *_pair(scratch, number),
+                *_pair(scratch / name, number),
                 flags.get(path, 0),
                 any(_below(one, [path]) for one in needed),
             ]
@@ -289,7 +289,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _remove(scratch: Path) -> None:
-    for work in scratch.glob("*/work/*"):  # the kernel leaves it without any permission
+    for work in scratch.glob("*/*/work/*"):  # the kernel leaves it without any permission
         with contextlib.suppress(OSError):
             work.chmod(stat.S_IRWXU)
     shutil.rmtree(scratch, ignore_errors=True)
