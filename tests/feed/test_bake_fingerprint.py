@@ -137,6 +137,16 @@ def test_named_sources_take_the_place_of_those_found(tmp_path: Path) -> None:
         Baked(tmp_path / "out", dataset=dataset)
 
 
+def test_a_bake_beside_its_source_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    saved(tmp_path / "rows" / "rows.npy", 1)
+    dataset = Rows(tmp_path / "rows" / "rows.npy")
+    bake(dataset, tmp_path / "rows" / "first", num_workers=0, source=[tmp_path / "rows"])
+    bake(dataset, tmp_path / "rows" / "second", num_workers=0, source=[tmp_path / "rows"])
+    Baked(tmp_path / "rows" / "first", dataset=dataset)  # the second is not new data
+    Baked(tmp_path / "rows" / "second", dataset=dataset)
+
+
 class Touching(Images):
     """Something writes to its source while it is read."""
 

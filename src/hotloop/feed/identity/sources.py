@@ -15,6 +15,8 @@ from hotloop.feed.identity.sourcecode import digest
 #: Files up to this number are listed one by one, more by folder.
 _SHOWN_FILES = 256
 _DISK_TIER = re.compile("hotloop-[0-9a-f]{32}")
+#: A folder that holds all files of one of these is a bake, finished or not: made of a source, and none itself.
+_BAKES = (frozenset({"manifest.json", "checksums.bin"}), frozenset({"job.json", "lock"}))
 
 
 def source_files(paths: Iterable[str], beside: Path | None) -> dict[str, str]:
@@ -54,6 +56,9 @@ def _files(path: str) -> Iterator[str]:
         yield path
         return
     for folder, folders, names in os.walk(path):
+        if folder != path and any(bake.issubset(names) for bake in _BAKES):
+            folders.clear()
+            continue
         # The disk tier of the cache, which is no source wherever it lies.
         folders[:] = [name for name in folders if not _DISK_TIER.fullmatch(name)]
         for name in names:

@@ -87,6 +87,9 @@ def _optimizer(plan: Plan, name: str, other: str, refused: Collection[str] = ())
     clash = argument(call, other)
     if clash is not None and code.source(clash) == "True":
         raise Cannot(f"{other}=True is given", str(code.path), code.line(call))
+    if any(arg.star == "**" for arg in call.args):
+        words = f"what ** spreads may hold {name} or {other} already"
+        raise Cannot(words, str(code.path), code.line(call), write=f"{name}=True among what is spread")
     plan.keyword(code, call, name, "True")
     plan.expect_noted("optimizer", name, True)
 
