@@ -45,6 +45,8 @@ def batches(count):
 every = 5 if which == "some" else 1
 labelled = batches(76 if which == "uneven" else 400)
 unlabelled = batches(12 if which == "short" else 400)
+if which == "anew":
+    labelled = (batch for _ in range(1000) for batch in DataLoader(Samples(40), batch_size=2, shuffle=True))
 if which in ("short", "left"):
     labelled = iter(lambda: torch.ones(4), None)
 model = torch.nn.Linear(4, 1)
@@ -86,7 +88,7 @@ def total(text: str) -> str:
     return next((line for line in text.splitlines() if line.startswith("total ")), "")
 
 
-@pytest.mark.parametrize("which", ["both", "uneven", "workers"])
+@pytest.mark.parametrize("which", ["both", "uneven", "anew", "workers"])
 def test_both_loaders_of_a_step_are_free_and_the_run_stays_bit_equal(tmp_path: Path, which: str) -> None:
     plain = run(tmp_path, "train.py", which, "300")
     found, said = what_if(tmp_path, which, "--go-on", "--budget", "4s")
@@ -95,6 +97,7 @@ def test_both_loaders_of_a_step_are_free_and_the_run_stays_bit_equal(tmp_path: P
     assert row["ratio"] > 1.3
     # The step's own 5 ms: had one loader not been free, its 10 ms would be in it.
     assert 0.005 < found["step_alone_s"] < 0.013
+    assert not row["words"]
     assert found["ceiling"] == "input"
     least = 0.010 if which == "workers" else 0.020
     assert least < found["loader_alone_s"] < 1.9 * least

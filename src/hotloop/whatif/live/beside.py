@@ -21,6 +21,9 @@ class _Asked:
     count: int = 0
     apart: int = 0  # with gradients on, and an update since it was asked last
     updates: int = -1
+    first: int = -1  # step that asked it first, and last
+    last: int = -1
+    steps: int = 0  # that asked it
 
 
 class Beside:
@@ -30,6 +33,7 @@ class Beside:
         self._steps: deque[dict[int, int]] = deque(maxlen=_STEPS)
         self._now: dict[int, int] = {}
         self._asked: dict[int, _Asked] = {}
+        self._number = 0  # steps so far
 
     def ask(self, loader: int, iterator: Any, *, updates: int, training: bool) -> None:
         """A batch that the loop got from ``loader`` after so many updates; ``training``: gradients are on."""
@@ -39,11 +43,15 @@ class Beside:
         asked.count += 1
         asked.apart += training and updates != asked.updates
         asked.updates = updates
+        asked.steps += asked.last != self._number
+        asked.last = self._number
+        asked.first = self._number if asked.first < 0 else asked.first
 
     def step(self) -> None:
         """The driving loader gave its next batch."""
         self._steps.append(self._now)
         self._now = {}
+        self._number += 1
 
     def every_step(self) -> dict[int, int]:
         """The loaders that each step asks for the same number of batches, and the number."""
@@ -55,15 +63,16 @@ class Beside:
                 found[loader] = usual
         return found
 
-    def trains(self, loader: int) -> bool:
-        """Whether a loader feeds updates, every step or some."""
+    def some(self, loader: int) -> bool:
+        """Whether a loader feeds updates and, while it lived, not each step asked it."""
         asked = self._asked.get(loader)
-        return asked is not None and asked.apart >= _LEAST_APART and 2 * asked.apart >= asked.count
+        if asked is None or asked.apart < max(_LEAST_APART, asked.count / 2):
+            return False
+        return asked.steps - 1 < _AGREE * (asked.last - asked.first)
 
     def some_steps(self) -> list[int]:
-        """The loaders that feed updates and are not asked every step."""
-        every = self.every_step()
-        return [loader for loader in self._asked if loader not in every and self.trains(loader)]
+        """The loaders that some steps ask."""
+        return [loader for loader in self._asked if self.some(loader)]
 
     def iterator(self, loader: int) -> Any:
         """The one of ``loader`` that was asked last, None where it is gone."""

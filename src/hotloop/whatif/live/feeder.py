@@ -137,11 +137,10 @@ class Feeder:
         if drives:
             self.beside.step()
         else:
-            every = number in self.beside.every_step()
-            some = not every and self.beside.trains(number)
+            some = self.beside.some(number)
             self.others += not some
             self.missed -= some  # it is told that this loader is not free
-            self.restarts += every and not iterator._num_yielded
+            self.restarts += number in self.beside.every_step() and not iterator._num_yielded
             training = self._probe.torch.is_grad_enabled()
             self.beside.ask(number, iterator, updates=self._probe.updates, training=training)
         if number not in self._most:
