@@ -15,7 +15,7 @@ from hotloop.feed.identity.sourcecode import digest
 #: Files up to this number are listed one by one, more by folder.
 _SHOWN_FILES = 256
 _DISK_TIER = re.compile("hotloop-[0-9a-f]{32}")
-#: A folder that holds all files of one of these is a bake, finished or not: made of a source, and none itself.
+#: A folder that holds all files of one of these is a bake, finished or not: made of a source, itself none.
 _BAKES = (frozenset({"manifest.json", "checksums.bin"}), frozenset({"job.json", "lock"}))
 
 
