@@ -1,0 +1,394 @@
+"""Train the spike-guided video restoration transformer.
+
+    python train.py --variant as_found --scale cpu
+    python train.py --variant guide --config configs/deblur/vrt_spike_fast.yaml --scale full
+    torchrun --nproc_per_node 2 train.py --variant cured --scale cpu
+
+``as_found`` is the project as it was, ``guide`` has the fixes of its optimisation guide, ``cured`` what
+measuring it proposes. Without data of one's own synthetic data is made once and used again.
+"""
+
+import argparse
+import gc
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from config import FAMILIES, Config, ConfigError
+from data import SCALES, DataError, make_data
+from loaders import make_loaders
+from model import SpikeVRT
+from steps import StageTimer, StepLog, charbonnier, memory_line, psnr, ssim, timing_line
+
+HERE = Path(__file__).parent
+PLANS = {"as_found": "baseline", "guide": "opt", "cured": "cured"}
+
+#: What a variant changes about the project as it was found. ``--ablate NAME`` leaves one of them out.
+GUIDE = ("live_keys", "accumulation", "non_blocking", "honest_data_time")
+CURE = ("shared_bytes", "grouped", "device_timers", "kept_allocator", "amp_validation", "device_loss")
+PARTS = {"as_found": (), "guide": GUIDE, "cured": GUIDE + CURE}
+
+#: Written into the code as found; ``live_keys`` reads the configuration instead.
+DEPTHS, WINDOW_SIZE = [8, 8, 8, 8, 4, 4, 4, 8], 8
+EMPTY_EVERY, MEMORY_EVERY = 200, 100
+
+
+def parse_args(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--variant", choices=tuple(PARTS), default="as_found")
+    parser.add_argument("--scale", choices=tuple(SCALES), default="cpu")
+    parser.add_argument("--config", help="a YAML file (default: the variant's plan, in configs/deblur/)")
+    parser.add_argument("--options", action="append", default=[], help="SECTION.KEY=VALUE, after all files")
+    parser.add_argument("--data", help="a folder that holds train/ and val/")
+    parser.add_argument("--out", default=str(HERE / "out"), help="where checkpoints and logs go")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--ablate", action="append", default=[], help="leave out one part of the variant")
+    parser.add_argument(
+        "--student", metavar="TEACHER", help="train half the depths on a checkpoint's outputs"
+    )
+    parser.add_argument("--resume", help="a checkpoint to go on from")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--step_log", help="write one JSON object per step to this file")
+    args = parser.parse_args(argv)
+    if unknown := set(args.ablate) - set(PARTS[args.variant]):
+        known = ", ".join(PARTS[args.variant]) or "none"
+        parser.error(f"--ablate {unknown.pop()}: the parts of {args.variant} are {known}")
+    args.parts = set(PARTS[args.variant]) - set(args.ablate)
+    return args
+
+
+# -- setting up ---------------------------------------------------------------------------------------------
+
+
+def model_settings(args, config):
+    """Arguments of :class:`SpikeVRT` as the variant takes them."""
+    live = "live_keys" in args.parts
+    depths = config.counts("MODEL.VRT_DEPTHS", DEPTHS) if live else DEPTHS
+    if len(depths) < 8:
+        raise ConfigError(
+            f"{config.path}: MODEL.VRT_DEPTHS has {len(depths)} entries: stages 1-7, then Stage 8"
+        )
+    divisor = config.count("MODEL.DEPTH_DIVISOR", 1) * (2 if args.student else 1)
+    dim, heads = config.count("MODEL.EMBED_DIM", 96), config.count("MODEL.NUM_HEADS", 6)
+    chunks = {part: chunk_settings(config, part) for part in ("FUSE", "SPIKE_TSA")}
+    for key, number in (("NUM_HEADS", heads), *((f"{part}.HEADS", chunks[part]["heads"]) for part in chunks)):
+        if dim % number:
+            raise ConfigError(f"{config.path}: MODEL.{key} is {number}: MODEL.EMBED_DIM {dim} is no multiple")
+    return {
+        "dim": dim,
+        "heads": heads,
+        "depths": [max(1, depth // divisor) for depth in depths],
+        "window": config.count("MODEL.WINDOW_SIZE", WINDOW_SIZE) if live else WINDOW_SIZE,
+        "fuse": chunks["FUSE"],
+        "spike_tsa": chunks["SPIKE_TSA"],
+        "checkpoint_attn": config.switch("MODEL.USE_CHECKPOINT_ATTN", True) if live else True,
+        "checkpoint_ffn": config.switch("MODEL.USE_CHECKPOINT_FFN", True) if live else True,
+    }
+
+
+def chunk_settings(config, part):
+    keys = {key: f"MODEL.{part}.{key}" for key in FAMILIES}
+    return {
+        "heads": config.count(keys["HEADS"], 4),
+        "adaptive_chunk": config.switch(keys["ADAPTIVE_CHUNK"], True),
+        "max_batch_tokens": config.count(keys["MAX_BATCH_TOKENS"], 49152),
+        "chunk_size": config.count(keys["CHUNK_SIZE"], 64),
+        "chunk_shape": config.choice(keys["CHUNK_SHAPE"], "square", ("square", "rows")),
+    }
+
+
+def crop_schedule(args, config):
+    """[(first epoch, crop size)], the first from epoch 0."""
+    if "live_keys" not in args.parts:
+        return [(0, config.count("DATA.CROP_SIZE", 256))]
+    size = config.count("DATA.TRAIN_CROP_SIZE", 256)
+    steps = config.get("DATA.CROP_SCHEDULE") or [[0, size]]
+    good = isinstance(steps, list) and all(
+        isinstance(step, list) and len(step) == 2 and all(type(n) is int and n >= 0 for n in step)
+        for step in steps
+    )
+    if not good or steps[0][0] != 0 or steps != sorted(steps):
+        raise ConfigError(
+            f"{config.path}: DATA.CROP_SCHEDULE is {steps!r}: expected [[0, 128], [40, 256]], epochs rising"
+        )
+    return [tuple(step) for step in steps]
+
+
+def make_optimizer(config, model):
+    kind = config.choice("OPTIM.TYPE", "adamw", ("adamw", "adamw8bit"))
+    rate = config.number("OPTIM.LR", 1e-4)
+    if kind == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=rate)
+    try:
+        from bitsandbytes.optim import AdamW8bit
+    except ImportError:
+        raise ConfigError(
+            f"{config.path}: OPTIM.TYPE adamw8bit needs bitsandbytes: pip install bitsandbytes, or adamw"
+        ) from None
+    return AdamW8bit(model.parameters(), lr=rate)
+
+
+def load_checkpoint(path):
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is missing") from None
+    except Exception as error:
+        raise ConfigError(f"{path} is no checkpoint: {str(error).splitlines()[0]}") from None
+
+
+def save_checkpoint(path, **state):
+    torch.save(state, f"{path}.partial")
+    os.replace(f"{path}.partial", path)
+
+
+def load_teacher(args, device):
+    """The model whose outputs a student learns, None without one."""
+    if not args.student:
+        return None
+    state = load_checkpoint(args.student)
+    teacher = SpikeVRT(**state["model_settings"])
+    teacher.load_state_dict(state["model"])
+    return teacher.to(device).eval().requires_grad_(False)
+
+
+# -- running ------------------------------------------------------------------------------------------------
+
+
+class Trainer:
+    """What the loop needs besides its loaders."""
+
+    def __init__(self, args, config, device):
+        self.args, self.config, self.device = args, config, device
+        self.first_rank = not dist.is_initialized() or dist.get_rank() == 0
+        live, cuda = "live_keys" in args.parts, device.type == "cuda"
+        self.amp = (config.switch("TRAIN.AMP_ENABLED", True) if live else True) and cuda
+        self.settings = model_settings(args, config)
+        self.plain = self.model = SpikeVRT(**self.settings).to(device)
+        self.optimizer = make_optimizer(config, self.plain)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.amp)
+        self.teacher = load_teacher(args, device)
+        self.distill_weight = config.number("TRAIN.DISTILL_WEIGHT", 0.5) if args.student else 0.0
+        self.max_norm = config.number("TRAIN.MAX_GRAD_NORM", 1.0)
+        accumulate = "accumulation" in args.parts
+        self.group = config.count("TRAIN.GRADIENT_ACCUMULATION_STEPS", 1) if accumulate else 1
+        self.compile = config.switch("TRAIN.COMPILE_MODEL", False) if live else False
+        self.val_every = config.count("TRAIN.VAL_EVERY_STEPS", 1000)
+        timing = config.switch("LOG.ENABLE_TIMING_LOG", True)
+        self.timer = StageTimer("device_timers" in args.parts) if timing else None
+        self.console_every = config.count("LOG.TIMING_CONSOLE_INTERVAL", 10)
+        self.file_every = config.count("LOG.TIMING_FILE_INTERVAL", 50)
+        self.timing_log = Path(args.out) / "timing.jsonl"
+        self.log = StepLog(args.step_log if self.first_rank else None)
+        self.step = self.epoch = 0
+        self.best = float("-inf")
+
+    def resume(self):
+        state = load_checkpoint(self.args.resume)
+        if state.get("model_settings") != self.settings:
+            raise ConfigError(f"{self.args.resume} holds another model: {state.get('model_settings')}")
+        for part in ("optimizer", "scaler"):
+            getattr(self, part).load_state_dict(state[part])
+        self.plain.load_state_dict(state["model"])
+        self.epoch, self.step, self.best = state["epoch"] + 1, state["step"], state["best"]
+
+    def wrap(self):
+        if dist.is_initialized():
+            self.model = DistributedDataParallel(self.plain)
+        if self.compile:
+            self.model = torch.compile(self.model, mode="max-autotune")
+            self.timer = None  # a stage has no time of its own in one graph
+
+    def say(self, text):
+        if self.first_rank:
+            tqdm.write(text)
+
+    def autocast(self, enabled=True):
+        return torch.autocast(self.device.type, torch.float16, enabled=self.amp and enabled)
+
+    def loss(self, batch):
+        with self.autocast():
+            arguments = (self.timer,) if self.timer else ()
+            found = self.model(batch["blur"], batch["voxel"], *arguments)
+        loss = charbonnier(found.float(), batch["sharp"])
+        if self.teacher is None:
+            return loss
+        with torch.no_grad(), self.autocast():
+            taught = self.teacher(batch["blur"], batch["voxel"])
+        return loss + self.distill_weight * charbonnier(found.float(), taught.float())
+
+    def train_epoch(self, loader, val_loader):
+        """Train on every clip once; return the mean loss."""
+        self.model.train()
+        non_blocking = "non_blocking" in self.args.parts
+        on_device = "device_loss" in self.args.parts
+        total = torch.zeros((), device=self.device) if on_device else 0.0
+        data_time, window, asked = 0.0, 0, time.time()
+        self.log.start()
+        for number, batch in enumerate(
+            tqdm(loader, desc=f"epoch {self.epoch + 1}", leave=False, disable=None), 1
+        ):
+            self.log.mark("data_wait")
+            arrived = time.time()
+            batch = {name: value.to(self.device, non_blocking=non_blocking) for name, value in batch.items()}
+            self.log.mark("h2d")
+            # As found, the clock starts when the batch is there already: this is the copy alone.
+            data_time += arrived - asked if "honest_data_time" in self.args.parts else time.time() - arrived
+            window += 1
+            loss = self.loss(batch)
+            self.log.mark("fwd")
+            self.scaler.scale(loss / self.group).backward()
+            self.log.mark("bwd")
+            if number % self.group == 0 or number == len(loader):
+                self.scaler.unscale_(self.optimizer)
+                torch.nn.utils.clip_grad_norm_(self.plain.parameters(), self.max_norm)
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+                self.optimizer.zero_grad()
+            self.log.mark("opt")
+            self.step += 1
+            total += loss.detach() if on_device else loss.item()
+            if self.step % self.console_every == 0:
+                self.say(f"[Step {self.step}] Avg data time: {data_time / window * 1000:.1f}ms")
+                data_time, window = 0.0, 0
+            self.housekeeping()
+            self.log.mark("other")
+            self.log.write(self.step - 1, len(batch["blur"]), loss.detach())
+            if self.step % self.val_every == 0:
+                self.validate(val_loader)
+                self.model.train()
+            self.log.start()
+            asked = time.time()
+        return float(total) / len(loader)
+
+    def housekeeping(self):
+        """Stage times, memory lines, and the emptied caches of the project as found."""
+        if self.timer:
+            self.timer.step()
+            if self.step % min(self.console_every, self.file_every) == 0:
+                means = self.timer.table()
+                if self.step % self.console_every == 0:
+                    self.say(timing_line(self.step, means))
+                if self.first_rank and self.step % self.file_every == 0:
+                    with open(self.timing_log, "a") as file:
+                        file.write(json.dumps({"step": self.step, **means}) + "\n")
+        if self.step % MEMORY_EVERY == 0:
+            self.say(memory_line(f"Step {self.step}"))
+        if "kept_allocator" not in self.args.parts and self.step % EMPTY_EVERY == 0:
+            gc.collect()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    @torch.no_grad()
+    def validate(self, loader):
+        """Return (PSNR in dB, SSIM)."""
+        self.model.eval()
+        sums = torch.zeros(3, device=self.device, dtype=torch.float64)
+        for number, batch in enumerate(loader):
+            batch = {name: value.to(self.device) for name, value in batch.items()}
+            with self.autocast("amp_validation" in self.args.parts):
+                found = self.plain(batch["blur"], batch["voxel"]).float()
+            pair = found.flatten(0, 1), batch["sharp"].flatten(0, 1)
+            sums += torch.stack([psnr(*pair), ssim(*pair), torch.ones((), device=self.device)])
+            if "kept_allocator" not in self.args.parts and self.device.type == "cuda" and number % 5 == 4:
+                torch.cuda.empty_cache()
+        psnr_db, similarity, count = sums.tolist()
+        self.say(f"[Step {self.step}] val PSNR {psnr_db / count:.2f} dB, SSIM {similarity / count:.4f}")
+        return psnr_db / count, similarity / count
+
+    def save(self, out, psnr_db):
+        if not self.first_rank:
+            return
+        state = {
+            "model": self.plain.state_dict(),
+            "model_settings": self.settings,
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "best": max(self.best, psnr_db),
+        }
+        save_checkpoint(out / "last.pt", **state)
+        if psnr_db > self.best:
+            save_checkpoint(out / "best.pt", model=state["model"], model_settings=self.settings)
+        self.best = state["best"]
+
+
+def train(args):
+    plan = args.config or HERE / "configs" / "deblur" / f"vrt_spike_{PLANS[args.variant]}.yaml"
+    config = Config([plan, HERE / "configs" / "scales" / f"{args.scale}.yaml"], args.options)
+    epochs = config.count("TRAIN.EPOCHS", 80) if args.epochs is None else args.epochs
+    config.asked.add("TRAIN.EPOCHS")
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if args.scale != "full":
+        torch.set_num_threads(1)  # small: a second thread gains little, and loses much on shared cores
+    torch.manual_seed(args.seed)
+    np.random.seed(args.seed)
+    Path(args.out).mkdir(parents=True, exist_ok=True)
+
+    trainer = Trainer(args, config, device)
+    schedule = crop_schedule(args, config)
+    precomputed = bool(config.get("DATA.USE_PRECOMPUTED_VOXELS")) and "shared_bytes" not in args.parts
+    root = args.data or config.get("DATA.ROOT") or make_data(args.scale, args.seed, voxels=precomputed)
+    if args.resume:
+        trainer.resume()
+    trainer.wrap()
+    crop_size, stores = None, {}
+    for epoch in range(trainer.epoch, epochs):
+        trainer.epoch = epoch
+        wanted = [size for first, size in schedule if first <= epoch][-1]
+        if wanted != crop_size:
+            crop_size = wanted
+            train_loader, sampler, clips, val_loader = make_loaders(
+                args, config, root, device, crop_size, stores
+            )
+            trainer.say(memory_line("After dataset creation"))
+        if epoch == 0 or (args.resume and not sampler.epoch):
+            announce(trainer, clips, crop_size)
+        sampler.epoch = epoch
+        loss = trainer.train_epoch(train_loader, val_loader)
+        psnr_db, similarity = trainer.validate(val_loader)
+        trainer.say(f"Epoch {epoch + 1}/{epochs} loss {loss:.5f} val {psnr_db:.2f} dB, SSIM {similarity:.4f}")
+        if trainer.first_rank:
+            clips.print_cache_stats()
+        trainer.save(Path(args.out), psnr_db)
+    trainer.say(f"best validation PSNR {trainer.best:.2f} dB, checkpoints in {args.out}")
+
+
+def announce(trainer, clips, crop_size):
+    num_params = sum(p.numel() for p in trainer.plain.parameters())
+    trainer.say(
+        f"{trainer.args.variant} on {trainer.device}: {len(clips):,} clips of {clips.clip_len} frames, "
+        f"crop {crop_size}, {num_params:,} parameters"
+    )
+    for key in trainer.config.dead_keys():
+        trainer.say(f"dead in {trainer.args.variant}: {key} is set, and no code reads it")
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    try:
+        train(args)
+    except (ConfigError, DataError) as error:
+        raise SystemExit(f"error: {error}") from None
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
