@@ -78,6 +78,7 @@ def test_without_anything_it_says_what_fits_on_this_machine(capsys: pytest.Captu
         (["--stage", "a=float32[3", "--num-samples", "3"], "DTYPE[SHAPE]"),
         (["--memory", "much"], "--memory"),
         (["--stage", "a=float32[3]", "run"], "without a run"),
+        (["--num-samples", "3", "--", sys.executable, "train.py"], "num_samples given with a command"),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,6 +285,15 @@ def test_a_worker_that_keeps_samples_and_the_stages_of_a_live_dataset(tmp_path: 
     sizes = {stage["name"]: stage["sample_bytes"] for stage in account["dataset"]["stages"]}
     del sizes["in the batch"]
     assert sizes == {"load, train.py:22": 8192, "Scale, train.py:24": 32768, "Half, train.py:24": 16384}
+    other = hotloop(
+        "memory", str(tmp_path / "run"), "--json", "--num-samples", "2222", "--num-workers", "36",
+        "--num-ranks", "3", folder=tmp_path,
+    )  # fmt: skip
+    elsewhere = json.loads(other.stdout)["dataset"]
+    assert (elsewhere["num_samples"], elsewhere["num_processes"]) == (2222, 108)
+    assert {one["name"]: one["total_bytes"] for one in elsewhere["stages"]}["Scale, train.py:24"] == (
+        2222 * 32768
+    )
     grown = account["growing_worker"]
     (line,) = [one for one in grown["lines"] if one["line"] == 23]
     assert line["bytes_per_step"] == pytest.approx(8 * 1034, rel=0.1)

@@ -14,6 +14,7 @@ from hotloop.cli.run import terminal_width
 from hotloop.errors import UsageError
 
 _USAGE = """hotloop memory [--json] RUN [RUN]
+       hotloop memory RUN --num-samples N [--num-workers N] [--num-ranks N] [--memory SIZE] ...
        hotloop memory [--every N] [--steps N] [--out DIR] [--json] -- COMMAND...
        hotloop memory --stage NAME=DTYPE[SHAPE]+... --num-samples N [--json] ..."""
 
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--every", metavar="N", type=_positive, help="print a memory line every N steps")
     run.add_argument("--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps")
     run.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)")
-    shapes = parser.add_argument_group("without a run")
+    shapes = parser.add_argument_group("without a run, or a run's stages with other numbers")
     shapes.add_argument(
         "--stage",
         metavar="NAME=DTYPE[SHAPE]+...",
@@ -45,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a sample after one stage, in order; 2*uint8[720,1280,3] is two of the same",
     )
-    shapes.add_argument("--num-samples", metavar="N", type=_positive, default=0)
-    shapes.add_argument("--num-workers", metavar="N", type=_whole, default=0, help="per rank")
-    shapes.add_argument("--num-ranks", metavar="N", type=_positive, default=1, help="on one machine")
-    shapes.add_argument("--batch-size", metavar="N", type=_positive, default=1)
-    shapes.add_argument("--prefetch-factor", metavar="N", type=_positive, default=2)
+    shapes.add_argument("--num-samples", metavar="N", type=_positive)
+    shapes.add_argument("--num-workers", metavar="N", type=_whole, help="per rank")
+    shapes.add_argument("--num-ranks", metavar="N", type=_positive, help="on one machine")
+    shapes.add_argument("--batch-size", metavar="N", type=_positive)
+    shapes.add_argument("--prefetch-factor", metavar="N", type=_positive)
     shapes.add_argument(
         "--memory", metavar="SIZE", help='of the machine: "256GB", "64GiB" (default: what this one may use)'
     )
@@ -61,14 +62,44 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--stage is for an account without a run", hint=f"usage: {_USAGE}")
     if options.stage or not options.what:
         return _from_shapes(options)
-    runs = [Path(word) for word in options.what]
+    runs, numbers = [Path(word) for word in options.what], _numbers(options)
     if all(path.is_dir() or path.suffix == ".sqlite" for path in runs):
-        return _from_runs(runs, options)
+        return _with_numbers(runs, options, numbers) if numbers else _from_runs(runs, options)
     if len(runs) == 1 and not shutil.which(options.what[0]):
         raise UsageError(
             f"there is no run folder {options.what[0]}", hint=f"a command follows two dashes: {_USAGE}"
         )
+    if numbers:
+        raise UsageError(
+            f"{', '.join(numbers)} given with a command", hint="give them with its run folder, afterwards"
+        )
     return _run(options)
+
+
+def _numbers(options: argparse.Namespace) -> dict[str, Any]:
+    """What was said of a dataset on the command line."""
+    names = ("num_samples", "num_workers", "num_ranks", "batch_size", "prefetch_factor")
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[str, Any]) -> int:
+    """The dataset of a run as it would be with other numbers; a cache is not advised on names alone."""
+    from hotloop import flow
+    from hotloop.footprint.offline import document
+    from hotloop.footprint.recorded import dataset
+    from hotloop.report.footprint import render_dataset
+
+    if len(runs) > 1:
+        raise UsageError(f"{len(runs)} runs given with {', '.join(numbers)}", hint="numbers are for one run")
+    recording = flow.read(runs[0])
+    found = dataset(recording) if recording.ranks else None
+    if found is None or not found.stages:
+        raise UsageError(
+            f"{runs[0]} shows no dataset's stages", hint="record it with 'hotloop memory -- COMMAND'"
+        )
+    changed = document(dataclasses.replace(found, **numbers), _memory(options.memory))
+    _write({**changed, "advice": []}, options.json, render_dataset)
+    return 0
 
 
 def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
@@ -137,11 +168,7 @@ def _from_shapes(options: argparse.Namespace) -> int:
 
     dataset = Dataset(
         stages=tuple(parse_stage(text) for text in options.stage),
-        num_samples=options.num_samples,
-        num_workers=options.num_workers,
-        num_ranks=options.num_ranks,
-        batch_size=options.batch_size,
-        prefetch_factor=options.prefetch_factor,
+        **{"num_samples": 0, **_numbers(options)},
     )
     _write(document(dataset, _memory(options.memory)), options.json, render_dataset)
     return 0

@@ -14,14 +14,15 @@ def document(dataset: Dataset, memory_bytes: int) -> dict[str, Any]:
     """Schema 1 of ``hotloop memory --stage ... --json``."""
     sizes = budgets(memory_bytes, taken_bytes=dataset.ahead_bytes)
     room = chosen(memory_bytes, taken_bytes=dataset.ahead_bytes)
-    found = fits(dataset.stages, dataset.num_samples, sizes) if dataset.num_samples else ()
+    counted = dataset.num_samples > 0 and dataset.stages
+    found = fits(dataset.stages, dataset.num_samples, sizes) if counted else ()
     return {
         "schema": 1,
         "memory_bytes": memory_bytes,
         "dataset": describe(dataset),
         "budgets": [asdict(size) for size in sizes],
         "fits": [asdict(fit) for fit in found],
-        "advice": _advice(dataset, room) if dataset.num_samples else [],
+        "advice": _advice(dataset, room) if counted else [],
     }
 
 
