@@ -13,6 +13,7 @@ import pytest
 from hotloop.errors import UsageError
 from hotloop.launch import throwaway as room
 from hotloop.launch.command import Outcome, run_command
+from hotloop.launch.mounts import Mount, mounts
 from hotloop.launch.throwaway import Refused, Throwaway, prepare, throwaway
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -164,6 +165,41 @@ def test_where_it_is_not_possible_the_reason_is_told(project: Path, monkeypatch:
         prepare()
 
 
+@pytest.mark.usefixtures("possible")
+@pytest.mark.parametrize("value", [".", "..", "HOME"])
+def test_a_cache_folder_that_holds_the_project_is_covered(
+    project: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("HOME", str(project.parent))
+    monkeypatch.setenv("HF_HOME", str(project.parent) if value == "HOME" else value)
+    before = tree(project.parent)
+    with throwaway(keep=[project / "run"]) as found:
+        assert launch(found, project, sys.executable, "-S", "train.py").exit_code == 7
+        assert project / "best.pt" in [path for _, path in found.written()]
+    assert tree(project.parent) == before
+
+
+def test_what_would_be_really_written_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Refused, match=r"is really written, and .* lies in it"):
+        prepare(keep=[project])
+    with pytest.raises(Refused, match=r"lies in /dev.*, which is really written"):
+        prepare(["python", "train.py", "--data=/dev/shm"])
+    monkeypatch.chdir("/")
+    with pytest.raises(Refused, match="the working folder is /"):
+        prepare()
+
+
+@pytest.mark.usefixtures("possible")
+def test_words_that_are_no_paths_do_no_harm(project: Path) -> None:
+    prepare(["python", "-c", "/" + "x" * 5000, "a\0b", "/dev/null"]).close()
+
+
+def test_disks_below_run_hold_files() -> None:
+    kinds = {"/run": "tmpfs", "/run/user/7": "tmpfs", "/run/media/me/disk": "exfat", "/mnt/ram": "ramfs"}
+    found = {path: Mount(path=Path(path), kind=kind, flags=0, writable=True) for path, kind in kinds.items()}
+    assert [path for path in kinds if found[path].holds_files] == ["/run/media/me/disk", "/mnt/ram"]
+
+
 def test_mounts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     escaped = str(tmp_path / "a b").replace(" ", "\\040")
@@ -173,10 +209,11 @@ def test_mounts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
         "3 1 0:5 / /proc rw - proc proc rw\n"
         "4 1 0:6 / /not/there rw - ext4 /dev/c rw\n"
         "5 1 0:7 / /dev rw - devtmpfs dev ro\n"
+        "6 1 0:8 / /run rw - tmpfs run rw\n"
     )
-    found = {str(mount.path): mount for mount in room._mounts(text)}
-    assert set(found) == {"/", str(tmp_path / "a b"), "/proc", "/dev"}
-    assert [found[name].holds_files for name in ("/", str(tmp_path / "a b"), "/proc", "/dev")] == [
-        True, True, False, False,
+    found = {str(mount.path): mount for mount in mounts(text)}
+    assert set(found) == {"/", str(tmp_path / "a b"), "/proc", "/dev", "/run"}
+    assert [found[name].holds_files for name in ("/", str(tmp_path / "a b"), "/proc", "/dev", "/run")] == [
+        True, True, False, False, False,
     ]  # fmt: skip
     assert found[str(tmp_path / "a b")].flags == 2

@@ -3,7 +3,8 @@
 On Linux the command gets a mount namespace of its own (``launch.within``) in which every folder that can be
 written is covered by an overlay: the real folder below, an empty one above it that takes what is written,
 changed, deleted. The run folder and the caches of libraries are bound through and stay what they are, as do
-/dev and /run. Network, other machines and processes that were there before are not covered.
+/dev, /dev/shm and /run; what is mounted below those is covered, and a command whose files lie in one of them
+is refused. Network, other machines and processes that were there before are not covered.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -24,25 +24,10 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 from hotloop.errors import HotloopError
+from hotloop.launch.mounts import Mount, mount_of, mounts
 
 _CHILD: Final = Path(__file__).with_name("within.py")
 _NAME: Final = "hotloop-throwaway-"
-#: Filesystems that hold no files of anybody.
-_PSEUDO: Final = frozenset(
-    {
-        "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs",
-        "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs",
-        "securityfs", "selinuxfs", "sysfs", "tracefs",
-    }
-)  # fmt: skip
-_FLAGS: Final = {
-    "nosuid": 2,
-    "nodev": 4,
-    "noexec": 8,
-    "noatime": 1024,
-    "nodiratime": 2048,
-    "relatime": 1 << 21,
-}
 #: Libraries' caches, written in every run, and expensive to fill again.
 _CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
@@ -51,20 +36,6 @@ Kind = Literal["written", "deleted"]
 
 class Refused(HotloopError):  # noqa: N818 - an answer of the machine
     """Writes cannot be kept apart here; the message says why."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Mount:
-    path: Path
-    kind: str
-    flags: int
-    writable: bool
-
-    @property
-    def holds_files(self) -> bool:
-        """Whether somebody's files may be written there."""
-        volatile = any(self.path.is_relative_to(name) for name in ("/dev", "/run", "/proc", "/sys"))
-        return self.writable and self.kind not in _PSEUDO and not volatile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +81,8 @@ def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwa
     """Like ``throwaway``; to be closed by the caller. Raises Refused."""
     if sys.platform != "linux":
         raise Refused(f"needs Linux, this is {sys.platform}")
-    kept = [path.resolve() for path in (*keep, *_caches()) if path.is_dir()]
-    needed = [Path.cwd(), Path.home().resolve(), *_named(command)]
+    needed = _needed(command)
+    kept = _kept(keep, needed)
     why = "no temporary folder can be written"
     for folder in dict.fromkeys(
         Path(name).resolve() for name in ("/var/tmp", tempfile.gettempdir(), "/dev/shm")
@@ -154,9 +125,22 @@ def _try(found: Throwaway) -> None:
         raise Refused((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
 
 
-def _caches() -> list[Path]:
-    named = [Path(value) for name in _CACHES if (value := os.environ.get(name))]
-    return [Path.home() / ".cache", *named]
+def _needed(command: Sequence[str]) -> list[Path]:
+    """The folders whose files must be safe: the working folder, home, those that the command names."""
+    here, home = Path.cwd(), Path.home().resolve()
+    if here == Path("/"):
+        raise Refused("the working folder is /, which holds everything: start the command in one of its own")
+    return [here, *([home] if home != Path("/") and _is_folder(home) else []), *_named(command)]
+
+
+def _kept(keep: Iterable[Path], needed: Sequence[Path]) -> list[Path]:
+    """The folders that stay really written: ``keep``, and libraries' caches that hold nothing else."""
+    kept = [path.resolve() for path in keep if _is_folder(path)]
+    for one, path in ((one, path) for path in kept for one in needed if one.is_relative_to(path)):
+        raise Refused(f"{path} is really written, and {one} lies in it")
+    named = [Path(value).expanduser() for name in _CACHES if (value := os.environ.get(name))]
+    caches = [path.resolve() for path in (Path("~/.cache").expanduser(), *named) if _is_folder(path)]
+    return [*kept, *(cache for cache in caches if not any(one.is_relative_to(cache) for one in needed))]
 
 
 # -- which folders -------------------------------------------------------------------------------------------
@@ -167,20 +151,22 @@ def _plan(scratch: Path, name: str, keep: Sequence[Path], needed: Sequence[Path]
 
     Raises Refused where a folder that is needed lies on that way.
     """
-    mounts = _mounts(Path("/proc/self/mountinfo").read_text(errors="replace"))
+    known = mounts(Path("/proc/self/mountinfo").read_text(errors="replace"))
     layers: list[Path] = []
-    split: list[_Mount] = []
-    for mount in mounts:
+    split: list[Mount] = []
+    for mount in known:
         if not mount.holds_files:
             continue
         if mount.path == Path("/") or scratch.is_relative_to(mount.path):
             split.append(mount)
-            layers += _around(mount.path, scratch, {other.path for other in mounts}, needed)
+            layers += _around(mount.path, scratch, {other.path for other in known}, needed)
         else:
             layers.append(mount.path)
+    for path in needed:
+        _check(path, mount_of(path, known), layers)
     layers = sorted({*layers, *(_owned(path, layers) for path in needed if _below(path, layers))})
-    flags = {mount.path: mount.flags for mount in mounts}
-    kept = [path for path in (*(m.path for m in mounts if not m.holds_files), *keep) if _below(path, layers)]
+    flags = {mount.path: mount.flags for mount in known}
+    kept = [path for path in (*(m.path for m in known if not m.holds_files), *keep) if _below(path, layers)]
     return {
         "layers": [
             [
@@ -194,6 +180,16 @@ def _plan(scratch: Path, name: str, keep: Sequence[Path], needed: Sequence[Path]
         "kept": [str(path) for path in sorted(set(kept)) if path.exists()],
         "frozen": [[str(mount.path), mount.flags] for mount in split],
     }
+
+
+def _check(path: Path, mount: Mount | None, layers: Sequence[Path]) -> None:
+    """Raises Refused where a folder that is needed would be written for real, or could not be written."""
+    if mount is None or not mount.writable:
+        return
+    if not mount.holds_files:
+        raise Refused(f"{path} lies in {mount.path}, which is really written")
+    if not _below(path, layers):
+        raise Refused(f"{path} cannot be covered")
 
 
 def _around(folder: Path, scratch: Path, mounted: set[Path], needed: Sequence[Path]) -> list[Path]:
@@ -216,10 +212,23 @@ def _pair(scratch: Path, number: int) -> tuple[str, str]:
 
 
 def _named(command: Sequence[str]) -> list[Path]:
-    """The folders of absolute paths in a command's words."""
-    words = [Path(word.partition("=")[2] or word) for word in command]
-    whole = [word.resolve() for word in words if word.is_absolute()]
-    return [next(one for one in (word, *word.parents) if one.is_dir()) for word in whole]
+    """The folders that a command's words name; devices and what is in /proc are none."""
+    found = []
+    for word in command:
+        path = Path.cwd() / (word.partition("=")[2] or word)
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # too long, not to be read: no folder
+            real = path.resolve()
+            absolute = Path(word.partition("=")[2] or word).is_absolute()
+            if real.is_dir() or real.is_file() or (absolute and not real.exists()):
+                found.append(next(one for one in (real, *real.parents) if _is_folder(one)))
+    return [one for one in dict.fromkeys(found) if not one.is_relative_to("/proc") and one != Path("/")]
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a word that is too long, a folder that may not be looked at
+        return False
 
 
 def _owned(path: Path, layers: Sequence[Path]) -> Path:
@@ -228,38 +237,8 @@ def _owned(path: Path, layers: Sequence[Path]) -> Path:
     return next((one for one in reversed(around) if one.stat().st_uid == os.getuid()), around[-1])
 
 
-def _around_any(folder: Path, paths: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(folder) for path in paths)
-
-
 def _below(path: Path, layers: Iterable[Path]) -> bool:
     return any(path.is_relative_to(layer) for layer in layers)
-
-
-def _mounts(text: str) -> list[_Mount]:
-    """The mounts of ``/proc/self/mountinfo`` that can be reached, outer ones first, one for each place."""
-    found: dict[Path, _Mount] = {}
-    for line in text.splitlines():
-        fields, _, rest = line.partition(" - ")
-        words = fields.split(" ")
-        path = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
-        options = words[5].split(",")
-        kind, _, above = rest.split(" ")[:3]
-        found[path] = _Mount(
-            path=path,
-            kind=kind,
-            flags=sum(_FLAGS.get(option, 0) for option in options),
-            writable="rw" in options and "ro" not in above.split(","),
-        )
-    return [found[path] for path in sorted(found) if _reachable(path)]
-
-
-def _reachable(path: Path) -> bool:
-    try:
-        os.close(os.open(path, os.O_PATH))
-    except OSError:
-        return False
-    return True
 
 
 # -- what was written ----------------------------------------------------------------------------------------
