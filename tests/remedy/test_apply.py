@@ -90,6 +90,14 @@ def test_a_cache_refuses_samples_that_are_random(tmp_path: Path) -> None:
     assert found["order"] == unmodified(*args)["order"]
 
 
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_cache_is_dropped_where_the_script_changes_the_dataset(tmp_path: Path, workers: str) -> None:
+    args = ("--workers", workers, "--bump")
+    found, done = applied(tmp_path, "cache-samples", args=args)
+    assert found == unmodified(*args)
+    assert statuses(done) == {"cache-samples": "refused: the dataset changes between epochs"}
+
+
 def test_remedies_of_the_update_keep_losses_where_every_parameter_gets_a_gradient(tmp_path: Path) -> None:
     found, done = applied(tmp_path, "set-to-none", "foreach", "gc-freeze", args=("--zero",))
     assert set(statuses(done).values()) == {"in effect"}

@@ -8,6 +8,11 @@ REMEDY = Remedy(
     id="cache-samples",
     summary="Keep samples in shared memory after the first epoch, one copy for all workers.",
     effect="exact",
+    alters=(
+        "what the script changes in place between epochs, at the same length, is not seen in arrays, other "
+        "objects and containers of more than 1,000 items: samples stay as the first epoch read them; any "
+        "other change of the dataset ends the cache"
+    ),
     answers=(
         "input/slow-sample",
         "input/slow-storage",

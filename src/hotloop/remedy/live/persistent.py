@@ -95,7 +95,7 @@ class PersistentWorkers(LoaderForm):
         if hasattr(loader.dataset, "__iter__") and not hasattr(loader.dataset, "__getitem__"):
             self.say("an iterable dataset: what it kept from the last epoch cannot be told from here")
             return None
-        seen = _seen(loader.dataset, loader.collate_fn, loader.worker_init_fn)
+        seen = state_of(loader.dataset, loader.collate_fn, loader.worker_init_fn)
         if self._states.get(loader, seen) != seen:
             self._anew += 1
             loader.__dict__["_iterator"] = None  # e.g. dataset.set_epoch(): only fresh workers see it
@@ -160,7 +160,7 @@ class _Same:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _seen(*roots: Any) -> list[Any]:
+def state_of(*roots: Any) -> list[Any]:
     """What tells whether the script changed a value between two epochs, as far as it is reached from here.
 
     Plain values and what small containers hold by value; all else by identity, length and attributes.

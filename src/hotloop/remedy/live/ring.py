@@ -8,6 +8,7 @@ from typing import Any
 
 from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import LoaderForm, changes_of
+from hotloop.remedy.live.persistent import state_of
 
 
 class RingLoader(LoaderForm):
@@ -40,26 +41,35 @@ class RingLoader(LoaderForm):
 
 
 class CacheSamples(LoaderForm):
-    """``hotloop.feed.cached`` between the loader and its dataset; refused where samples are random."""
+    """``hotloop.feed.cached`` between the loader and its dataset; refused where samples are random.
+
+    The dataset is looked at before each epoch: once the script changed it the cache is of no more use.
+    """
 
     switchable = False  # a cache has to fill first
 
     def _join(self, module: Any) -> None:
-        self._caches: Known[bool] = Known()  # they live as long as their loaders
+        # Of each cache (it lives as long as its loader): the dataset, and how it was at that time.
+        self._caches: Known[tuple[Any, list[Any]]] = Known()
         super()._join(module)
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The dataset behind a cache, made at the first iteration."""
         dataset = loader.dataset
-        if self._caches.get(dataset):
-            return {}
+        known = self._caches.get(dataset)
+        if known is not None:
+            plain, before = known
+            if state_of(plain) == before:
+                return {}
+            self.fail("refused: the dataset changes between epochs")
+            return {"dataset": plain}
         feed = importlib.import_module("hotloop.feed")
         try:
             found = feed.cached(dataset, **({} if self.value is None else {"max_bytes": self.value}))
         except (feed.FeedError, ValueError) as error:
             self.fail(f"not cached: {error}")
             return None
-        self._caches.put(found, True)
+        self._caches.put(found, (dataset, state_of(dataset)))
         return {"dataset": found}
 
 
