@@ -41,14 +41,17 @@ class Config:
     """Values by dotted key; files given later win, ``KEY=VALUE`` options last."""
 
     def __init__(self, paths, options=()):
-        self.path, self.asked, self.values = str(paths[-1]), set(), {}
+        self.path, self.asked, self.values = str(paths[0]), set(), {}
         for path in paths:
             self.values.update(read_yaml(path))
+        self.written = set(read_yaml(paths[0]))
         for option in options:
             key, equals, text = option.partition("=")
             if not equals:
                 raise ConfigError(f"--options {option}: expected KEY=VALUE")
-            self.values.update(flat(f"--options {option}", "", nested(key, yaml.safe_load(text))))
+            values = flat(f"--options {option}", "", nested(key, yaml.safe_load(text)))
+            self.values.update(values)
+            self.written.update(values)
 
     def get(self, key, default=None):
         assert key in KNOWN, key
@@ -105,8 +108,8 @@ class Config:
         return value // world_size
 
     def dead_keys(self):
-        """Keys that have a value which nothing read."""
-        return sorted(set(self.values) - self.asked)
+        """Keys of the first file and of the options which nothing read."""
+        return sorted(self.written - self.asked)
 
 
 def nested(key, value):

@@ -204,11 +204,7 @@ class Frames:
         if not self.sequences:
             raise DataError(f"no SEQ/blur in {folder}")
         self.places = [self._names(sequence) for sequence in self.sequences]
-        sizes = {Image.open(self.path(s, 0, "blur")).size for s in range(len(self.sequences))}
-        if len(sizes) > 1:
-            raise DataError(f"{folder} has pictures of several sizes: {sorted(sizes)}")
-        width, height = sizes.pop()
-        self.size = height, width
+        self.size = read_picture(self.path(0, 0, "blur")).shape[:2]
 
     def _names(self, sequence):
         names = [path.stem for path in sorted((sequence / "blur").glob("*.png"))]

@@ -253,10 +253,11 @@ class Expand:
 class ClipSampler(Sampler):
     """This rank's share of an epoch as (number, draw).
 
-    With ``group`` sequences at a time, frames that overlapping clips share are wanted again soon.
+    With ``group`` sequences at a time, frames that overlapping clips share are wanted again soon; 0 shuffles
+    all clips alike.
     """
 
-    def __init__(self, lengths, seed, group=None):
+    def __init__(self, lengths, seed, group=0):
         self.lengths, self.seed, self.group = lengths, seed, group
         self.epoch = 0
         ranked = dist.is_initialized()
@@ -320,7 +321,7 @@ def make_loaders(args, config, root, device, crop_size, stores):
     else:
         precomputed = config.switch("DATA.USE_PRECOMPUTED_VOXELS", False)
         clips = [FloatClips(one, clip_len, crop_size, own_cache(config), precomputed) for one in frames]
-    group = config.count("DATA.GROUP_SEQUENCES", 2) if "grouped" in args.parts else None
+    group = config.count("DATA.GROUP_SEQUENCES", 2, 0) if "grouped" in args.parts else 0
     sampler = ClipSampler(clips[0].sequence_lengths(), args.seed, group)
     common = {"pin_memory": config.switch("DATALOADER.PIN_MEMORY", True) and device.type == "cuda"}
     train = {"batch_size": batch_size, "drop_last": config.switch("DATALOADER.DROP_LAST", True), **common}

@@ -150,11 +150,9 @@ class DeformableWarp(nn.Module):
         near = warp(neighbour, flow)
         offsets, weights = self.offsets(torch.cat([x, near, flow], 1)).split([2 * self.taps, self.taps], 1)
         offsets, weights = 4 * torch.tanh(offsets), torch.sigmoid(weights)
-        found = [
-            warp(neighbour, flow + offsets[:, 2 * tap : 2 * tap + 2]) * weights[:, tap : tap + 1]
-            for tap in range(self.taps)
-        ]
-        return self.merge(torch.cat(found, 1))
+        flows = (flow[:, None] + offsets.unflatten(1, (self.taps, 2))).flatten(0, 1)
+        found = warp(neighbour.repeat_interleave(self.taps, 0), flows).unflatten(0, (-1, self.taps))
+        return self.merge((found * weights[:, :, None]).flatten(1, 2))
 
 
 class Stage(nn.Module):

@@ -385,6 +385,14 @@ def main(argv=None):
         train(args)
     except (ConfigError, DataError) as error:
         raise SystemExit(f"error: {error}") from None
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise SystemExit(
+            f"error: a batch does not fit: {str(error).splitlines()[0]}\n"
+            "hint: a smaller TRAIN.BATCH_SIZE or DATA.TRAIN_CROP_SIZE, MODEL.USE_CHECKPOINT_ATTN and _FFN; "
+            "TRAIN.GRADIENT_ACCUMULATION_STEPS keeps the effective batch (guide, cured)"
+        ) from None
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

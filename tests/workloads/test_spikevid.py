@@ -1,0 +1,493 @@
+"""The spikevid workload: its files, caches and variants, the guide's keys, resuming, a student, bad input."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("PIL")
+pytest.importorskip("yaml")
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "workloads" / "spikevid"
+PLANS = FOLDER / "configs" / "deblur"
+#: What makes the variants the same training: one model, one order.
+SAME = (
+    "MODEL.VRT_DEPTHS=[8,8,8,8,4,4,4,8]", "MODEL.WINDOW_SIZE=8", "DATA.GROUP_SEQUENCES=0",
+    "DATALOADER.TOTAL_WORKERS=0",
+)  # fmt: skip
+#: Four clips in an epoch, not eight.
+LONG = "DATA.CLIP_LEN=7"
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[dict[str, ModuleType]]:
+    """The workload's modules, imported as the script imports them and forgotten afterwards."""
+    names = ("config", "data", "model", "loaders", "steps", "train")
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield {name: importlib.import_module(name) for name in names}
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def folder(modules: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = modules["data"].make_data("tiny", seed=3, root=tmp_path_factory.mktemp("spikevid"))
+    return made
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the data to spoil."""
+    return Path(shutil.copytree(folder, tmp_path / "own"))
+
+
+@pytest.fixture(autouse=True)
+def torch_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave torch as it was; no rank of a torchrun around the tests."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    state, numpy_state, threads = torch.get_rng_state(), np.random.get_state(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_rng_state(state)
+    np.random.set_state(numpy_state)
+    torch.set_num_threads(threads)
+
+
+def train(
+    modules: dict[str, ModuleType],
+    folder: Path,
+    out: Path,
+    variant: str,
+    *options: str,
+    more: tuple[str, ...] = ("--epochs", "1"),
+) -> list[dict[str, float]]:
+    log = out / "steps.jsonl"
+    out.mkdir(exist_ok=True)
+    command = ["--variant", variant, "--scale", "tiny", "--data", str(folder), "--out", str(out)]
+    words = [word for option in (*SAME, *options) for word in ("--options", option)]
+    modules["train"].main([*command, "--step_log", str(log), *more, *words])
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def losses(rows: list[dict[str, float]]) -> list[float]:
+    return [row["loss"] for row in rows]
+
+
+def frames_of(modules: dict[str, ModuleType], folder: Path, mode: str = "train") -> object:
+    return modules["data"].Frames(folder, mode, (10, 66, 80))
+
+
+# -- data ---------------------------------------------------------------------------------------------------
+
+
+def test_files_are_what_the_format_says(modules: dict[str, ModuleType], folder: Path) -> None:
+    names = sorted(path.relative_to(folder / "train").as_posix() for path in folder.glob("train/*/*/*"))
+    assert len(names) == 2 * 8 * 3 and names[0] == "seq_000/blur/00000000.png"
+    spikes = np.fromfile(folder / "train" / "seq_000" / "spike" / "00000003.dat", np.uint8)
+    assert spikes.size == 10 * 66 * 80 and set(spikes.tolist()) == {0, 1}
+    frames = modules["data"].Frames(folder, "train", (10, 66, 80))
+    blur, sharp = (frames.picture(0, 3, kind).astype(float) for kind in ("blur", "sharp"))
+    assert blur.shape == (128, 160, 3)
+    edges = [abs(np.diff(picture, axis=1)).mean() for picture in (blur, sharp)]
+    assert edges[0] < edges[1]  # blurred along the motion
+    # A pixel fires in proportion to its light.
+    light = sharp[np.ix_(np.arange(66) * 128 // 66, np.arange(80) * 160 // 80)].mean(axis=2) / 255
+    rate = frames.spikes(0, 3).mean(axis=0)
+    assert rate.mean() == pytest.approx(light.mean() / modules["data"].THRESHOLD, rel=0.05)
+    assert np.corrcoef(rate.ravel(), light.ravel())[0, 1] > 0.7
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 20e6
+
+
+def test_a_bit_per_spike_and_a_byte_per_spike_are_the_same(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    """Bit b of byte i is pixel 8 i + b, rows from the bottom up."""
+    data = modules["data"]
+    spikes = data.Frames(folder, "train", (10, 66, 80)).spikes(0, 0)
+    packed = tmp_path / "packed.dat"
+    packed.write_bytes(data.pack_spikes(spikes))
+    assert packed.stat().st_size == 10 * 66 * 80 // 8
+    byte = packed.read_bytes()[3]  # the bottom row, pixels 24 to 31
+    assert [byte >> bit & 1 for bit in range(8)] == spikes[0, -1, 24:32].tolist()
+    np.testing.assert_array_equal(data.read_spikes(packed, (10, 66, 80)), spikes)
+
+
+def test_ten_steps_fill_ten_of_32_bins(modules: dict[str, ModuleType], folder: Path) -> None:
+    bins = modules["data"].to_bins(modules["data"].Frames(folder, "train", (10, 66, 80)).spikes(0, 0))
+    assert bins.shape == (32, 66, 80)
+    assert (bins.reshape(32, -1).sum(axis=1) > 0).sum() == 10
+
+
+def test_a_frame_takes_what_the_guide_says(modules: dict[str, ModuleType], tmp_path: Path) -> None:
+    """133.59 MiB as floats, 2,222 of them, from one frame on disk; a seventeenth of it as bytes."""
+    made = modules["data"].make_data("links", root=tmp_path)
+    frames = modules["data"].Frames(made, "train", (10, 396, 640))
+    clips = modules["loaders"].FloatClips(frames, 1, 32)
+    live = sum(value.nbytes for value in clips.load_frame(0, 0).values())
+    assert (len(clips), round(live / 2**20, 2)) == (2222, 133.59)
+    stored = sum(value.nbytes for value in modules["loaders"].FrameBytes(frames)[2221].values())
+    assert live / stored == pytest.approx(17.4, abs=0.1)
+    assert len({path.stat().st_ino for path in made.glob("train/*/*/*")}) == 3
+
+
+def test_made_once_and_alike(modules: dict[str, ModuleType], folder: Path, tmp_path: Path) -> None:
+    again = modules["data"].make_data("tiny", 3, tmp_path)
+    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    assert all((again / name).read_bytes() == (folder / name).read_bytes() for name in files)
+    stamp = (again / files[0]).stat().st_mtime_ns
+    assert modules["data"].make_data("tiny", 3, tmp_path) == again
+    assert (again / files[0]).stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize("draw", [0, 5, 12345, 2**39 + 7])
+def test_bytes_of_a_crop_expand_to_the_crop_of_floats(
+    modules: dict[str, ModuleType], folder: Path, draw: int
+) -> None:
+    frames = modules["data"].Frames(folder, "train", (10, 66, 80))
+    loaders = modules["loaders"]
+    wanted = loaders.FloatClips(frames, 3, 32)[7, draw]
+    cropped = loaders.ByteClips(frames, 3, 32, loaders.FrameBytes(frames))[7, draw]
+    sizes = [sum(value.nbytes for value in sample.values()) for sample in (wanted, cropped)]
+    assert sizes[1] < sizes[0] / 15
+    batch = torch.utils.data.default_collate([cropped, cropped])
+    found = loaders.Expand(frames, 32, torch.device("cpu"))(batch)
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name][1], value, rtol=0, atol=2e-6)
+
+
+def test_precomputed_voxels_are_the_live_ones(modules: dict[str, ModuleType], own: Path) -> None:
+    data, loaders = modules["data"], modules["loaders"]
+    frames = data.Frames(own, "train", (10, 66, 80))
+    for sequence, names in enumerate(frames.places):
+        for number in range(len(names)):
+            path = frames.path(sequence, number, "spike_vox")
+            path.parent.mkdir(exist_ok=True)
+            np.save(path, data.to_bins(frames.spikes(sequence, number)))
+    live, stored = (loaders.FloatClips(frames, 2, 32, precomputed=kind)[3, 99] for kind in (False, True))
+    assert all(torch.equal(live[name], stored[name]) for name in live)
+
+
+# -- caches and order ---------------------------------------------------------------------------------------
+
+
+def test_the_lru_keeps_its_limit_and_the_dictionary_its_cap(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaders = modules["loaders"]
+    frame = {"blur": np.zeros(2**18, np.float32)}  # 1 MiB
+    cache = loaders.LRUCache(3 / 1024)
+    for key in (0, 1, 2, 0, 3):
+        if cache.get(key) is None:
+            cache.put(key, frame)
+    assert (sorted(cache.cache), cache.current_memory) == ([0, 2, 3], 3 * 2**20)
+    assert (cache.hits, cache.misses) == (1, 4)
+    monkeypatch.setattr(loaders, "DICT_CAP_BYTES", 2 * 2**20)
+    unlimited = loaders.LRUCache(None)
+    for key in range(4):
+        unlimited.put(key, frame)
+    assert sorted(unlimited.cache) == [0, 1]
+
+
+def test_the_guides_hit_rate_needs_grouping(modules: dict[str, ModuleType]) -> None:
+    """X11: 374 of 2,222 frames in an LRU hit 14 % of shuffled clips, 79 % of grouped ones."""
+    sampler = modules["loaders"].ClipSampler
+    rates = []
+    for group in (0, 2):
+        cache: dict[int, None] = {}
+        hits = reads = 0
+        order = sampler([97] * 22, 0, group)
+        for epoch in range(2):
+            order.epoch = epoch
+            for number, _ in order:
+                for frame in range(number // 97 * 101 + number % 97, number // 97 * 101 + number % 97 + 5):
+                    hits, reads = hits + (frame in cache), reads + 1
+                    cache.pop(frame, None)
+                    cache[frame] = None
+                    if len(cache) > 374:
+                        del cache[next(iter(cache))]
+        rates.append(hits / reads)
+    assert rates[0] == pytest.approx(0.14, abs=0.02)
+    assert rates[1] == pytest.approx(0.79, abs=0.03)
+
+
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_every_order_has_every_clip_once(modules: dict[str, ModuleType], group: int) -> None:
+    sampler = modules["loaders"].ClipSampler([3, 5, 4], 0, group)
+    first = list(sampler)
+    sampler.epoch = 1
+    second = list(sampler)
+    assert sorted(number for number, _ in first) == sorted(number for number, _ in second) == list(range(12))
+    assert first != second
+
+
+# -- model and steps ----------------------------------------------------------------------------------------
+
+
+def small_model(modules: dict[str, ModuleType], **changed: object) -> torch.nn.Module:
+    chunks = {
+        "heads": 2, "adaptive_chunk": True, "max_batch_tokens": 4096, "chunk_size": 64,
+        "chunk_shape": "square",
+    }  # fmt: skip
+    settings = {
+        "dim": 8, "heads": 2, "depths": [1] * 8, "window": 8, "fuse": chunks, "spike_tsa": chunks, **changed,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    model: torch.nn.Module = modules["model"].SpikeVRT(**settings)
+    torch.nn.init.normal_(model.conv_last.weight)  # from zero nothing before it would matter
+    return model
+
+
+def test_chunks_and_recomputation_change_nothing(modules: dict[str, ModuleType]) -> None:
+    blur, voxel = torch.rand(1, 3, 3, 32, 48), torch.rand(1, 3, 32, 32, 48)
+    chunks = {"heads": 2, "adaptive_chunk": False, "max_batch_tokens": 1}
+    ways = [
+        {},
+        {"checkpoint_attn": True, "checkpoint_ffn": True},
+        {"fuse": {**chunks, "chunk_size": 7, "chunk_shape": "square"}},
+        {"spike_tsa": {**chunks, "chunk_size": 5, "chunk_shape": "rows"}},
+    ]
+    found = []
+    for way in ways:
+        model = small_model(modules, **way)
+        out = model(blur, voxel)
+        out.sum().backward()
+        found.append((out.detach(), model.conv_first.weight.grad))
+    for out, grad in found[1:]:
+        torch.testing.assert_close(out, found[0][0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(grad, found[0][1], rtol=1e-3, atol=1e-2)
+
+
+def test_adaptive_chunks_stay_within_the_tokens(modules: dict[str, ModuleType]) -> None:
+    attention = modules["model"].PixelAttention(8, 2, True, 49152, 96, "square")
+    rows, columns = attention.chunk(2, 5, 256, 256)
+    assert rows == columns == 70 and 2 * 5 * rows * columns <= 49152
+    assert modules["model"].PixelAttention(8, 2, False, 49152, 96, "square").chunk(2, 5, 256, 64) == (96, 64)
+
+
+def test_warping_along_a_known_flow(modules: dict[str, ModuleType]) -> None:
+    picture = torch.rand(1, 3, 16, 20)
+    flow = torch.zeros(1, 2, 16, 20)
+    flow[:, 0], flow[:, 1] = 3, -2
+    found = modules["model"].warp(picture, flow)
+    torch.testing.assert_close(found[..., 2:, :-3], picture[..., :-2, 3:], rtol=0, atol=1e-5)
+
+
+def test_depths_of_eight_make_one_group_of_stage_8(modules: dict[str, ModuleType]) -> None:
+    """X14: the guide's list has 8 entries, the original's 13."""
+    for depths, groups in (([8] * 4 + [4] * 4, 1), ([8] * 7 + [4] * 6, 6)):
+        with torch.device("meta"):
+            model = small_model(modules, depths=depths)
+        assert [len(stage.blocks) for stage in model.stages] == depths[:7]
+        assert len(model.stage8) == groups
+
+
+def test_psnr_and_ssim_of_known_pictures(modules: dict[str, ModuleType]) -> None:
+    steps = modules["steps"]
+    picture = torch.rand(2, 3, 24, 24)
+    assert float(steps.psnr(picture * 0 + 0.5, picture * 0 + 0.4)) == pytest.approx(20, abs=1e-3)
+    assert float(steps.ssim(picture, picture)) == pytest.approx(1)
+    assert float(steps.ssim(1 - picture, picture)) < 0.1
+
+
+def test_stage_times_are_those_of_the_device(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulated device on which the second stage takes long while the host has long gone on."""
+    device = {"ms": 0.0}
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = device["ms"]
+
+        def elapsed_time(self, other: Event) -> float:
+            return other.at - self.at
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for events, slowest in ((True, "Stage 8 900.00ms (90.0%)"), (False, None)):
+        timer = modules["steps"].StageTimer(events)
+        for name, ms in (("Stage 1", 100.0), ("Stage 8", 900.0)):
+            with timer(name):
+                device["ms"] += ms
+        timer.step()
+        means = timer.table()
+        line = modules["steps"].timing_line(7, means)
+        assert (slowest in line) if slowest else means["Stage 8"] < 90
+
+
+# -- training -----------------------------------------------------------------------------------------------
+
+
+def test_the_variants_are_the_same_training(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = train(modules, folder, tmp_path / "as_found", "as_found")
+    said = capfd.readouterr().out
+    assert len(found) == 8 and found[-1]["loss"] != found[0]["loss"]
+    assert "dead in as_found: TRAIN.AMP_ENABLED" in said and "dead in as_found: MODEL.VRT_DEPTHS" in said
+    assert "[After dataset creation] Memory - Process:" in said
+    for variant in ("guide", "cured"):
+        rows = train(modules, folder, tmp_path / variant, variant)
+        np.testing.assert_allclose(losses(rows), losses(found), rtol=2e-2)
+        assert rows[0]["loss"] == pytest.approx(found[0]["loss"], rel=1e-5)
+        said = capfd.readouterr().out
+        assert f"dead in {variant}: MODEL.VRT_DEPTHS" not in said
+    assert "Hit Rate 60.00% (24 hits / 16 misses)" in said  # each of 16 frames was read from its file once
+
+
+def test_one_cache_for_all_workers_is_seen_from_the_main_process(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    more = "DATALOADER.TOTAL_WORKERS=2"
+    train(modules, folder, tmp_path / "cured", "cured", more, more=("--epochs", "2"))
+    rates = re.findall(r"Hit Rate (\S+)%", capfd.readouterr().out)
+    assert len(rates) == 2 and float(rates[1]) >= 77  # 16 frames, 40 reads an epoch, read once at best
+    train(modules, folder, tmp_path / "found", "as_found", more)
+    assert "0 hits / 0 misses" in capfd.readouterr().out  # the workers' own caches are not seen
+
+
+def test_resuming_goes_on_as_if_never_stopped(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    whole = train(modules, folder, tmp_path / "whole", "cured", LONG, more=("--epochs", "2"))
+    train(modules, folder, tmp_path / "part", "cured", LONG)
+    resume = ("--epochs", "2", "--resume", str(tmp_path / "part" / "last.pt"))
+    rest = train(modules, folder, tmp_path / "part", "cured", LONG, more=resume)
+    np.testing.assert_allclose(losses(rest), losses(whole)[4:], rtol=1e-4)
+
+
+def test_a_student_learns_from_a_checkpoint(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    deep = ("MODEL.DEPTH_DIVISOR=4", LONG)
+    train(modules, folder, tmp_path / "teacher", "cured", *deep)
+    teacher = str(tmp_path / "teacher" / "last.pt")
+    rows = train(modules, folder, tmp_path, "cured", *deep, more=("--epochs", "1", "--student", teacher))
+    state = torch.load(tmp_path / "last.pt", weights_only=True)
+    assert state["model_settings"]["depths"] == [1] * 8
+    plain = train(modules, folder, tmp_path, "cured", "MODEL.DEPTH_DIVISOR=8", LONG)
+    assert rows[0]["loss"] > plain[0]["loss"]  # the teacher's part is in it
+
+
+def test_crops_grow_with_the_epochs_and_batches_accumulate(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crops: list[int] = []
+    make = modules["train"].make_loaders
+
+    def seen(*arguments: object) -> object:
+        crops.append(int(str(arguments[4])))
+        return make(*arguments)
+
+    monkeypatch.setattr(modules["train"], "make_loaders", seen)
+    steps: list[int] = []
+    step = torch.optim.AdamW.step
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda *a, **k: (steps.append(1), step(*a, **k))[1])
+    options = ("DATA.CROP_SCHEDULE=[[0,16],[1,32]]", "TRAIN.GRADIENT_ACCUMULATION_STEPS=4", "DATA.CLIP_LEN=6")
+    rows = train(modules, folder, tmp_path, "guide", *options, more=("--epochs", "2"))
+    assert (crops, len(rows), len(steps)) == ([16, 32], 12, 4)
+
+
+@pytest.mark.parametrize("plan", ["baseline", "opt", "fast", "lowmem", "cured"])
+def test_every_key_of_a_plan_is_read_or_reported(
+    modules: dict[str, ModuleType], plan: str, tmp_path: Path
+) -> None:
+    """The guide's keys are live in its variant, but for the precision level, which torch does not know."""
+    args = modules["train"].parse_args(["--variant", "guide", "--scale", "full", "--out", str(tmp_path)])
+    small = ["MODEL.EMBED_DIM=8", "MODEL.NUM_HEADS=2", "MODEL.DEPTH_DIVISOR=8"]
+    config = modules["config"].Config([PLANS / f"vrt_spike_{plan}.yaml"], small)
+    modules["train"].Trainer(args, config, torch.device("cpu"))
+    modules["train"].crop_schedule(args, config)
+    dead = [key for key in config.dead_keys() if key.startswith(("MODEL.", "TRAIN."))]
+    assert set(dead) <= {"TRAIN.AMP_OPT_LEVEL", "TRAIN.EPOCHS", "TRAIN.BATCH_SIZE"}
+
+
+# -- bad input ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("MODEL.WINDOW_SIZ=6", "did you mean MODEL.WINDOW_SIZE?"),
+        ("MODEL.WINDOW_SIZE=big", "MODEL.WINDOW_SIZE is 'big'"),
+        ("MODEL.VRT_DEPTHS=[8,8]", "stages 1-7, then Stage 8"),
+        ("MODEL.NUM_HEADS=3", "EMBED_DIM 8 is no multiple"),
+        ("MODEL.FUSE.CHUNK_SHAPE=round", "square, rows"),
+        ("DATA.CROP_SCHEDULE=[[5,64]]", "expected [[0, 128], [40, 256]]"),
+        ("DATA.TRAIN_CROP_SIZE=144", "a crop of 144"),
+        ("DATA.SPIKE_SHAPE=[10,66,81]", "(DATA.SPIKE_SHAPE) take"),
+        ("DATA.CLIP_LEN=9", "has 8 frames"),
+        ("DATA.CACHE_POLICY=fifo", "keep, lru"),
+        ("DATALOADER.TOTAL_WORKERS=many", 'expected a number, "auto"'),
+        ("TRAIN.BATCH_SIZE=9", "a rank has 8 clips"),
+        ("OPTIM.TYPE=sgd", "adamw, adamw8bit"),
+        ("nonsense", "expected KEY=VALUE"),
+    ],
+)
+def test_mistakes_in_the_configuration_are_named(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, option: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        train(modules, folder, tmp_path, "cured", option)
+    assert said in str(caught.value)
+
+
+def test_spoilt_files_are_named(modules: dict[str, ModuleType], own: Path, tmp_path: Path) -> None:
+    first = own / "train" / "seq_000"
+    options = ("DATALOADER.TOTAL_WORKERS=0", "DATA.CLIP_LEN=8")
+
+    def said() -> str:
+        with pytest.raises(SystemExit) as caught:
+            train(modules, own, tmp_path, "as_found", *options)
+        return str(caught.value)
+
+    dat = first / "spike" / "00000002.dat"
+    whole = dat.read_bytes()
+    dat.write_bytes(whole[:100])
+    assert "00000002.dat has 100 bytes: 10 x 66 x 80 spikes" in said()
+    dat.unlink()
+    assert "00000002.dat is missing" in said()
+    dat.write_bytes(whole)
+    png = first / "sharp" / "00000004.png"
+    png.write_bytes(b"no picture")
+    assert "00000004.png cannot be read as a picture" in said()
+    shutil.rmtree(own / "val")
+    assert "no SEQ/blur in" in said()
+
+
+def test_without_the_library_the_cure_says_what_to_install(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hotloop.feed", None)
+    with pytest.raises(SystemExit, match=r"pip install hotloop, or --ablate shared_bytes"):
+        train(modules, folder, tmp_path, "cured")
+    rows = train(modules, folder, tmp_path, "cured", more=("--epochs", "1", "--ablate", "shared_bytes"))
+    assert len(rows) == 8
+
+
+def test_a_wrong_checkpoint_is_named(modules: dict[str, ModuleType], folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "broken.pt"
+    path.write_bytes(os.urandom(64))
+    with pytest.raises(SystemExit, match=r"broken\.pt is no checkpoint"):
+        train(modules, folder, tmp_path, "cured", more=("--resume", str(path)))
