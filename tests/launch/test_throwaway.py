@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from hotloop.errors import UsageError
+from hotloop.launch import scratch as scratches
 from hotloop.launch import throwaway as room
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.mounts import Mount, mounts
@@ -153,8 +156,51 @@ def test_what_a_killed_run_left_is_swept_up(tmp_path: Path, monkeypatch: pytest.
     used.mkdir()
     with (used / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        room._sweep(tmp_path)
+        scratches.sweep(tmp_path)
         assert list(tmp_path.glob("hotloop-throwaway-*")) == [used]
+
+
+def test_a_sweep_touches_nothing_that_others_put_there(tmp_path: Path) -> None:
+    precious, shared = tmp_path / "precious", tmp_path / "shared"
+    for folder in (precious / "x", shared / "hotloop-throwaway-fifo", shared / "hotloop-throwaway-link"):
+        folder.mkdir(parents=True)
+    (precious / "lock").touch()
+    (shared / "hotloop-throwaway-folder").symlink_to(precious)
+    os.mkfifo(shared / "hotloop-throwaway-fifo" / "lock")
+    (shared / "hotloop-throwaway-link" / "lock").symlink_to(precious / "lock")
+    scratches.sweep(shared)
+    assert len(list(shared.iterdir())) == 3
+    assert (precious / "x").is_dir()
+
+
+def test_without_room_nothing_is_started(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "LEAST_DISK_BYTES", 1 << 60)
+    with pytest.raises(Refused, match=r"no temporary folder with .* free: /.* has .*; TMPDIR can name"):
+        prepare()
+
+
+@pytest.mark.usefixtures("possible")
+def test_what_was_in_a_folder_that_was_replaced_is_told_and_temporary_files_are_not(project: Path) -> None:
+    code = "rm -r previous; mkdir previous; touch previous/new; mktemp -d -p /tmp; mkdir shut; chmod 0 shut"
+    with throwaway() as found:
+        subprocess.run([*found.prefix, "sh", "-c", code], check=True, capture_output=True)
+        written = found.written()
+    assert written == [
+        ("deleted", project / "previous" / "model.pt"),
+        ("written", project / "previous" / "new"),
+        ("written", project / "shut"),
+    ]
+    assert not found.scratch.exists()
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_folder_that_goes_before_the_start_is_no_reason_to_fail() -> None:
+    with TemporaryDirectory(dir="/var/tmp") as gone:
+        found = prepare()
+    with contextlib.closing(found):
+        if found.scratch.parent == Path("/var/tmp"):
+            assert gone in [layer[0] for layer in found.plan["layers"]]
+        subprocess.run([*found.prefix, "true"], check=True)
 
 
 def test_where_it_is_not_possible_the_reason_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

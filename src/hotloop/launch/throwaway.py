@@ -10,28 +10,27 @@ is refused. Network, other machines and processes that were there before are not
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import json
 import os
-import shutil
-import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final
 
 from hotloop.errors import HotloopError
+from hotloop.launch import scratch as scratches
+from hotloop.launch.changes import Kind, changes, is_temporary
+from hotloop.launch.guard import LEAST_DISK_BYTES
 from hotloop.launch.mounts import Mount, mount_of, mounts
+from hotloop.launch.within import REFUSED
+from hotloop.units import size
 
 _CHILD: Final = Path(__file__).with_name("within.py")
-_NAME: Final = "hotloop-throwaway-"
 #: Libraries' caches, written in every run, and expensive to fill again.
 _CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-
-Kind = Literal["written", "deleted"]
 
 
 class Refused(HotloopError):  # noqa: N818 - an answer of the machine
@@ -45,22 +44,27 @@ class Throwaway:
     scratch: Path
     plan: dict[str, Any]
     lock: IO[str]  # held as long as the folder is in use
+    name: str = "run"
+
+    def __post_init__(self) -> None:
+        # By a file: as a word of a command it may be too long.
+        (self.scratch / f"{self.name}.json").write_text(json.dumps(self.plan))
 
     @property
     def prefix(self) -> tuple[str, ...]:
         """What to put before a command so that its writes go to ``scratch``."""
-        return (sys.executable, "-ISB", str(_CHILD), json.dumps(self.plan))
+        return (sys.executable, "-ISB", str(_CHILD), str(self.scratch / f"{self.name}.json"))
 
     def written(self) -> list[tuple[Kind, Path]]:
-        """What would have been written or deleted, sorted by path; compiled Python files left out."""
-        found: list[tuple[Kind, Path]] = []
+        """What would have been written or deleted, sorted by path; temporary files left out."""
+        found: set[tuple[Kind, Path]] = set()
         for folder, upper, *_ in self.plan["layers"]:
-            found += _changes(Path(upper), Path(folder))
-        return sorted(found, key=lambda change: change[1])
+            found.update(changes(Path(upper), Path(folder)))
+        return sorted((one for one in found if not is_temporary(one[1])), key=lambda change: change[1])
 
     def close(self) -> None:
         """Drop all of it."""
-        _remove(self.scratch)
+        scratches.remove(self.scratch)
         self.lock.close()
 
 
@@ -83,46 +87,54 @@ def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwa
         raise Refused(f"needs Linux, this is {sys.platform}")
     needed = _needed(command)
     kept = _kept(keep, needed)
-    why = "no temporary folder can be written"
-    for folder in dict.fromkeys(
-        Path(name).resolve() for name in ("/var/tmp", tempfile.gettempdir(), "/dev/shm")
-    ):
-        if not os.access(folder, os.W_OK):
-            continue
-        _sweep(folder)
+    places = scratches.places()
+    roomy = [folder for folder, free in places.items() if free >= LEAST_DISK_BYTES]
+    if not roomy:
+        known = ", ".join(f"{folder} has {size(free)}" for folder, free in places.items()) or "none was found"
+        raise Refused(
+            f"no temporary folder with {size(LEAST_DISK_BYTES)} free: {known}; TMPDIR can name another"
+        )
+    why = ""
+    for folder in roomy:
+        scratches.sweep(folder)
         try:
-            scratch, lock = _scratch(folder)
+            scratch, lock = scratches.make(folder)
         except OSError as error:
             why = f"{folder}: {error.strerror}"
             continue
         found = None
         try:
             # Layers of their own: those of the attempt may be in use a moment longer than it.
-            _try(Throwaway(scratch=scratch, plan=_plan(scratch, "try", kept, needed), lock=lock))
+            plan = _plan(scratch, "try", kept, needed)
+            _try(Throwaway(scratch=scratch, plan=plan, lock=lock, name="try"), needed[0])
             found = Throwaway(scratch=scratch, plan=_plan(scratch, "run", kept, needed), lock=lock)
         except Refused as refused:
             why = refused.message
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
         finally:
             if found is None:
-                _remove(scratch)
+                scratches.remove(scratch)
                 lock.close()
         if found is not None:
             return found
     raise Refused(why)
 
 
-def _scratch(folder: Path) -> tuple[Path, IO[str]]:
-    """A new folder and its lock. It gets its name when it is locked: never seen by a sweep without."""
-    new = Path(tempfile.mkdtemp(prefix=".hotloop-new-", dir=folder))
-    lock = (new / "lock").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return new.rename(new.with_name(_NAME + new.name.rpartition("-")[2])), lock
-
-
-def _try(found: Throwaway) -> None:
-    done = subprocess.run([*found.prefix, "true"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Refused((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+def _try(found: Throwaway, here: Path) -> None:
+    """Raises Refused where a file of the working folder could not be written under the cover."""
+    words = ["sh", "-c", ': > "$0"', str(here / f".{found.scratch.name}")]
+    done = subprocess.run(
+        [*found.prefix, *(words if os.access(here, os.W_OK) else ["true"])],
+        capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"},
+    )  # fmt: skip
+    if not done.returncode:
+        return
+    why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    if os.strerror(errno.EOVERFLOW) in why:  # how the kernel says it in a user namespace
+        owner = here.stat().st_uid
+        raise Refused(f"{here} belongs to user {owner}: only that user and root can run there like this")
+    raise Refused(why if done.returncode == REFUSED else f"{here} cannot be written like this: {why}")
 
 
 def _needed(command: Sequence[str]) -> list[Path]:
@@ -197,8 +209,11 @@ def _around(folder: Path, scratch: Path, mounted: set[Path], needed: Sequence[Pa
     if folder in needed:
         raise Refused(f"{scratch.parent} and {folder} cannot be told apart")
     found: list[Path] = []
-    for child in sorted(folder.iterdir()):
-        if child.is_symlink() or not child.is_dir() or child in mounted or child == scratch:
+    children: list[Path] = []
+    with contextlib.suppress(PermissionError):  # what cannot be listed stays read-only
+        children = sorted(folder.iterdir())
+    for child in children:
+        if child.is_symlink() or not _is_folder(child) or child in mounted or scratches.is_ours(child.name):
             continue
         found += _around(child, scratch, mounted, needed) if scratch.is_relative_to(child) else [child]
     return found
@@ -239,36 +254,3 @@ def _owned(path: Path, layers: Sequence[Path]) -> Path:
 
 def _below(path: Path, layers: Iterable[Path]) -> bool:
     return any(path.is_relative_to(layer) for layer in layers)
-
-
-# -- what was written ----------------------------------------------------------------------------------------
-
-
-def _changes(upper: Path, folder: Path) -> Iterator[tuple[Kind, Path]]:
-    for entry in sorted(os.scandir(upper), key=lambda entry: entry.name):
-        path, target = Path(entry.path), folder / entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name != "__pycache__":
-                inside = list(_changes(path, target))
-                yield from inside or ([] if target.is_dir() else [("written", target)])
-            continue
-        mode = entry.stat(follow_symlinks=False).st_mode
-        if stat.S_ISCHR(mode):
-            yield "deleted", target
-        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):  # sockets and pipes are nobody's files
-            yield "written", target
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a killed hotloop left: nobody holds its lock. Pids tell nothing across containers."""
-    for path in folder.glob(f"{_NAME}*"):
-        with contextlib.suppress(OSError), (path / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(path)
-
-
-def _remove(scratch: Path) -> None:
-    for work in scratch.glob("*/*/work/*"):  # the kernel leaves it without any permission
-        with contextlib.suppress(OSError):
-            work.chmod(stat.S_IRWXU)
-    shutil.rmtree(scratch, ignore_errors=True)

@@ -1,14 +1,14 @@
 """Runs a command where its writes land in a folder that is thrown away. Started as a script; Linux.
 
-``python -ISB within.py PLAN COMMAND...`` enters a mount namespace of its own, lays the plan's overlays over
-the folders that can be written, binds what is to be kept through them, and becomes the command: same pid,
-same user, same signals. It dies with hotloop.
+``python -ISB within.py PLAN.json COMMAND...`` enters a mount namespace of its own, lays the plan's overlays
+over the folders that can be written, binds what is to be kept through them, and becomes the command: same
+pid, same user, same signals. It dies with hotloop.
 Exit code 125 and one line on standard error say that the machine does not allow it;
 then the command has not started.
 
 The plan (JSON): ``layers`` [[folder, upper, work, flags, needed]], outer ones first; where an overlay is not
-possible and not needed the folder becomes read-only. ``kept`` [path] stay what they are. ``frozen``
-[[mount point, flags]] become read-only as far as nothing covers them.
+possible and not needed the folder becomes read-only; one that is gone by now is left out. ``kept`` [path]
+stay what they are. ``frozen`` [[mount point, flags]] become read-only as far as nothing covers them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _RDONLY, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
 def main() -> NoReturn:
     """Set up, then become the command."""
-    plan, command = json.loads(sys.argv[1]), sys.argv[2:]
+    command = sys.argv[2:]
     try:
-        _enter(plan)
+        _enter(json.loads(Path(sys.argv[1]).read_text()))
     except OSError as error:
         sys.stderr.write(f"{error.filename}: {error.strerror}\n")
         raise SystemExit(REFUSED) from None
@@ -67,14 +67,16 @@ def _enter(plan: dict[str, Any]) -> None:
     mount(None, "/", None, _REC | _PRIVATE)
     here = Path.cwd()
     # Once covered, a folder can only be reached through what was opened before.
-    kept = [(path, os.open(path, os.O_PATH)) for path in plan["kept"]]
-    layers = [(layer, os.open(layer[0], os.O_PATH)) for layer in plan["layers"]]
+    kept = [(path, handle) for path in plan["kept"] if (handle := _open(path)) is not None]
+    layers = [(layer, handle) for layer in plan["layers"] if (handle := _open(layer[0])) is not None]
     for (path, upper, work, flags, needed), handle in layers:
         below = f"/proc/self/fd/{handle}"
         data = f"lowerdir={below},upperdir={_escaped(upper)},workdir={_escaped(work)}"
         try:
             mount("overlay", path, "overlay", 0, f"{data},{'userxattr' if alone else 'redirect_dir=on'}")
         except OSError:
+            if not os.path.lexists(path):
+                continue
             if needed:
                 raise
             mount(below, path, None, _BIND | _REC)
@@ -86,6 +88,14 @@ def _enter(plan: dict[str, Any]) -> None:
     for _, handle in (*kept, *layers):
         os.close(handle)
     os.chdir(here)  # the same folder, now through what covers it
+
+
+def _open(path: str) -> int | None:
+    """A handle on a folder; None where it went since the plan was made."""
+    try:
+        return os.open(path, os.O_PATH)
+    except FileNotFoundError:
+        return None
 
 
 def _escaped(path: str) -> str:
