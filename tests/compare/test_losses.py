@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hotloop.compare.losses import seeded, unseeded
-from hotloop.compare.trace import Floats, Trace
+from hotloop.compare.trace import TENSOR_FLOAT, Floats, Trace
 
 STEPS = np.arange(300.0)
 
@@ -93,3 +93,29 @@ def test_nan_is_a_difference() -> None:
     check = seeded(trace(course()), trace(bad))
     assert check.outcome == "differs"
     assert "loss 21" in check.words
+
+
+@pytest.mark.parametrize("at", [1, 77, 280])
+def test_a_change_is_sudden_where_it_begins(at: int) -> None:
+    late = 3e-4 * (at <= STEPS)
+    check = seeded(trace(course()), trace(course() + late))
+    assert check.outcome == "differs"
+    assert f"first difference at loss {at + 1}" in check.words
+
+
+@pytest.mark.parametrize(
+    ("precision", "rounding", "outcome"),
+    [
+        ("float32", 5e-7, "close"),
+        ("float32", 8e-5, "differs"),
+        ("autocast bfloat16", 2e-3, "close"),
+        ("autocast bfloat16", 8e-2, "differs"),
+        ("float16", 3e-4, "close"),
+        (TENSOR_FLOAT, 3e-4, "close"),
+    ],
+)
+def test_what_rounding_may_part_at_once_goes_by_the_shared_precision(
+    precision: str, rounding: float, outcome: str
+) -> None:
+    moved = course() + rounding * np.sign(np.sin(STEPS))
+    assert seeded(trace(course(), precision), trace(moved, precision)).outcome == outcome

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.compare.planted_runs import ROOT, command, hotloop, run
 
 from hotloop.compare import Verdict, expectation, verify
-from hotloop.compare.run import run_of
+from hotloop.compare.run import Run, measured, run_of
 from hotloop.compare.verdict import judge
 from hotloop.errors import UsageError
+from hotloop.record.recording import Note
 
 
 def status(verdict: Verdict, name: str) -> str:
@@ -85,13 +88,69 @@ def test_an_unfinished_candidate_is_compared_as_far_as_it_came_and_fails() -> No
     assert "32 losses bit-equal" in words["loss"]
 
 
-def test_other_step_counts_are_said() -> None:
-    verdict = verify(run("none"), run("short"), effect="exact")
+def test_fewer_steps_fail_unless_they_were_asked_for() -> None:
+    verdict = verify(run("none"), run("short"), effect="numeric")
     words = {item.name: item.words for item in verdict.items}
+    assert (verdict.parity, failed(verdict)) == ("differs", {"completed", "parameters"})
     assert "64 and 32 steps" in words["completed"]
-    assert status(verdict, "parameters") == "not-measured"
-    assert "not comparable" in words["parameters"]
+    assert "64 and 32 updates" in words["parameters"]
     assert any("commands differ" in word for word in verdict.words)
+    short = run_of(run("short"))
+    asked = noted(short, "exit", {**short.process.last("exit"), "reason": "steps"})
+    verdict = judge(run_of(run("none")), asked, effect="numeric")
+    assert (verdict.parity, failed(verdict)) == ("within-noise", set())
+    assert "the first 32 are compared, --steps ended the candidate" in next(
+        item.words for item in verdict.items if item.name == "completed"
+    )
+    assert judge(run_of(run("none")), asked, effect="exact").parity != "exact"
+
+
+def noted(one: Run, kind: str, note: Note) -> Run:
+    """The run with another last note of a kind."""
+    process = replace(one.process, notes={**one.process.notes, kind: [note]})
+    return measured(replace(one.recording, ranks=(process,)), one.label)
+
+
+def traced(one: Run, **changes: object) -> Run:
+    """The run with another trace of its only rank."""
+    return replace(one, traces=(replace(one.trace, **changes),))  # type: ignore[arg-type]
+
+
+def test_a_missing_update_is_a_difference_though_all_losses_are_equal() -> None:
+    base = run_of(run("none"))
+    verdict = judge(base, traced(base, updates=63), effect="numeric")
+    assert (verdict.parity, failed(verdict)) == ("differs", {"parameters"})
+    scaled = traced(base, updates=63, precision=("autocast float16",))  # a scaler leaves updates out
+    assert judge(base, scaled, effect="numeric").parity == "within-noise"
+
+
+def test_nothing_is_exact_without_the_parameters() -> None:
+    base = run_of(run("none"))
+    ((name, note),) = base.trace.trained.items()
+    unread = {name: {**note, "items": [[one[0], None, *one[2:]] for one in note["items"]]}}
+    for trained in ({}, unread, {name: note, "Other": note}):
+        one = traced(base, trained=trained)
+        verdict = judge(traced(base, trained=unread) if trained is unread else base, one, effect="exact")
+        assert (verdict.parity, status(verdict, "parameters")) == ("within-noise", "not-measured")
+        assert not verdict.passed
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_ranks_of_one_side_only_fail(turned: bool) -> None:
+    one = run_of(run("none"))
+    second = replace(one.trace, rank=1), replace(one.ranks[0], rank=1)
+    two = replace(one, traces=(one.trace, second[0]), ranks=(one.ranks[0], second[1]))
+    verdict = judge(*((two, one) if turned else (one, two)), effect="numeric")
+    assert (verdict.parity, failed(verdict)) == ("differs", {"ranks"})
+
+
+def test_other_samples_fail_where_all_baselines_see_the_same() -> None:
+    base, again = run_of(run("none")), run_of(run("shuffle"))
+    assert "order" not in failed(judge(base, again, baselines=[again], effect="numeric"))
+    (loader,) = again.trace.loaders
+    other = traced(again, loaders=(replace(loader, sums=loader.sums + np.uint32(1)),))
+    verdict = judge(base, other, baselines=[again], effect="numeric")
+    assert (verdict.parity, failed(verdict)) == ("differs", {"order"})
 
 
 def test_a_run_without_evidence_says_how_to_get_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -63,6 +64,17 @@ def content(base: Trace, candidate: Trace) -> BatchCheck:
         return BatchCheck(outcome="not-measured", words="no batch whose values could be read")
     what = "batches" if pairs[0][0].loader else "inputs of the module"
     return BatchCheck(outcome="equal", words=f"the same values, {total:,} {what}")
+
+
+def other_samples(base: Trace, candidate: Trace, baselines: Sequence[Trace]) -> bool:
+    """Whether whole passes hold other samples than the base's, where those of all baselines hold the same."""
+    for number, (a, b) in enumerate(_pairs(base, candidate)):
+        runs = [_pass_sums(one.loaders[number]) for one in baselines if number < len(one.loaders)]
+        mine, other = _pass_sums(a), _pass_sums(b)
+        count = min(map(len, (mine, other, *runs)))
+        if runs and all(one[:count] == mine[:count] for one in runs) and other[:count] != mine[:count]:
+            return True
+    return False
 
 
 def _pairs(base: Trace, candidate: Trace) -> list[tuple[Batches, Batches]]:

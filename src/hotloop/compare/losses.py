@@ -1,9 +1,9 @@
 """Two loss trajectories held beside each other: equal bits, float noise, the same course, or not.
 
-Seeded runs over the same batches are compared point by point: float noise stays under 1e-5 over the first
-steps, and a lower precision keeps the course within a small part of what the run learned. Measured
-(FIELDNOTES 3.4): 5e-7 for another memory layout or thread count, 8e-3 for bfloat16, against 0.29 and more
-for wrong labels, repeated samples, another learning rate.
+Seeded runs over the same batches are compared point by point, from the first loss that differs: rounding
+begins small (measured: 5e-7 for another memory layout or thread count, 4e-4 under bfloat16), a change begins
+at once (3e-5 and more for a frozen bias or 2 % more learning rate). A lower precision keeps the course within
+a small part of what the run learned: 8e-3 for bfloat16, against 0.29 and more for wrong labels.
 
 Unseeded runs are compared with the spread of several baselines. A check that could not have seen a change
 says so: where the loss hardly moves, every candidate looks alike.
@@ -18,7 +18,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.compare.trace import Floats, Trace
+from hotloop.compare.trace import TENSOR_FLOAT, Floats, Trace
 
 Outcome = Literal["bit-equal", "close", "differs", "indistinct", "not-measured"]
 
@@ -31,8 +31,10 @@ OF_LEARNED: Final = 0.05
 #: Float noise is told from a change only where the run learned at least this much, relative to the loss.
 LEARNED: Final = 1e-3
 LEAST: Final = 8
-#: The first losses of runs at one precision part by rounding alone, before training multiplies it.
-SUDDEN: Final = 1e-4
+#: The first losses that differ part by rounding alone, before training multiplies it: twenty times what was
+#: measured in float32 and bfloat16; the formats between have 8 times bfloat16's digits. Coarsest first.
+SUDDEN: Final = {"bfloat16": 1e-2, "float16": 1e-3, TENSOR_FLOAT: 1e-3}
+SUDDEN_FLOAT32: Final = 1e-5
 SUDDEN_FIRST: Final = 3
 #: How many times the difference between repeats of the base is still noise.
 REPEATED: Final = 3.0
@@ -75,19 +77,27 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Loss
     finite = np.all(np.isfinite([a, b, *others]), axis=0)
     if finite.sum() < LEAST:
         return LossCheck(outcome="not-measured", words="too few finite losses to compare")
+    at = int(np.flatnonzero(base.exact[:count] != candidate.exact[:count])[0])
     return _close(
-        Pair(a=a[finite], b=b[finite], others=tuple(one[finite] for one in others)),
-        _first_difference(base, candidate, count),
-        lower_precision=base.precision != candidate.precision,
+        Pair(a=a[finite], b=b[finite], at=int(finite[:at].sum()), others=tuple(x[finite] for x in others)),
+        f"first difference at loss {at + 1}: {a[at]:.9g} and {b[at]:.9g}",
+        sudden=sudden_limit(base.precision) if base.precision == candidate.precision else None,
     )
+
+
+def sudden_limit(precision: Sequence[str]) -> float:
+    """How far rounding alone parts two losses at once, relative, of runs at this one precision."""
+    told = " ".join(precision)
+    return next((limit for kind, limit in SUDDEN.items() if kind in told), SUDDEN_FLOAT32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two seeded trajectories over the same batches, and repeats of the first."""
+    """Two seeded trajectories over the same batches, equal until ``at``, and repeats of the first."""
 
     a: Floats
     b: Floats
+    at: int = 0
     others: tuple[Floats, ...] = ()
 
     @property
@@ -96,9 +106,10 @@ class Pair:
         return max(1.0, float(np.abs(self.a).max()))
 
     def early(self, count: int) -> tuple[float, float]:
-        """The largest difference of the first losses, and how much the repeats allow."""
-        noise = max((float(np.abs(self.a - x)[:count].max()) for x in self.others), default=0.0)
-        return float(np.abs(self.a - self.b)[:count].max()), REPEATED * noise
+        """The largest difference of so many losses from ``at`` on, and how much the repeats allow."""
+        part = slice(self.at, self.at + count)
+        noise = max((float(np.abs(self.a - x)[part].max(initial=0.0)) for x in self.others), default=0.0)
+        return float(np.abs(self.a - self.b)[part].max(initial=0.0)), REPEATED * noise
 
     def course(self) -> tuple[float, float]:
         """The same of the whole smoothed course."""
@@ -107,7 +118,8 @@ class Pair:
         return float(np.abs(mine - smoothed(self.b)).max()), REPEATED * noise
 
 
-def _close(pair: Pair, begins: str, *, lower_precision: bool) -> LossCheck:
+def _close(pair: Pair, begins: str, *, sudden: float | None) -> LossCheck:
+    """``sudden`` is the relative limit on the first losses that differ, None where precisions differ."""
     scale, learned = pair.scale, learned_at_least(pair.a)
     early, early_noise = pair.early(FIRST)
     apart, course_noise = pair.course()
@@ -119,12 +131,12 @@ def _close(pair: Pair, begins: str, *, lower_precision: bool) -> LossCheck:
     if early <= max(NOISE * scale, early_noise) and apart <= max(limit, NOISE * scale):
         if learned < LEARNED * scale:
             return _indistinct(early, learned)
-        words = f"within {early:.1e} over the first {min(FIRST, len(pair.a))} losses; {begins}"
+        words = f"within {early:.1e} over {min(FIRST, len(pair.a) - pair.at)} losses; {begins}"
         return LossCheck(outcome="close", words=words, distance=early, limit=max(NOISE * scale, early_noise))
-    sudden, sudden_noise = pair.early(SUDDEN_FIRST)
-    if not lower_precision and sudden > max(SUDDEN * scale, sudden_noise):
-        words = f"{sudden:.1e} apart at once: more than rounding, at the same precision; {begins}"
-        return LossCheck(outcome="differs", words=words, distance=sudden, limit=SUDDEN * scale)
+    first, first_noise = pair.early(SUDDEN_FIRST)
+    if sudden is not None and first > max(sudden * scale, first_noise):
+        words = f"{first:.1e} apart at once: more than rounding, at the same precision; {begins}"
+        return LossCheck(outcome="differs", words=words, distance=first, limit=sudden * scale)
     if apart <= limit:
         words = (
             f"within {apart:.1e} (smoothed), {apart / max(learned, apart):.1%} of what was learned; {begins}"
@@ -217,11 +229,6 @@ def _moving(course: Floats) -> slice:
 
 def _rms(values: npt.NDArray[np.float64], where: slice) -> float:
     return float(np.sqrt(np.mean(values[where] ** 2)))
-
-
-def _first_difference(base: Trace, candidate: Trace, count: int) -> str:
-    at = int(np.flatnonzero(base.exact[:count] != candidate.exact[:count])[0])
-    return f"first difference at loss {at + 1}: {base.losses[at]:.9g} and {candidate.losses[at]:.9g}"
 
 
 def _too_few(base: Trace, candidate: Trace) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -38,32 +38,53 @@ print("\\n" + json.dumps(answers))
 
 @dataclass(frozen=True, kw_only=True)
 class StateCheck:
-    """Whether the trained parameters and buffers are the same, bit for bit."""
+    """Whether what was trained is the same, bit for bit; ``missed``: a run has fewer updates."""
 
     outcome: Outcome
     words: str
+    missed: bool = False
 
 
-def parameters(base: Trace, candidate: Trace) -> StateCheck:
-    """Checksums of all trained parameters and buffers at the end."""
+def parameters(base: Trace, candidate: Trace, *, part: bool = False) -> StateCheck:
+    """Checksums of all trained parameters and buffers at the end; of a run that was to end early nothing."""
     if not base.trained or not candidate.trained:
         which = "base" if not base.trained else "candidate"
         return StateCheck(outcome="not-measured", words=f"the {which} left no trained state")
-    wrong, total = [], 0
-    for (name, a), b in zip(base.trained.items(), candidate.trained.values(), strict=False):
-        if a["updates"] != b["updates"]:
-            words = f"after {a['updates']:,} and {b['updates']:,} updates: not comparable"
+    if None not in (base.updates, candidate.updates) and base.updates != candidate.updates:
+        words = f"after {base.updates:,} and {candidate.updates:,} updates"
+        # A gradient scaler leaves updates out, by what overflows at its precision.
+        if part or base.precision != candidate.precision:
+            return StateCheck(outcome="not-measured", words=f"{words}: not comparable")
+        return StateCheck(outcome="differs", words=words, missed=True)
+    wrong, unread, total = [], 0, 0
+    for name, a, b in _pairs(base.trained, candidate.trained):
+        mine, other = ({item[0]: item[1:] for item in note["items"]} for note in (a, b))
+        labels = dict.fromkeys([*mine, *other])
+        total += len(labels)
+        apart = [label for label in labels if mine.get(label) != other.get(label)]
+        if apart and a["updates"] != b["updates"]:
+            words = f"{name} was read after {a['updates']:,} and {b['updates']:,} updates: not comparable"
             return StateCheck(outcome="not-measured", words=words)
-        mine = {item[0]: item[1:] for item in b["items"]}
-        for label, *facts in a["items"]:
-            total += 1
-            if mine.get(label) != facts:
-                wrong.append(f"{name} {label}")
+        wrong += [f"{name} {label}" for label in apart]
+        unread += sum(mine[label][0] is None for label in labels if label not in apart)
     if wrong:
         more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         words = f"{wrong[0]}{more} of {total:,} parameters and buffers differ"
         return StateCheck(outcome="differs", words=words)
+    if len(base.trained) != len(candidate.trained):
+        words = f"{', '.join(base.trained)} in the base and {', '.join(candidate.trained)} in the candidate"
+        return StateCheck(outcome="not-measured", words=f"not the same was trained: {words}")
+    if unread:
+        words = f"the values of {unread:,} of {total:,} parameters and buffers could not be read"
+        return StateCheck(outcome="not-measured", words=words)
     return StateCheck(outcome="equal", words=f"{total:,} parameters and buffers bit-equal")
+
+
+def _pairs(base: Mapping[str, Note], candidate: Mapping[str, Note]) -> list[tuple[str, Note, Note]]:
+    """What was trained in both, by name, or where no name is in both by the order in which it was left."""
+    if not base.keys() & candidate.keys():
+        return [(name, a, b) for (name, a), b in zip(base.items(), candidate.values(), strict=False)]
+    return [(name, base[name], candidate[name]) for name in base if name in candidate]
 
 
 def generators(base: Trace, candidate: Trace) -> str:

@@ -15,6 +15,8 @@ from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
 _PRECISION_FLAGS: Final = ("matmul_allow_tf32", "cudnn_allow_tf32", "float32_matmul_precision")
+#: Stands in ``Trace.precision`` where a device multiplies float32 with the 10 binary digits of TF32.
+TENSOR_FLOAT: Final = "TensorFloat-32"
 
 U32 = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
@@ -66,6 +68,7 @@ class Trace:
     metrics: Mapping[str, Note] = field(default_factory=dict)
     seed: int | None = None
     executable: str = ""
+    updates: int | None = None  # of all optimizers, in the whole run
     precision: tuple[str, ...] = ()  # what numbers were computed in, as far as it is known
 
 
@@ -89,6 +92,7 @@ def trace_of(process: Process, steps: Steps) -> Trace:
         checkpoints=tuple(notes.get("checkpoint", ())),
         metrics={str(note["name"]): note for note in notes.get("metric", ())},
         seed=seed if isinstance(seed, int) else None,
+        updates=process.last("exit").get("updates"),
         executable=str(process.first("process").get("executable") or ""),
         precision=_precision(process),
     )
@@ -100,7 +104,9 @@ def _precision(process: Process) -> tuple[str, ...]:
     kinds = sorted(
         {kind for note in process.notes.get("module", ()) for kind in note.get("param_dtypes", ())}
     )
-    return (cast, *kinds, *(f"{name} {flags.get(name)}" for name in _PRECISION_FLAGS))
+    on_device = flags.get("device_count") and any(flags.get(name) is True for name in _PRECISION_FLAGS)
+    rounds = (TENSOR_FLOAT,) if on_device else ()
+    return (cast, *kinds, *(f"{name} {flags.get(name)}" for name in _PRECISION_FLAGS), *rounds)
 
 
 def _numbered(notes: list[Note]) -> dict[str, Note]:

@@ -121,7 +121,13 @@ def judge(
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
     parity, checks = compare_results(base, candidate, baselines, enough)
     checkpoint = state.checkpoint(base, candidate)
-    items = [_completed(base, candidate), *_applied(candidate), *checks, finite_loss(candidate), checkpoint]
+    items = [
+        _completed(base, candidate, enough),
+        *_applied(candidate),
+        *checks,
+        finite_loss(candidate),
+        checkpoint,
+    ]
     named = {item.name for item in items}
     items += [
         item
@@ -144,15 +150,17 @@ def compare_results(
     base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity]
 ) -> tuple[Parity, list[Item]]:
     """Order, content, losses and parameters of every rank; the worst rank counts."""
+    pairs = [sorted(run.traces, key=lambda trace: trace.rank) for run in (base, candidate)]
+    mine, other = ([trace.rank for trace in traces] for traces in pairs)
+    if mine != other:
+        told = [f"{len(ranks)} ({', '.join(map(str, ranks))})" for ranks in (mine, other)]
+        words = f"ranks that train: {told[0]} in the base, {told[1]} in the candidate"
+        return "differs", [passed("ranks", False, words, len(other), len(mine))]
+    part = _ended_on_purpose(base, candidate) or any(map(how_it_failed, (base, candidate)))
     verdicts: list[tuple[int, Parity, list[Item]]] = []
-    by_rank = {trace.rank: trace for trace in candidate.traces}
-    for trace in base.traces:
-        other = by_rank.get(trace.rank)
-        if other is None:
-            words = f"rank {trace.rank} is not in the candidate"
-            return "differs", [passed("ranks", False, words, len(candidate.ranks), len(base.ranks))]
+    for trace, beside in zip(*pairs, strict=True):
         more = [one for run in baselines for one in run.traces if one.rank == trace.rank]
-        verdicts.append((trace.rank, *_rank(trace, other, more, enough)))
+        verdicts.append((trace.rank, *_rank(trace, beside, more, enough, part=part)))
     worst = max((parity for _, parity, _ in verdicts), key=lambda parity: _BADNESS[parity])
     by_name = zip(*(items for _, _, items in verdicts), strict=True)
     ranks = [rank for rank, _, _ in verdicts]
@@ -170,10 +178,10 @@ _BADNESS: Final[dict[Parity, int]] = {"exact": 0, "within-noise": 1, "not-measur
 
 
 def _rank(
-    base: Trace, candidate: Trace, baselines: Sequence[Trace], enough: Sequence[Parity]
+    base: Trace, candidate: Trace, baselines: Sequence[Trace], enough: Sequence[Parity], *, part: bool
 ) -> tuple[Parity, list[Item]]:
     fed, held = batches.order(base, candidate), batches.content(base, candidate)
-    parameters = state.parameters(base, candidate)
+    parameters = state.parameters(base, candidate, part=part)
     banded = bool(baselines) and "differs" in (fed.outcome, held.outcome)
     if banded:
         loss = losses.unseeded([base, *baselines], candidate)
@@ -181,16 +189,18 @@ def _rank(
         loss = losses.seeded(base, candidate, baselines)
         if fed.outcome == "differs" and loss.outcome != "bit-equal":
             loss = _other_batches(base, candidate)
-    parity = _parity(fed.outcome, held.outcome, loss, parameters.outcome, banded=banded)
+    strange = banded and batches.other_samples(base, candidate, baselines)
+    parity = "differs" if strange else _parity(fed.outcome, held.outcome, loss, parameters, banded=banded)
     need_bits = "within-noise" not in enough
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
-    required = "differs" not in enough and not same and not banded
+    alike = "differs" not in enough
+    required = alike and not same and not banded
     checks = [
-        _batch_item("order", fed, required=required),
+        _batch_item("order", fed, required=required or (alike and strange)),
         _batch_item("content", held, required=required),
         _loss_item(loss, enough, need_bits),
-        _parameter_item(parameters, need_bits),
+        _parameter_item(parameters, need_bits or (alike and parameters.missed)),
     ]
     return parity, checks
 
@@ -203,19 +213,20 @@ def _repeats(base: Trace, again: Trace) -> bool:
     return losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
 
 
-def _parity(order: str, content: str, loss: losses.LossCheck, parameters: str, *, banded: bool) -> Parity:
-    if loss.outcome == "differs":
+def _parity(
+    order: str, content: str, loss: losses.LossCheck, parameters: state.StateCheck, *, banded: bool
+) -> Parity:
+    if loss.outcome == "differs" or parameters.missed:
         return "differs"
     if banded:
         return "within-noise" if loss.outcome == "close" else "not-measured"
-    if loss.outcome == "bit-equal" and parameters == "equal":
+    alike = loss.outcome in ("bit-equal", "indistinct") and loss.distance == 0.0
+    if alike and parameters.outcome == "equal":
         return "exact"
     if "differs" in (order, content):
         return "differs"
-    if loss.outcome == "bit-equal":
-        return "differs" if parameters == "differs" else "exact"
-    if loss.outcome == "indistinct" and loss.distance == 0.0 and parameters == "equal":
-        return "exact"
+    if loss.outcome == "bit-equal":  # parameters have the last word
+        return "differs" if parameters.outcome == "differs" else "within-noise"
     return "within-noise" if loss.outcome == "close" else "not-measured"
 
 
@@ -247,14 +258,26 @@ def _parameter_item(check: state.StateCheck, need_bits: bool) -> Item:
     return passed("parameters", check.outcome == "equal", check.words)
 
 
-def _completed(base: Run, candidate: Run) -> Item:
+def _completed(base: Run, candidate: Run, enough: Sequence[Parity]) -> Item:
     for whose, run in (("base", base), ("candidate", candidate)):
         words = how_it_failed(run)
         if words:
             return passed("completed", False, f"the {whose} is not whole: {words}")
     a, b = base.lead.num_steps, candidate.lead.num_steps
-    words = f"{a:,} steps each" if a == b else f"{a:,} and {b:,} steps: only the common part is compared"
-    return passed("completed", True, words)
+    if a == b:
+        return passed("completed", True, f"{a:,} steps each")
+    words = f"{a:,} and {b:,} steps: the first {min(a, b):,} are compared"
+    if _ended_on_purpose(base, candidate):
+        return passed("completed", True, f"{words}, --steps ended the {'candidate' if b < a else 'base'}")
+    return passed("completed", "differs" in enough, words, b, a)
+
+
+def _ended_on_purpose(base: Run, candidate: Run) -> bool:
+    """Whether the run with fewer steps has fewer because ``--steps`` asked for them."""
+    if base.lead.num_steps == candidate.lead.num_steps:
+        return False
+    fewer = min(base, candidate, key=lambda run: run.lead.num_steps)
+    return bool(fewer.process.last("exit").get("reason") == "steps")
 
 
 def _applied(candidate: Run) -> list[Item]:

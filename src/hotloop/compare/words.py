@@ -13,7 +13,7 @@ _WIDTH: Final = 80
 _MARK: Final = {"passed": "passed", "failed": "FAILED", "not-measured": "not measured"}
 _PARITY: Final = {
     "exact": "the candidate computes the same, bit for bit",
-    "within-noise": "the candidate computes the same within noise",
+    "within-noise": "nothing beyond noise differs; a small change cannot be excluded",
     "differs": "the candidate does not compute the same",
     "not-measured": "whether the candidate computes the same is not proven",
 }
@@ -23,11 +23,11 @@ def render(verdict: Verdict) -> str:
     """The verdict, its checks, and what is to be known besides."""
     names = max([len(item.name) for item in verdict.items], default=0)
     lines = [
-        f"base       {verdict.base}",
-        f"candidate  {verdict.candidate}",
+        *_hanging("base       ", verdict.base),
+        *_hanging("candidate  ", verdict.candidate),
         "",
-        f"parity     {verdict.parity}: {_PARITY[verdict.parity]}",
-        f"speed      {speed_words(verdict.speed)}",
+        *_hanging("parity     ", f"{verdict.parity}: {_PARITY[verdict.parity]}"),
+        *_hanging("speed      ", speed_words(verdict.speed)),
         "",
     ]
     for item in verdict.items:
@@ -37,7 +37,7 @@ def render(verdict: Verdict) -> str:
         lines.append("")
         for words in verdict.words:
             lines += _hanging("note: ", words)
-    lines += ["", f"{'passed' if verdict.passed else 'FAILED'}: {_reason(verdict)}"]
+    lines += ["", *_hanging(f"{'passed' if verdict.passed else 'FAILED'}: ", _reason(verdict))]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
