@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.probe import batches
+from hotloop.probe.stored import attributes
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -113,7 +114,7 @@ def _codes(dataset: Any) -> set[CodeType]:
         one = todo.pop()
         functions = (vars(kind).get(name) for kind in type(one).__mro__ for name in _READERS)
         found.update(code for f in functions if isinstance(code := getattr(f, "__code__", None), CodeType))
-        held = _attributes(one)
+        held = attributes(one)
         inner = held.get("datasets")
         todo += [held["dataset"]] if "dataset" in held else []
         todo += inner[:_MAX_DEPTH] if isinstance(inner, list) else []
@@ -124,7 +125,7 @@ def _passes_on(frame: FrameType) -> bool:
     """A comprehension, or a call of something that holds a list of ``transforms``."""
     if frame.f_code.co_name in ("<listcomp>", "<genexpr>", "<dictcomp>"):
         return True
-    return isinstance(_attributes(_first(frame)).get("transforms"), list | tuple)
+    return isinstance(attributes(_first(frame)).get("transforms"), list | tuple)
 
 
 def _first(frame: FrameType) -> Any:
@@ -141,18 +142,9 @@ def _name(frame: FrameType) -> str:
     return type(first).__name__ if called and first is not None else name
 
 
-def _attributes(one: Any) -> dict[str, Any]:
-    """What an object holds, without running code of its class."""
-    try:
-        held = object.__getattribute__(one, "__dict__")
-    except AttributeError:
-        return {}
-    return held if type(held) is dict else {}
-
-
 def _bytes(leaf: Any) -> int:
     size = batches.num_bytes(leaf)
-    if not size and hasattr(leaf, "getbands"):  # a PIL image
+    if not size and any(kind.__module__ == "PIL.Image" for kind in type(leaf).__mro__):
         width, height = leaf.size
         return int(width * height * len(leaf.getbands()))
     return size

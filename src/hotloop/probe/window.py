@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
+from hotloop.probe import batches
+from hotloop.probe.stored import is_tensor
 from hotloop.record.rows import MODULE, MODULE_BACKWARD, U16_MAX
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ AGAIN_NS: Final = 10_000_000_000
 NUM_WINDOWS: Final = 2
 #: A window is closed early behind this many rows: accumulation over many batches, very deep models.
 MAX_ROWS: Final = 20_000
+_MAX_LEAVES: Final = 256
 #: Wrappers under which the window stays shut.
 WRAPPERS: Final = frozenset(
     ("FullyShardedDataParallel", "FSDPModule", "DataParallel", "OptimizedModule", "DeepSpeedEngine")
@@ -232,13 +235,6 @@ def _prehook(fired: Callable[[int], None], name: int) -> Callable[[Any], None]:
     return prehook
 
 
-def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
-    """The tensors in an output or in arguments, a few levels deep."""
-    if hasattr(value, "grad_fn"):
-        yield value
-    elif depth < 3 and isinstance(value, (list, tuple)):
-        for item in value[:16]:
-            yield from _tensors(item, depth + 1)
-    elif depth < 3 and isinstance(value, dict):
-        for item in list(value.values())[:16]:
-            yield from _tensors(item, depth + 1)
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors in an output or in arguments, of large ones the first."""
+    return (leaf for _, leaf in batches.leaves(value, _MAX_LEAVES) if is_tensor(leaf))

@@ -9,6 +9,7 @@ from zlib import crc32
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe import batches
+from hotloop.probe.stored import attribute
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -22,9 +23,9 @@ def layout(saved: Any) -> list[list[Any]]:
     """``[path, dtype, shape]`` of tensors and ``[path, type, null]`` of everything else, in order."""
     found: list[list[Any]] = []
     for path, value in batches.leaves(saved, _MAX_ENTRIES):
-        shape = getattr(value, "shape", None)
-        if hasattr(value, "dtype") and shape is not None:
-            found.append([path, str(value.dtype).replace("torch.", ""), [int(size) for size in shape]])
+        shape, dtype = batches.shape(value), attribute(value, "dtype")
+        if dtype is not None and shape is not None:
+            found.append([path, str(dtype).replace("torch.", ""), list(shape)])
         else:
             found.append([path, type(value).__name__, None])
     return found

@@ -8,13 +8,25 @@ from typing import Any, Final
 from zlib import crc32
 
 from hotloop.probe import batches
+from hotloop.probe.stored import is_array, is_tensor
 
 #: Up to this many bytes all are read; of more, ``_WORDS`` words of 8 bytes spread over the whole.
 _ALL_BYTES: Final = 65_536
 _WORDS: Final = 4096
 #: Leaves of a batch that have a checksum of their own; the last one holds the rest together.
 MAX_LEAVES: Final = 16
-_PLAIN: Final = (int, float, bool, str, bytes, type(None))
+#: Methods that give the parts of tensors of a layout.
+_ROWS: Final = ("crow_indices", "col_indices", "values")
+_COLUMNS: Final = ("ccol_indices", "row_indices", "values")
+_PARTS: Final = {
+    "sparse_coo": ("indices", "values"),
+    "sparse_csr": _ROWS,
+    "sparse_bsr": _ROWS,
+    "sparse_csc": _COLUMNS,
+    "sparse_bsc": _COLUMNS,
+    "jagged": ("offsets", "values"),
+}
+_PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
 def memory(address: int, num_bytes: int) -> memoryview:
@@ -33,10 +45,12 @@ def of_bytes(view: memoryview, start: int = 0, *, full: bool = False) -> int:
 
 
 def of_tensor(tensor: Any, *, full: bool = False) -> int | None:
-    """Of a strided host tensor: dtype, shape and values. None where its values are elsewhere."""
-    if not tensor.is_cpu or "strided" not in str(tensor.layout):
+    """Of a host tensor: dtype, shape and values, of sparse ones where they lie too. None where elsewhere."""
+    if not tensor.is_cpu:
         return None
     start = crc32(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    if "strided" not in str(tensor.layout):
+        return _of_parts(tensor.detach(), start, full=full)
     num_bytes = tensor.numel() * tensor.element_size()
     if not num_bytes:
         return start
@@ -48,13 +62,12 @@ def of_tensor(tensor: Any, *, full: bool = False) -> int | None:
 
 def of_value(value: Any, *, full: bool = False) -> int | None:
     """Of one leaf of a batch; None where nothing is known of its values."""
-    if isinstance(value, _PLAIN):
-        return crc32(repr(value).encode("utf-8", "backslashreplace"))
-    if hasattr(value, "data_ptr"):
+    if is_tensor(value):
         return of_tensor(value, full=full)
-    if hasattr(value, "__array_interface__"):
+    if is_array(value):
         return _of_array(value, full=full)
-    return None
+    plain: Any = next((kind for kind in _PLAIN if kind in type(value).__mro__), None)
+    return None if plain is None else crc32(plain.__repr__(value).encode("utf-8", "backslashreplace"))
 
 
 def of_batch(batch: Any, *, full: bool = False) -> list[tuple[int, int]]:
@@ -78,17 +91,32 @@ def of_batch(batch: Any, *, full: bool = False) -> list[tuple[int, int]]:
 
 
 def of_index(index: Any) -> tuple[int, int] | None:
-    """(checksum in this order, sum modulo 2^16 in any order) of the indices of a batch; None without any."""
+    """(checksum in this order, sum of checksums modulo 2^16) of the indices of a batch; None without any."""
     if isinstance(index, int):
         index = [index]
     if not isinstance(index, Sequence) or not len(index) or index[0] is None:
         return None
     try:
-        numbers = [int(i) for i in index] if type(index[0]) is not int else index
-        return crc32(repr(numbers).encode()), sum(numbers) & 0xFFFF
+        parts = [b"%d" % int(i) for i in index]
     except (TypeError, ValueError, RuntimeError):  # keys, tuples: told apart by how they are written
-        words = repr(index).encode("utf-8", "backslashreplace")
-        return crc32(words), sum(crc32(repr(i).encode("utf-8", "backslashreplace")) for i in index) & 0xFFFF
+        parts = [repr(i).encode("utf-8", "backslashreplace") for i in index]
+    # Of mixed values: sums of the numbers themselves are alike for many sets of samples.
+    return crc32(b",".join(parts)), sum(map(crc32, parts)) & 0xFFFF
+
+
+def _of_parts(tensor: Any, start: int, *, full: bool) -> int | None:
+    """Of the strided tensors that a sparse or jagged one consists of."""
+    names = _PARTS.get(str(tensor.layout).removeprefix("torch."))
+    if names is None:
+        return None
+    if tensor.is_sparse:
+        tensor = tensor.coalesce()
+    for name in names:
+        crc = of_tensor(getattr(tensor, name)(), full=full)
+        if crc is None:
+            return None
+        start = crc32(b"%d" % crc, start)
+    return start
 
 
 def _of_array(value: Any, *, full: bool) -> int | None:

@@ -6,6 +6,8 @@ import math
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.probe.stored import attribute, is_array, is_tensor
+
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
@@ -28,8 +30,8 @@ class Logged:
             self.take(tag, args[2] if len(args) > 2 else kwargs.get("scalar_value"))
 
         def mapping(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> None:
-            data = args[1] if len(args) > 1 else kwargs.get("data")
-            for name, value in data.items() if isinstance(data, dict) else ():
+            data: Any = args[1] if len(args) > 1 else kwargs.get("data")
+            for name, value in dict.items(data) if dict in type(data).__mro__ else ():
                 self.take(name, value)
 
         def never(token: Any, start: int, stop: int, result: Any) -> None:
@@ -50,7 +52,10 @@ class Logged:
 
     def take(self, name: Any, value: Any) -> None:
         """One value under a name."""
-        if getattr(value, "is_cpu", True) is False or not isinstance(name, str):
+        plain = not {int, float}.isdisjoint(type(value).__mro__) or is_array(value)
+        if not (plain or is_tensor(value)) or not isinstance(name, str):
+            return  # what is made to a number by the script's own code
+        if attribute(value, "is_cpu", True) is False:
             return  # on a device: reading it would wait
         try:
             number = float(value)

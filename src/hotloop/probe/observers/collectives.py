@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.probe.observers.nesting import Describe, Outermost
+from hotloop.probe.stored import is_tensor
 from hotloop.record.rows import COLLECTIVE, COLLECTIVE_OPS, U32_MAX
 
 if TYPE_CHECKING:
@@ -49,6 +50,6 @@ def tensor_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def _bytes(value: Any) -> int:
     if isinstance(value, (list, tuple)):
         return sum(_bytes(item) for item in value)
-    if not hasattr(value, "element_size"):
+    if not is_tensor(value):
         return 0
     return int(value.numel() * value.element_size())

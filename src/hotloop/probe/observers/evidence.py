@@ -50,7 +50,7 @@ def install(probe: Probe) -> None:
         probe.on_fork(NAME, restart)
     for finish in (losses.finish, state.finish, logged.finish):
         probe.on_exit(NAME, finish)
-    probe.note("evidence", version=1)
+    probe.note("evidence", version=2)
 
 
 def _owner(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:

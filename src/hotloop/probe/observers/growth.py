@@ -18,6 +18,8 @@ from time import perf_counter_ns, thread_time_ns
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.probe.stored import attributes
+
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
@@ -177,14 +179,13 @@ class Growth:
             if isinstance(holder, dict):
                 name = next((str(key) for key, value in holder.items() if value is container), "")
                 above = next(
-                    (one for one in gc.get_referrers(holder) if getattr(one, "__dict__", None) is holder),
+                    (one for one in gc.get_referrers(holder) if attributes(one) is holder),
                     None,
                 )
                 if name and above is not None:
                     return (above.__name__ if isinstance(above, ModuleType) else type(above).__name__), name
             else:
-                attributes = getattr(holder, "__dict__", None)
-                known = attributes.items() if isinstance(attributes, dict) else ()
+                known = attributes(holder).items()
                 name = next((key for key, value in known if value is container), "")
                 if name:
                     return type(holder).__name__, name

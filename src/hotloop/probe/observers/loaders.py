@@ -295,9 +295,9 @@ def samples_seen(batch: Any, limit: int) -> int:
     """Samples in a batch by its shape: the first dimension its tensors agree on, 0 where they do not."""
     lengths = set()
     for index, (_, value) in enumerate(batches.leaves(batch)):
-        shape = getattr(value, "shape", None)
-        if isinstance(shape, tuple) and shape:
-            lengths.add(int(shape[0]))
+        shape = batches.shape(value)
+        if shape:
+            lengths.add(shape[0])
         if index >= 8 or len(lengths) > 1:
             break
     if len(lengths) != 1:
