@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tests.running import Observed, run_observed
 
@@ -171,3 +172,72 @@ def test_losses_on_a_device_are_read_when_they_have_arrived_and_never_waited_for
     ]
     assert values == [float(row[1]) for row in rows]
     assert values == [float(n) for n in (*range(512), *range(1000, 1100))]
+
+
+REPLACED = """
+    import gc, weakref
+    import torch
+    from torch import nn
+
+    def train(tamper):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        def step():
+            optimizer.zero_grad()
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        step()
+        before = weakref.ref(net[0].weight)
+        optimizer.param_groups.clear()
+        optimizer.state.clear()
+        net[0] = nn.Linear(4, 8)
+        print(before() is None)
+        for one in (net[0], net[2]):
+            optimizer.add_param_group({"params": list(one.parameters())})
+        step()
+        if tamper:
+            with torch.no_grad():
+                net[0].weight.add_(1.0)
+        return net
+
+    train(False)  # the model goes with its function
+    train(True)
+    for tamper in (False, True):  # in a cycle
+        net = train(tamper)
+        net.itself = [net]
+        del net
+        gc.collect()
+    kept = train(False), train(True)  # at exit
+"""
+
+
+def test_a_replaced_layer_is_let_go_and_its_successor_is_read(tmp_path: Path) -> None:
+    done = run_observed(REPLACED, folder=tmp_path, env=EVIDENCE)
+    assert done.stdout == "True\n" * 6, done.stderr
+    assert not done.notes.get("disabled")
+    states = [{name: crc for name, crc, _, _ in note["items"]} for note in done.notes["trained"]]
+    assert len(states) == 6
+    for plain, tampered in zip(states[::2], states[1::2], strict=True):
+        assert plain.keys() == tampered.keys() >= {"0.weight", "0.bias", "2.weight"}
+        assert {name for name in plain if plain[name] != tampered[name]} == {"0.weight"}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_sparse_tensors_have_a_checksum_of_their_values() -> None:
+    dense = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    for made in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.Tensor.to_sparse_csc):
+        assert fingerprint.of_tensor(made(dense)) == fingerprint.of_tensor(made(dense.clone())) is not None
+        assert fingerprint.of_tensor(made(dense)) != fingerprint.of_tensor(made(dense * 2))
+    places, values = torch.tensor([[1, 0], [0, 1]]), torch.tensor([3.0, 2.0])
+    turned = torch.sparse_coo_tensor(places, values, (2, 2), check_invariants=True)
+    assert fingerprint.of_tensor(turned) == fingerprint.of_tensor(dense.to_sparse())
+
+
+def test_sums_of_other_samples_differ() -> None:
+    def total(*batches: Any) -> int:
+        return sum(fingerprint.of_index(batch)[1] for batch in batches) & 0xFFFF  # type: ignore[index]
+
+    half, other = list(range(256)), list(range(256, 512))
+    assert total(half, half) != total(half, other) == total(other[::-1], half)
+    assert total([0, 3]) != total([1, 2])
