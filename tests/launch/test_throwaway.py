@@ -16,6 +16,7 @@ from hotloop.errors import UsageError
 from hotloop.launch import scratch as scratches
 from hotloop.launch import throwaway as room
 from hotloop.launch.command import Outcome, run_command
+from hotloop.launch.guard import Guard
 from hotloop.launch.mounts import Mount, mounts
 from hotloop.launch.throwaway import Refused, Throwaway, prepare, throwaway
 
@@ -201,6 +202,15 @@ def test_a_folder_that_goes_before_the_start_is_no_reason_to_fail() -> None:
         if found.scratch.parent == Path("/var/tmp"):
             assert gone in [layer[0] for layer in found.plan["layers"]]
         subprocess.run([*found.prefix, "true"], check=True)
+
+
+def test_a_run_that_fills_the_scratch_disk_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hotloop.launch.guard.LEAST_DISK_BYTES", 1 << 60)
+    watch = Guard(disk=tmp_path, only_disk=True)
+    run = subprocess.Popen(["sleep", "600"])
+    watch.look(run.pid)
+    assert run.wait(60) == -9
+    assert "where hotloop keeps what it throws away" in watch.why
 
 
 def test_where_it_is_not_possible_the_reason_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
+    from hotloop.launch.guard import Guard
     from hotloop.launch.throwaway import Throwaway
 
 #: Files named in full; of more the number is told.
@@ -49,8 +50,17 @@ def apart(
         room.__exit__(None, None, None)
 
 
-def tell(found: Throwaway) -> None:
-    """What would have been written, on standard error."""
+def disk_guard(found: Throwaway | None) -> Guard | None:
+    """What ends a run before it fills the disk that its writes go to."""
+    from hotloop.launch.guard import Guard
+
+    return Guard(disk=found.scratch, only_disk=True) if found is not None else None
+
+
+def tell(found: Throwaway, guard: Guard | None = None) -> None:
+    """What would have been written, and what the run was ended for, on standard error."""
+    if guard is not None and guard.why:
+        print(f"hotloop: the command was ended: it {guard.why}", file=sys.stderr)
     changes = found.written()
     if not changes:
         return

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from hotloop.cli.apart import add_argument, apart, tell
+from hotloop.cli.apart import add_argument, apart, disk_guard, tell
 from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
@@ -69,6 +69,7 @@ def main(options: argparse.Namespace) -> int:
     folder = flow.new_run_folder(options.out, command)
     aside = apart(command, folder) if options.throw_away else nullcontext()
     with aside as room:
+        guard = disk_guard(room)
         outcome = flow.observe(
             command,
             folder,
@@ -78,9 +79,10 @@ def main(options: argparse.Namespace) -> int:
             env=env,
             stdout=sys.stderr if options.json else None,
             apart=room,
+            guard=guard,
         )
         if room is not None:
-            tell(room)
+            tell(room, guard)
     try:
         examination = flow.examine(flow.read(folder))
         try:

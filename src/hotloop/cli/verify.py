@@ -137,13 +137,18 @@ def _launch(folder: Path, command: list[str], env: dict[str, str], options: argp
     print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
     made = flow.new_run_folder(folder, command)
     with apart(command, made) if options.throw_away else nullcontext() as room:
-        flow.observe(
+        done = flow.observe(
             command,
             made,
             steps=options.steps,
             env={**env, "HOTLOOP_EVIDENCE": "1"},
             stdout=sys.stderr,
             apart=room,
+        )
+    if done.exit_code and not env:
+        raise UsageError(
+            f"the command ended with exit code {done.exit_code} as it is: nothing to compare with",
+            hint="its words are above; get it to run first",
         )
     return made
 

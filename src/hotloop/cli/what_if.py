@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hotloop.cli.apart import add_argument, apart, tell
+from hotloop.cli.apart import add_argument, apart, disk_guard, tell
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.units import parse_duration
 
@@ -74,6 +74,7 @@ def main(options: argparse.Namespace) -> int:
         _announce([remedy for _, remedy in wanted if remedy is not None])
     aside = apart(command, folder) if options.throw_away else nullcontext()
     with aside as room:
+        guard = disk_guard(room)
         outcome = flow.observe(
             command,
             folder,
@@ -81,9 +82,10 @@ def main(options: argparse.Namespace) -> int:
             watch_tick=_Progress(board, options.budget).tick,
             stdout=sys.stderr,
             apart=room,
+            guard=guard,
         )
         if room is not None:
-            tell(room)
+            tell(room, guard)
     for leftover in (board, Path(f"{board}.lead")):
         leftover.unlink(missing_ok=True)
     examination = flow.examine(flow.read(folder))

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -29,13 +30,14 @@ class Guard:
 
     ``stop_s``: seconds after which it is interrupted, as by Ctrl-C, which is no failure (``stopped``).
     ``timeout_s``: seconds after which it is killed. ``most_bytes``: of memory, all its processes together.
-    ``disk``: where its writes go.
+    ``disk``: where its writes go; with ``only_disk`` nothing else is looked at.
     """
 
-    timeout_s: float
+    timeout_s: float = inf
     stop_s: float | None = None
     most_bytes: float | None = None
     disk: Path | None = None
+    only_disk: bool = False
     why: str = ""
     stopped: bool = False
     peak_bytes: float = 0.0
@@ -45,6 +47,11 @@ class Guard:
     def look(self, pid: int) -> None:
         """End the run under this process where it has to be."""
         now = monotonic()
+        if self.only_disk:
+            if not self.why and (why := self._filled()):
+                self.why = why
+                end(pid)
+            return
         if not self._begun_s:
             self._begun_s = now
             with contextlib.suppress(OSError):  # if the kernel has to end something, then this
@@ -70,9 +77,15 @@ class Guard:
         free, total = free_memory()
         if free < LEAST_MEMORY_RATIO * total:
             return f"used {size(used)} of memory and left {size(free)} to the machine"
-        if self.disk is not None and shutil.disk_usage(self.disk).free < LEAST_DISK_BYTES:
-            return f"wrote until the disk of {self.disk} was nearly full"
-        return ""
+        return self._filled()
+
+    def _filled(self) -> str:
+        if self.disk is None or shutil.disk_usage(self.disk).free >= LEAST_DISK_BYTES:
+            return ""
+        return (
+            f"wrote until the disk of {self.disk} was nearly full, where hotloop keeps what it throws away "
+            "(TMPDIR can name another)"
+        )
 
 
 def end(pid: int) -> None:
