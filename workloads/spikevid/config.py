@@ -24,7 +24,7 @@ KEYS = {
         "USE_CHECKPOINT_FFN", *(f"{part}.{key}" for part in ("FUSE", "SPIKE_TSA") for key in FAMILIES),
     ),
     "TRAIN": (
-        "EPOCHS", "BATCH_SIZE", "AMP_ENABLED", "AMP_OPT_LEVEL", "COMPILE_MODEL", "MAX_GRAD_NORM",
+        "EPOCHS", "BATCH_SIZE", "AMP_ENABLED", "AMP_OPT_LEVEL", "AMP_INIT_SCALE", "COMPILE_MODEL", "MAX_GRAD_NORM",
         "GRADIENT_ACCUMULATION_STEPS", "DISTILL_WEIGHT", "VAL_EVERY_STEPS",
     ),
     "OPTIM": ("TYPE", "LR"),

@@ -175,7 +175,8 @@ class Trainer:
         self.settings = model_settings(args, config)
         self.plain = self.model = SpikeVRT(**self.settings).to(device)
         self.optimizer = make_optimizer(config, self.plain)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=self.amp)
+        init_scale = config.number("TRAIN.AMP_INIT_SCALE", 2.0**16, 1.0) if live else 2.0**16
+        self.scaler = torch.amp.GradScaler(device.type, init_scale, enabled=self.amp)
         self.teacher = load_teacher(args, device)
         self.distill_weight = config.number("TRAIN.DISTILL_WEIGHT", 0.5) if args.student else 0.0
         self.max_norm = config.number("TRAIN.MAX_GRAD_NORM", 1.0)
