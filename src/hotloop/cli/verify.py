@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hotloop.cli.apart import add_argument, apart
-from hotloop.errors import UsageError
+from hotloop.cli.apart import add_argument, apart, disk_guard
+from hotloop.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
     from hotloop.compare.run import Run
@@ -137,6 +137,7 @@ def _launch(folder: Path, command: list[str], env: dict[str, str], options: argp
     print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
     made = flow.new_run_folder(folder, command)
     with apart(command, made) if options.throw_away else nullcontext() as room:
+        guard = disk_guard(room)
         done = flow.observe(
             command,
             made,
@@ -144,7 +145,10 @@ def _launch(folder: Path, command: list[str], env: dict[str, str], options: argp
             env={**env, "HOTLOOP_EVIDENCE": "1"},
             stdout=sys.stderr,
             apart=room,
+            guard=guard,
         )
+    if guard is not None and guard.why:
+        raise CheckFailed(f"the command was ended: it {guard.why}")
     if done.exit_code and not env:
         raise UsageError(
             f"the command ended with exit code {done.exit_code} as it is: nothing to compare with",
