@@ -55,6 +55,8 @@ def test_limits_hold(value: object, inside: float, outside: float) -> None:
         ({"metrics": {"psnr": 28}}, ">= 28.5"),
         ({"effect": "harmless"}, "exact, numeric, semantic"),
         ({"cpu": {"mn": 1}}, "min"),
+        ({"metrics": {"loss": {"min": 3, "max": 1}}}, "min <= max"),
+        ({"cpu": {"min": "90%", "max": 0.8}}, "min <= max"),
         ([1], "data_wait"),
     ],
 )

@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -145,6 +146,8 @@ def _range(where: str, value: Mapping[str, Any], kind: Kind) -> Limit:
         if found is None or found[1]:
             raise UsageError(f"{where}.{key} = {edge!r} is no number", hint=f"{key} = 0.85")
         edges[key] = _in_unit(f"{where}.{key}", found[2], found[3], kind)
+    if edges.get("min", -inf) > edges.get("max", inf):
+        raise UsageError(f"{where}: nothing is between {value['min']} and {value['max']}", hint="min <= max")
     words = " and ".join(f"{'>=' if key == 'min' else '<='} {value[key]}" for key in value)
     return Limit(words=words, low=edges.get("min"), high=edges.get("max"))
 
