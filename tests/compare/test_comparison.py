@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentTypeError
 from dataclasses import replace
 
 import pytest
 from tests.compare.planted_runs import hotloop, run
 
-from hotloop.cli.compare import gate
+from hotloop.cli.compare import _limit, gate
 from hotloop.compare import Group, compare
 from hotloop.compare.comparison import Comparison
 from hotloop.compare.run import run_of
@@ -42,8 +43,8 @@ def test_what_moved_is_named(slower: Comparison) -> None:
 def test_a_limit_of_three_percent(
     slower: Comparison, edges: tuple[float, float] | None, doubt: bool, judged: str
 ) -> None:
-    speed = replace(slower.speed, ci95=edges)
-    assert replace(slower, speed=speed, doubt=doubt).judged(0.03) == judged
+    speed = replace(slower.speed, ci95=edges, doubt=doubt)
+    assert replace(slower, speed=speed).judged(0.03) == judged
 
 
 def test_the_table_fits_with_launches_under_one_label() -> None:
@@ -60,8 +61,17 @@ def test_the_table_fits_with_launches_under_one_label() -> None:
 def test_the_gate_closes_only_beyond_the_noise(
     slower: Comparison, edges: tuple[float, float], strict: bool, code: int
 ) -> None:
-    one = replace(slower, speed=replace(slower.speed, ci95=edges), doubt=False)
+    one = replace(slower, speed=replace(slower.speed, ci95=edges, doubt=False))
     assert gate([one], 0.03, strict=strict) == code
+
+
+def test_a_crashed_run_does_not_pass_the_gate(capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = compare([Group(label=kind, runs=(run_of(run(kind), kind),)) for kind in ("slow", "crash")])
+    one = replace(one, label="/runs/" + "nightly-" * 9, speed=replace(one.speed, doubt=False))
+    assert (one.judged(0.03), gate([one], 0.03, strict=False)) == ("cannot tell", 1)
+    said = capsys.readouterr().err
+    assert "not whole" in said.replace("\n", " ")
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_json_and_bad_input() -> None:
@@ -72,5 +82,11 @@ def test_json_and_bad_input() -> None:
     assert [entry["num_steps"] for entry in found["runs"]] == [64, 64]
     alone = hotloop("compare", str(run("none")))
     assert (alone.returncode, "nothing to compare" in alone.stderr) == (2, True)
-    limit = hotloop("compare", str(run("none")), str(run("none", number=1)), "--fail-if-slower", "much")
+    for words in ("much", "3", "1", "1000%", "-1%", "nan"):
+        with pytest.raises(ArgumentTypeError, match="write 3%"):
+            _limit(words)
+    assert [_limit(words) for words in ("3%", "0.03", "150%", "0")] == [0.03, 0.03, 1.5, 0.0]
+    limit = hotloop("compare", "a", "b", "--fail-if-slower", "3")
     assert (limit.returncode, "write 3%" in limit.stderr) == (2, True)
+    strict = hotloop("compare", "a", "b", "--strict")
+    assert (strict.returncode, "--fail-if-slower 3% --strict" in strict.stderr) == (2, True)

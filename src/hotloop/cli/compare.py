@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,9 +48,13 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.compare.comparison import compare, summary
     from hotloop.report import json
 
+    limit: float | None = options.fail_if_slower
+    if options.strict and limit is None:
+        raise UsageError(
+            "--strict says how to take a limit, and none is given", hint="--fail-if-slower 3% --strict"
+        )
     groups = _groups(options.runs)
     comparisons = compare(groups)
-    limit: float | None = options.fail_if_slower
     if options.json:
         judged = {one.label: one.judged(limit) for one in comparisons} if limit is not None else None
         data = {
@@ -66,20 +71,21 @@ def main(options: argparse.Namespace) -> int:
 
 
 def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> int:
-    """Say how each stands against the limit; 1 where one is slower, or with ``strict`` might be."""
+    """Say how each stands against the limit; 1 where one is slower or not whole, with ``strict`` might be."""
     code = 0
     for one in comparisons:
         judged = one.judged(limit)
         edges = one.speed.ci95
         told = f"{one.speed.ratio:.3f}x [{edges[0]:.3f}, {edges[1]:.3f}]" if edges else "no interval"
+        unsure = "a run is not whole" if one.broken else "repeat the runs, or run longer"
         words = {
             "slower": f"slower by more than {limit:.1%}",
-            "cannot tell": f"cannot tell whether by more than {limit:.1%}: repeat the runs, or run longer",
+            "cannot tell": f"cannot tell whether by more than {limit:.1%}: {unsure}",
             "same": f"not slower by more than {limit:.1%}",
             "faster": "faster",
         }[judged]
-        print(f"{one.label}: {words} ({told})", file=sys.stderr)
-        code = max(code, int(judged == "slower" or (strict and judged == "cannot tell")))
+        print(textwrap.fill(f"{one.label}: {words} ({told})", 80, break_on_hyphens=False), file=sys.stderr)
+        code = max(code, int(judged == "slower" or one.broken or (strict and judged == "cannot tell")))
     return code
 
 
@@ -118,6 +124,6 @@ def _limit(text: str) -> float:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = -1.0
-    if not 0 <= value < 10:
-        raise argparse.ArgumentTypeError(f"{text!r} is no limit: write 3%")
+    if not 0 <= value < (10 if text.endswith("%") else 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: write 3%, or 0.03")
     return value

@@ -94,6 +94,9 @@ def _speedup(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
         return unmeasured("speedup", f"{speed.ratio:.2f}x without an interval: too short", limit.words)
     low, high = speed.ci95
     words = f"{speed.ratio:.2f}x [{low:.2f}, {high:.2f}]"
+    if speed.doubt:
+        words = f"{words}, but others were on the machine: one launch cannot tell (--repeats)"
+        return unmeasured("speedup", words, limit.words)
     if limit.holds(low) != limit.holds(high):
         return unmeasured("speedup", f"{words} spans the limit: cannot tell", limit.words)
     return passed("speedup", limit.holds(speed.ratio), words, speed.ratio, limit.words)

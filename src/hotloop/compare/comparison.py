@@ -49,7 +49,7 @@ class Moved:
 class Comparison:
     """One group beside the first. ``settings`` maps a name to both values, where they differ.
 
-    ``doubt``: others were on the machine, and one launch of a side cannot tell them from the change.
+    ``broken``: a run of either side is not whole.
     """
 
     label: str
@@ -60,11 +60,11 @@ class Comparison:
     new: tuple[str, ...]
     memory: Mapping[str, tuple[float | None, float | None]]
     words: tuple[str, ...] = ()
-    doubt: bool = False
+    broken: bool = False
 
     def judged(self, slower_than: float) -> Judgement:
         """Against a limit: ``slower`` only where the whole interval is beyond it."""
-        if self.speed.ci95 is None or self.doubt:
+        if self.speed.ci95 is None or self.speed.doubt or self.broken:
             return "cannot tell"
         low, high = self.speed.ci95
         limit = 1 / (1 + slower_than)
@@ -118,7 +118,6 @@ def _beside(base: Group, candidate: Group) -> Comparison:
     a, b = base.lead, candidate.lead
     before, after = ([f.id for f in run.findings if f.severity != "info"] for run in (a, b))
     others = crowded(a, b)
-    one_launch = min(len(base.runs), len(candidate.runs)) == 1
     return Comparison(
         label=candidate.label,
         speed=speed(base.runs, candidate.runs),
@@ -128,7 +127,7 @@ def _beside(base: Group, candidate: Group) -> Comparison:
         new=tuple(one for one in dict.fromkeys(after) if one not in before),
         memory={"host": (host_memory(a), host_memory(b)), "device": (device_memory(a), device_memory(b))},
         words=(*_words(base, candidate), *(f"{candidate.label}: {words}" for words in others)),
-        doubt=one_launch and bool(others),
+        broken=any(how_it_failed(run) for run in (*base.runs, *candidate.runs)),
     )
 
 

@@ -29,7 +29,10 @@ ONE_LAUNCH = (
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """``ratio`` above 1: the candidate is faster. ``of`` is what is counted: samples, or steps."""
+    """``ratio`` above 1: the candidate is faster. ``of`` is what is counted: samples, or steps.
+
+    ``doubt``: others were on the machine, and one launch of a side cannot tell them from the change.
+    """
 
     ratio: float | None
     ci95: tuple[float, float] | None
@@ -38,6 +41,7 @@ class Speed:
     of: str
     launches: int  # of the side with fewer
     words: str = ""
+    doubt: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,7 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
         of=of,
         launches=launches,
         words="" if launches > 1 else ONE_LAUNCH,
+        doubt=launches == 1 and bool(crowded(base[0], candidate[0])),
     )
 
 
