@@ -9,11 +9,12 @@ import pytest
 from tuning_bench import Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
-from hotloop.tune.journal import NAME
+from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
 from hotloop.tune.ratios import pooled, unpaired
 from hotloop.tune.search import Search
+from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.trial import Ran, Request
@@ -104,9 +105,9 @@ def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:
 
 
 def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
-    whole = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW))
+    whole = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW), noise=0.0)
     wanted = tune(whole, tmp_path / "whole")
-    part = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW))
+    part = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW), noise=0.0)
     run = part.run
 
     def ends(request: Request) -> Ran:
@@ -120,12 +121,57 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
         stream.write('{"key": "race-1/1/torn')  # killed while it wrote
     part.run = run  # type: ignore[method-assign]
     tuned = tune(part, tmp_path / "part")
-    assert part.launched == whole.launched
+    # The round it was in begins again: what is compared is of one time.
+    assert part.launched == [*whole.launched[:5], *whole.launched[4:]]
     assert tuned.best == wanted.best
     assert tuned.gain == wanted.gain
     assert tune(part, tmp_path / "part", budget_s=1e-6).gain == wanted.gain  # nothing is left to launch
-    assert part.launched == whole.launched
-    assert len([json.loads(line) for line in journal.read_text().splitlines()]) == 1 + len(part.launched)
+    assert len(part.launched) == len(whole.launched) + 1
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert len([line for line in lines if "key" in line]) == len(part.launched)
+
+
+def test_a_first_run_that_failed_is_tried_again(tmp_path: Path) -> None:
+    failed = Ran(exit_code=1, wall_s=1.0, last_words="CUDA error")
+    with pytest.raises(CheckFailed, match="CUDA error"):
+        tune(Scenario(lambda arm: 0.04, fails={"as found": failed}), tmp_path)
+    assert tune(Scenario(lambda arm: 0.04), tmp_path).first.status == "measured"
+
+
+def test_two_tunings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
+    here = launcher(Scenario(lambda arm: 0.04), tmp_path)
+    with pytest.raises(UsageError, match="a tuning is going on in this folder"):
+        tune(Scenario(lambda arm: 0.04), tmp_path)
+    here.journal.close()
+
+
+def test_a_launch_that_could_not_begin_is_not_held_against_its_remedy(tmp_path: Path) -> None:
+    scenario = Scenario(factors(num_workers=2.0), (SLOW,))
+    run = scenario.run
+
+    def vanishes(request: Request) -> Ran:
+        done = run(request)
+        first = scenario.launched.count("num-workers=4") == 1 and bool(request.arm)
+        return Ran(exit_code=125, wall_s=0.1, ended_for="no layer", started=False) if first else done
+
+    scenario.run = vanishes  # type: ignore[method-assign]
+    tuned = tune(scenario, tmp_path)
+    assert [str(one) for one in tuned.best] == ["num-workers=4"]
+    assert not tuned.left_out
+
+
+def test_another_state_of_the_script_is_another_tuning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import data\n")
+    (tmp_path / "data.py").write_text("SIZE = 1\n")
+    command = ["python", "train.py"]
+    Journal(tmp_path, subject(command)).close()
+    Journal(tmp_path, subject(command)).close()
+    (tmp_path / "data.py").write_text("SIZE = 2\n")
+    with pytest.raises(UsageError, match=r"other files, changed since: .*data\.py$"):
+        Journal(tmp_path, subject(command))
 
 
 def test_the_folder_of_another_command_is_refused(tmp_path: Path) -> None:

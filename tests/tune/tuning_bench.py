@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,4 +109,6 @@ def launcher(scenario: Scenario, folder: Path, *, budget_s: float = 600.0, **lim
 
 
 def tune(scenario: Scenario, folder: Path, **options: Any) -> Tuned:
-    return Search(launcher=launcher(scenario, folder, **options)).run()
+    here = launcher(scenario, folder, **options)
+    with closing(here.journal):
+        return Search(launcher=here).run()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,11 +86,13 @@ def _tune(options: argparse.Namespace, command: list[str], folder: Path) -> tupl
     from hotloop.tune.journal import Journal
     from hotloop.tune.launching import Launcher, Say
     from hotloop.tune.search import Search
+    from hotloop.tune.subject import subject
 
     limits = Limits(allow=options.allow, most_bytes=_bytes(options.memory))
-    journal = Journal(folder, {"command": command, "allow": options.allow, "sweep": options.sweep})
+    heading = {"command": command, "allow": options.allow, "sweep": options.sweep, **subject(command)}
+    journal = Journal(folder, heading)
     _check_apart(command, folder, in_place=options.in_place)
-    with _Progress(options.budget) as progress:
+    with closing(journal), _Progress(options.budget) as progress:
         bench = _bench(command, folder, progress, in_place=options.in_place)
         say = Say(trying=progress.trying, done=progress.done)
         launcher = Launcher(
@@ -147,6 +149,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
     from hotloop import flow
     from hotloop.diagnose import Evidence, Limits
     from hotloop.launch.guard import Guard
+    from hotloop.launch.within import REFUSED
     from hotloop.remedy import catalogue
     from hotloop.report.ranks import lead
     from hotloop.tune.trial import Bench, Examined, Ran
@@ -154,7 +157,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
 
     def run(request: Request) -> Ran:
         where = flow.new_run_folder(request.folder, command)
-        aside = contextlib.nullcontext() if in_place else apart(command, folder)
+        aside = nullcontext() if in_place else apart(command, folder)
         with aside as room, (where / "output.log").open("w") as log:
             guard = Guard(
                 timeout_s=request.timeout_s,
@@ -174,12 +177,14 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
                 guard=guard,
             )
             would = _would_write(room)
+        started = room is None or outcome.exit_code != REFUSED
         for leftover in where.glob("what-if.blocks*"):
             leftover.unlink()
         return Ran(
             exit_code=outcome.exit_code,
             wall_s=outcome.wall_s,
-            ended_for=guard.why,
+            ended_for=guard.why or ("" if started else "its writes could not be kept apart"),
+            started=started,
             stopped=guard.stopped,
             interrupted=bool(outcome.passed_on) or outcome.abandoned,
             peak_bytes=guard.peak_bytes,

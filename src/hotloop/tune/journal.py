@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Sequence
+import weakref
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,63 +16,85 @@ NAME: Final = "trials.jsonl"
 
 
 class Journal:
-    """The trials of one folder by key. The search asks for the same keys in the same order each time."""
+    """The trials of one folder by key. The search asks for the same keys in the same order each time.
+
+    Those of a round that did not come to its end are not taken up again: its launches are compared with each
+    other, and were made at another time. ``seconds``: what all trials cost, those too.
+    Raises UsageError where another process has it open. To be closed (``close``).
+    """
 
     def __init__(self, folder: Path, heading: dict[str, Any]) -> None:
         self._path = folder / NAME
         self.trials: dict[str, Trial] = {}
+        self.seconds = 0.0
+        self._finished: set[str] = set()
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        self.close = weakref.finalize(self, os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UsageError(
+                f"a tuning is going on in this folder: {folder}",
+                hint="wait for it, or give --out another folder",
+            ) from error
         lines = self._read()
         if not lines:
-            self._append({"schema": 1, **heading}, mode="w")
-        else:
-            self._compare(lines[0], heading)
-            found = (Trial.of_json(line) for line in lines[1:])
-            self.trials = {trial.key: trial for trial in found}
-            if not self._path.read_bytes().endswith(b"\n"):  # torn: write what is whole anew
-                self._rewrite(lines)
-
-    @property
-    def seconds(self) -> float:
-        """What all trials cost so far."""
-        return sum(trial.seconds for trial in self.trials.values())
+            self._append({"schema": 1, **heading})
+            return
+        self._compare(lines[0], heading)
+        self._finished = {str(line["finished"]) for line in lines if "finished" in line}
+        for trial in (Trial.of_json(line) for line in lines[1:] if "key" in line):
+            self.seconds += trial.seconds
+            round_of = trial.key.rpartition("/")[0]
+            if round_of.count("/") == 0 or round_of in self._finished:
+                self.trials[trial.key] = trial
 
     def add(self, trial: Trial) -> None:
         """On disk when this returns."""
         self._append(trial.to_json())
         self.trials[trial.key] = trial
+        self.seconds += trial.seconds
+
+    def finish(self, key: str) -> None:
+        """The round of this key is whole."""
+        if key not in self._finished:
+            self._finished.add(key)
+            self._append({"finished": key})
 
     def _read(self) -> list[dict[str, Any]]:
-        try:
-            text = self._path.read_text(errors="replace")
-        except FileNotFoundError:
-            return []
+        """The whole lines; a tuning that was killed while it wrote left part of one, which goes."""
         found: list[dict[str, Any]] = []
-        for line in text.splitlines():
+        good = 0
+        for line in self._path.read_bytes().splitlines(keepends=True):
             try:
                 found.append(json.loads(line))
             except ValueError:
-                break  # the last line of a tuning that was killed while it wrote
+                break
+            if not line.endswith(b"\n"):
+                del found[-1]
+                break
+            good += len(line)
+        os.truncate(self._path, good)
         return found
 
     def _compare(self, found: dict[str, Any], heading: dict[str, Any]) -> None:
         for name, value in heading.items():
             if found.get(name) != value:
                 raise UsageError(
-                    f"{self._path.parent} holds a tuning of another {name}: {_words(found.get(name))}",
+                    f"{self._path.parent} holds a tuning of {_differing(name, found.get(name), value)}",
                     hint="give --out a new folder, or the same command and options",
                 )
 
-    def _append(self, line: dict[str, Any], mode: str = "a") -> None:
-        with self._path.open(mode) as stream:
+    def _append(self, line: dict[str, Any]) -> None:
+        with self._path.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
 
-    def _rewrite(self, lines: Sequence[dict[str, Any]]) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        temporary.replace(self._path)
 
-
-def _words(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _differing(name: str, before: Any, now: Any) -> str:
+    if isinstance(now, dict):
+        before = before if isinstance(before, dict) else {}
+        names = sorted(one for one in {*before, *now} if before.get(one) != now.get(one))
+        return f"other {name}, changed since: {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
+    return f"another {name}: {' '.join(map(str, before)) if isinstance(before, list) else before}"

@@ -129,6 +129,7 @@ class Launcher:
             if not arm and trial.status == "measured":
                 self.launch_s = trial.seconds
             found[spell(arm)] = trial
+        self.journal.finish(key)
         return found
 
     def launch(self, key: str, arm: Arm, *, steps: int | None, timeout_s: float) -> Trial:
@@ -147,7 +148,7 @@ class Launcher:
     def _trial(self, key: str, arm: Arm, *, timeout_s: float, **more: Any) -> Trial:
         """The trial of this key: from the journal, or launched now. Raises Spent, Interrupted."""
         known = self.journal.trials.get(key)
-        if known is not None:
+        if known is not None and (known.status == "measured" or key != "first"):  # else: tried again
             return known
         most_s = self.left_s if self.journal.trials else timeout_s  # the first one has to be
         if most_s <= 0:
@@ -200,7 +201,8 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
         folder=f"{folder.parent.name}/{folder.name}",
         seconds=0.0,
         host_bytes=ran.peak_bytes,
-        more={"wall_s": ran.wall_s, "stopped": ran.stopped, "would_write": list(ran.would_write)},
+        more={"wall_s": ran.wall_s, "stopped": ran.stopped, "would_write": list(ran.would_write)}
+        | ({} if ran.started else {"started": False}),
     )
     if ran.ended_for:
         return replace(blank, status="ended", why=ran.ended_for)

@@ -189,10 +189,11 @@ class Search:
                 break
             arms = [have, *(one.arm for one in alive.values())]
             try:
-                last |= self.launcher.round(key, arms if turn % 2 == 0 else arms[::-1])
+                found = self.launcher.round(key, arms if turn % 2 == 0 else arms[::-1])
             except Spent:
                 break
-            self._take(last, last[spell(have)], alive, logs)
+            last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
+            self._take(found, found[spell(have)], alive, logs)
             told = pooled(logs, self._pairs)
             if not alive or (all(logs[name] for name in alive) and not _narrow(alive, told, turn)):
                 break
@@ -214,6 +215,8 @@ class Search:
         """The ratios of a round; what did not come to an end is out."""
         for name in list(alive):
             cost = found[name].cost_s
+            if not found[name].more.get("started", True):
+                continue  # no word about the arm
             if cost is None:
                 self._failed.update(set(found[name].remedies) - set(base.remedies))
                 self._left[name] = LeftOut(remedy=name, why=found[name].why)

@@ -52,13 +52,15 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """How a launch ended. ``ended_for``: why hotloop ended it; ``interrupted``: hotloop was told to end."""
+    """How a launch ended. ``ended_for``: why hotloop ended it; ``interrupted``: hotloop was told to end.
+    ``started``: False where it could not even begin, which is nobody's fault."""
 
     exit_code: int
     wall_s: float
     ended_for: str = ""
     stopped: bool = False
     interrupted: bool = False
+    started: bool = True
     peak_bytes: float = 0.0
     would_write: tuple[str, ...] = ()
     last_words: str = ""

@@ -211,14 +211,13 @@ def _cannot(evidence: Evidence) -> UsageError:
     loader = steps.train_loader()
     if loader is None or "num_workers" not in loader.settings:
         return UsageError(
-            f"the run trains without a DataLoader ({steps.num_steps} steps): workers and prefetching cannot "
-            "be predicted",
-            hint="hotloop report RUN says what the steps wait for; hotloop what-if measures changes",
+            f"the run trains without a DataLoader ({steps.num_steps} steps): nothing to predict",
+            hint="hotloop report RUN says what steps wait for, hotloop what-if tries changes",
         )
     if costs.enough(evidence):
         return UsageError(
             "the run does not show how long its DataLoader takes to make a batch",
-            hint="its fetcher is not torch's own, or all workers were killed: hotloop report says which",
+            hint="its fetcher is not torch's, or all workers were killed: see hotloop report",
         )
     return UsageError(
         f"{steps.num_steps} steps in {steps.span_s:.2g} s are too few to predict from",

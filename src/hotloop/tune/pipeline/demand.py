@@ -1,8 +1,8 @@
 """What making batches and stepping want of the cores, and whether it was others who took them.
 
-Work that waits for a core wants one as much as work that has it. But on a machine that others use, part of
-that waiting is theirs: what the run's own wants cannot explain is taken off, for it would wait as long
-whatever its own settings were.
+Work that waits for a core wants one as much as work that has it. On a machine that others use part of that
+waiting is theirs, but no worker more gets cores that are taken: what is wanted counts whole, so that
+settings that want more than there are gain nothing, and a doubt says what the run's own wants do not explain.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _LINE_SAMPLES: Final = 5
 _LINE_SECONDS: Final = 0.5
 #: What waits for cores of others for this share of its time was slowed by them.
 _CROWDED: Final = 0.25
+#: How a doubt about it begins.
+OTHERS: Final = "others used the machine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +45,11 @@ def demand(evidence: Evidence, feed: Feed, busy_s: float) -> Demand:
     makers, main = min(1.0, feed.crowd.got / got), min(1.0, feed.main_crowd.got / got)
     maker = "workers" if feed.workers else "the thread that makes batches"
     doubts = [
-        f"others used the machine: {who} got {units.share(part * got)} of the core time they wanted"
+        f"{OTHERS}: {who} got {units.share(part * got)} of the core time they wanted"
         for who, wants, part in ((maker, making, makers), ("the step's threads", stepping, main))
         if wants * (1 - part) >= _CROWDED
     ]
-    return Demand(make_cores=making * makers, step_cores=stepping * main, doubts=tuple(doubts[:1]))
+    return Demand(make_cores=making, step_cores=stepping, doubts=tuple(doubts[:1]))
 
 
 def _making(feed: Feed) -> float:

@@ -55,7 +55,9 @@ def simulate(make_s: Floats, step_s: Floats, stage: Stage) -> Course:
     With fewer steps than batches it ends in mid-epoch, workers still at work.
     """
     if stage.workers == 0:
-        return Course(ended_s=np.cumsum(make_s[: len(step_s)] + step_s))
+        making, stepping = (_stretch(cores, cores, stage) for cores in (stage.make_cores, stage.step_cores))
+        ended_s = np.cumsum(making * make_s[: len(step_s)] + stepping * step_s)
+        return Course(ended_s=ended_s, make_stretch=making, step_stretch=stepping)
     return _Run(make_s, step_s, stage).finish()
 
 
@@ -64,11 +66,15 @@ def speeds(stage: Stage, stepping: bool) -> list[tuple[float, float]]:
     found = []
     for active in range(stage.workers + 1):
         wanted = active * stage.make_cores + stepping * stage.step_cores
-        slower = max(1.0, wanted / stage.cores)
-        computing = (min(1.0, stage.make_cores), min(1.0, stage.step_cores))
-        worker, step = (1 / (1 - part + part * slower) for part in computing)
+        worker, step = (1 / _stretch(cores, wanted, stage) for cores in (stage.make_cores, stage.step_cores))
         found.append((worker, step))
     return found
+
+
+def _stretch(cores: float, wanted: float, stage: Stage) -> float:
+    """How much longer work that wants ``cores`` takes while ``wanted`` of them are wanted in all."""
+    computing = min(1.0, cores)
+    return 1 - computing + computing * max(1.0, wanted / stage.cores)
 
 
 class _Run:

@@ -15,6 +15,7 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.tune.pipeline import Pipeline, Prediction, Setup, gain, predict
+from hotloop.tune.pipeline.demand import OTHERS
 from hotloop.tune.plans.settings import Advance, Field, Ruled, Timed, by_rules, setting_of, setup_of
 
 Name = Literal["conservative", "balanced", "aggressive", "low-memory"]
@@ -255,6 +256,8 @@ class _Search:
         changes: bool,
     ) -> tuple[str, bool]:
         """Why, in words, and whether it is to be recommended."""
+        if changes and prediction.host_bytes > self.machine.memory_bytes:
+            return "the run's own settings: what changes them does not fit into the machine's memory", False
         if name == "low-memory":
             saved = 1 - prediction.host_bytes / self.now.host_bytes
             if not changes or saved < _WORTH_SAVING:
@@ -262,7 +265,7 @@ class _Search:
             return f"takes {units.share(saved)} less host memory and is no slower", True
         if not changes:
             return "the run's own settings: none is predicted to be faster", False
-        if ratio[1] > 1:
+        if ratio[1] > 1 and not any(doubt.startswith(OTHERS) for doubt in prediction.doubts):
             return _limit_words(setting_of(self.pipeline.complete(setup)), prediction), True
         if prediction.confirm and ratio[0] >= _WORTH_MEASURING:
             return _MEASURE, False
@@ -318,6 +321,12 @@ def _size(num_bytes: float) -> str:
 
 def _doubts(pipeline: Pipeline, machine: Machine, now: Prediction) -> tuple[str, ...]:
     doubts = list(now.doubts)
+    if now.host_bytes > machine.memory_bytes:
+        doubts.insert(
+            0,
+            f"the run does not fit: it needs {units.size(now.host_bytes)} of host memory, the machine has "
+            f"{units.size(machine.memory_bytes)}",
+        )
     if machine.other:
         doubts.append("another machine's cores, memory and disks are taken to be as fast as the run's")
     if machine.ranks > max(1, pipeline.recorded.ranks or 1):
