@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -488,6 +487,6 @@ def test_without_the_library_the_cure_says_what_to_install(
 
 def test_a_wrong_checkpoint_is_named(modules: dict[str, ModuleType], folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "broken.pt"
-    path.write_bytes(os.urandom(64))
+    path.write_bytes(b"\x80" + bytes(63))
     with pytest.raises(SystemExit, match=r"broken\.pt is no checkpoint"):
         train(modules, folder, tmp_path, "cured", more=("--resume", str(path)))

@@ -103,13 +103,16 @@ class Block(nn.Module):
 
 
 def warp(x, flow):
-    """(N, C, H, W) looked up at its own places plus ``flow`` (N, 2, H, W) in pixels (x, y)."""
+    """(N, C, H, W) looked up at its own places plus ``flow`` (N, 2, H, W) in pixels (x, y).
+
+    The flow stays float32 under autocast: half precision has no places between 128 and 129 but eighths.
+    """
     height, width = x.shape[-2:]
     rows = torch.arange(height, device=x.device, dtype=flow.dtype)
     columns = torch.arange(width, device=x.device, dtype=flow.dtype)
     at_x = (flow[:, 0] + columns) * (2 / max(1, width - 1)) - 1
     at_y = (flow[:, 1] + rows[:, None]) * (2 / max(1, height - 1)) - 1
-    grid = torch.stack([at_x, at_y], dim=-1).to(x.dtype)
+    grid = torch.stack([at_x, at_y], dim=-1)
     return functional.grid_sample(x, grid, padding_mode="border", align_corners=True)
 
 
@@ -146,7 +149,6 @@ class DeformableWarp(nn.Module):
         self.merge = nn.Conv2d(taps * dim, dim, 1)
 
     def forward(self, x, neighbour, flow):
-        flow = flow.to(x.dtype)
         near = warp(neighbour, flow)
         offsets, weights = self.offsets(torch.cat([x, near, flow], 1)).split([2 * self.taps, self.taps], 1)
         offsets, weights = 4 * torch.tanh(offsets), torch.sigmoid(weights)
@@ -241,13 +243,15 @@ class SpikeBranch(nn.Module):
 
     def __init__(self, dim, chunks):
         super().__init__()
-        self.first = nn.Conv3d(NUM_BINS, dim, 3, padding=1)
+        # A convolution over three frames, as one over the channels of all three: on a CPU much faster.
+        self.first = nn.Conv2d(3 * NUM_BINS, dim, 3, padding=1)
         self.down = nn.ModuleList(nn.Conv2d(dim, dim, 3, stride=2, padding=1) for _ in range(3))
         self.residual = nn.ModuleList(nn.Conv2d(dim, dim, 3, padding=1) for _ in range(4))
         self.attention = nn.ModuleList(PixelAttention(dim, **chunks) for _ in range(4))
 
     def forward(self, voxel, timer):
-        x = self.first(voxel.transpose(1, 2)).transpose(1, 2)
+        three = torch.cat([neighbour(voxel, -1), voxel, neighbour(voxel, 1)], dim=2)
+        x = self.first(three.flatten(0, 1)).unflatten(0, voxel.shape[:2])
         found = []
         for level, (residual, attention) in enumerate(zip(self.residual, self.attention, strict=True)):
             flat = x.flatten(0, 1)

@@ -143,7 +143,7 @@ def load_checkpoint(path):
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing") from None
     except Exception as error:
-        raise ConfigError(f"{path} is no checkpoint: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"{path} is no checkpoint: {repr(error).splitlines()[0]}") from None
 
 
 def save_checkpoint(path, **state):
@@ -343,7 +343,7 @@ def train(args):
 
     trainer = Trainer(args, config, device)
     schedule = crop_schedule(args, config)
-    precomputed = bool(config.get("DATA.USE_PRECOMPUTED_VOXELS")) and "shared_bytes" not in args.parts
+    precomputed = "shared_bytes" not in args.parts and bool(config.get("DATA.USE_PRECOMPUTED_VOXELS"))
     root = args.data or config.get("DATA.ROOT") or make_data(args.scale, args.seed, voxels=precomputed)
     if args.resume:
         trainer.resume()
