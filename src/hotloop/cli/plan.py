@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     there.add_argument(
         "--cores", metavar="N", type=_cores, help="cores of the machine, for all ranks together"
     )
-    there.add_argument("--memory", metavar="SIZE", help='host memory of the machine: "512GiB", "256GB"')
+    there.add_argument(
+        "--memory", metavar="SIZE", help="host memory of the machine: 512GiB, 256GB, 50%% of the run's"
+    )
     there.add_argument("--gpus", metavar="N", type=_count, help="ranks on the machine, one for each GPU")
     there.add_argument(
         "--step-time", metavar="T", type=_duration, help="the step's own time there, without waiting: 12ms"
@@ -63,7 +65,8 @@ def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:
 
     facts = evidence.machine
     known = [float(facts[name]) for name in ("ram_bytes", "memory_limit_bytes") if facts.get(name)]
-    memory = _memory(options.memory) if options.memory else min(known, default=0.0)
+    own = min(known, default=0.0)
+    memory = _memory(options.memory, own) if options.memory else own
     if not memory:
         raise UsageError("the run does not say how much memory its machine has", hint="give --memory 64GiB")
     asked = (options.cores, options.memory, options.gpus, options.step_time)
@@ -76,13 +79,14 @@ def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:
     )
 
 
-def _memory(text: str) -> float:
+def _memory(text: str, own: float) -> float:
+    """The bytes that a size, or a share of the memory of the run's machine, names."""
     from hotloop.feed.budget import named_bytes
 
     try:
-        return float(named_bytes(text, lambda: 0))
-    except ValueError as error:
-        raise UsageError(f"--memory: {error}") from error
+        return named_bytes(text, lambda: int(own))
+    except ValueError:
+        raise UsageError(f"--memory {text}: no size", hint="write 64GiB, 64GB or 50%") from None
 
 
 def _cores(text: str) -> float:
@@ -105,4 +109,4 @@ def _duration(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 12ms or 0.5s") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 12ms") from None

@@ -257,7 +257,7 @@ class _Search:
     ) -> tuple[str, bool]:
         """Why, in words, and whether it is to be recommended."""
         if changes and prediction.host_bytes > self.machine.memory_bytes:
-            return "the run's own settings: what changes them does not fit into the machine's memory", False
+            return "the run's own settings: no others fit into the machine's memory", False
         if name == "low-memory":
             saved = 1 - prediction.host_bytes / self.now.host_bytes
             if not changes or saved < _WORTH_SAVING:

@@ -1,0 +1,62 @@
+"""What is recommended and what is not, from pipelines whose truth is known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from tests.tune.known_pipelines import pipeline
+
+from hotloop.tune import plans
+from hotloop.tune.pipeline import Pipeline, Setup, predict
+from hotloop.tune.pipeline.demand import OTHERS, demand
+
+GIB = 2.0**30
+
+
+def made(known: Pipeline, **machine: Any) -> plans.Plans:
+    there = {"cores": 4.0, "memory_bytes": 16 * GIB, "ranks": 1, **machine}
+    return plans.make(known, plans.Machine(**there), [], lambda share, words: None)
+
+
+def test_nothing_is_recommended_from_a_run_that_others_slowed() -> None:
+    quiet, crowded = (made(pipeline(doubts=doubts)) for doubts in ((), (f"{OTHERS}: workers got 40 %",)))
+    assert quiet.plans[1].recommended and quiet.plans[1].gain[1] > 1
+    for plan in crowded.plans[:3]:
+        assert plan.gain[1] > 1
+        assert not plan.recommended and "measure it first" in plan.why
+
+
+def test_wanted_cores_that_others_had_still_count() -> None:
+    """Two workers that compute on two cores: more of them gain nothing, whoever else was there."""
+    crowd = SimpleNamespace(got=0.4)
+    feed = SimpleNamespace(
+        workers=2, cores=2.0, computing_ratio=1.0, crowd=crowd, main_crowd=crowd, step_cpu_s=0.0,
+        loader=SimpleNamespace(worker_stats={}, make_s=np.array([0.04]), lines_total_s=0.0),
+    )  # fmt: skip
+    steps = SimpleNamespace(facts={}, pid=1, lines=[])
+    recording = SimpleNamespace(process_system={}, start=0.0, processes=[])
+    evidence = SimpleNamespace(steps=steps, cores=2.0, recording=recording)
+    wants = demand(cast(Any, evidence), cast(Any, feed), 0.0)
+    assert wants.doubts[0].startswith(OTHERS)
+    known = pipeline(make_cores=wants.make_cores, recorded=Setup(num_workers=2))
+    on_two = {num: predict(known, Setup(num_workers=num, cores=2.0)).s_per_step for num in (2, 8)}
+    assert on_two[8] == pytest.approx(on_two[2], rel=0.02)
+
+
+def test_what_does_not_fit_into_memory_is_said_and_not_recommended() -> None:
+    for machine in ({"memory_bytes": 1024.0}, {"ranks": 1000}):
+        found = made(pipeline(), other=True, **machine)
+        assert "does not fit" in found.doubts[0]
+        assert not any(plan.recommended or plan.settings for plan in found.plans)
+    assert not any("does not fit" in doubt for doubt in made(pipeline()).doubts)
+
+
+def test_ranks_share_the_cores_without_workers_too() -> None:
+    known = pipeline(make_cores=1.0, step_cores=1.0)
+    shared = predict(known, Setup(num_workers=0, ranks=40))  # a tenth of a core each
+    assert shared.s_per_step == pytest.approx(0.5, rel=0.01)
+    asleep = predict(pipeline(), Setup(num_workers=0, ranks=40))
+    assert asleep.s_per_step == pytest.approx(0.05, rel=0.01)
