@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tuning_bench import Scenario, finding, launcher, tune
+from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.tune.journal import NAME, Journal
@@ -17,7 +19,7 @@ from hotloop.tune.search import Search
 from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
-from hotloop.tune.trial import Ran, Request
+from hotloop.tune.trial import Ran, Request, rate
 
 SLOW = finding("input/single-process", "num-workers", num_workers=4)
 SHALLOW = finding("input/shallow-prefetch", "prefetch-factor", cost_s=0.004, prefetch_factor=8)
@@ -136,6 +138,21 @@ def test_a_first_run_that_failed_is_tried_again(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="CUDA error"):
         tune(Scenario(lambda arm: 0.04, fails={"as found": failed}), tmp_path)
     assert tune(Scenario(lambda arm: 0.04), tmp_path).first.status == "measured"
+
+
+def test_batches_that_were_made_ahead_do_not_count(tmp_path: Path) -> None:
+    scenario = Scenario(lambda arm: 0.01, noise=0.0)
+    scenario.run(Request(folder=tmp_path / "trials" / "0", arm=(), timeout_s=1.0))
+    seen = scenario.examine(tmp_path / "trials" / "0")
+    assert seen.evidence is not None
+    steps = seen.evidence.steps
+    length = np.where(np.arange(STEPS) < 32, 0.001, 0.01)  # as long as the queue of 16 x 2 lasts
+    start = np.concatenate([[0.0], np.cumsum(length)[:-1]])
+    loader = replace(steps.loaders[0], settings={"num_workers": 16, "prefetch_factor": 2, "batch_size": 8})
+    steps = replace(steps, start_s=start, end_s=start + length, loaders=(loader,))
+    found = rate((steps,), steps)
+    assert found is not None
+    assert found.s_per_step == pytest.approx(0.01)
 
 
 def test_two_tunings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:

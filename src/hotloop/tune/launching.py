@@ -11,7 +11,7 @@ from typing import Any, Final
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.tune.candidates import Limits
 from hotloop.tune.journal import Journal
-from hotloop.tune.trial import Arm, Bench, Examined, Ran, Request, Trial, device_bytes, rate, spell
+from hotloop.tune.trial import Arm, Bench, Examined, Ran, Request, Trial, device_bytes, queue_of, rate, spell
 from hotloop.units import duration
 
 #: The first run may take this part of the budget, and no longer than this.
@@ -57,6 +57,9 @@ class Launcher:
     say: Say
     steps: int | None = None
     launch_s: float = 0.0
+    own: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the loader's settings; {}: launches are whole epochs
     spent: bool = False  # something was not launched for lack of time
     _before_s: float = 0.0
     _begun_s: float = field(default_factory=monotonic)
@@ -112,8 +115,12 @@ class Launcher:
         shown_s = min(max(_SHOWN_S, _SHOWN_PART * self.budget_s), _MOST_SHOWN_S)
         num = max(_SHOWN_STEPS, round(shown_s / trial.s_per_step))
         epoch = epoch_of(seen)
+        loader = steps.train_loader()
         if 0 < epoch <= num:  # whole epochs, the first of them not counted
             num = epoch * (1 + -(-num // epoch))
+        elif loader is not None:
+            self.own = loader.settings
+            num += queue_of(self.own)
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         if not trial.more.get("stopped") and num > 0.7 * steps.num_steps:
             self.launch_s = wall_s
@@ -133,7 +140,9 @@ class Launcher:
         return found
 
     def launch(self, key: str, arm: Arm, *, steps: int | None, timeout_s: float) -> Trial:
-        """One launch of so many steps."""
+        """One launch of so many steps, and as many as its arm's workers make ahead of them."""
+        if steps is not None and self.own:
+            steps += max(0, queue_of({**self.own, **_settings(arm)}) - queue_of(self.own))
         return self._trial(key, arm, timeout_s=timeout_s, steps=steps)
 
     def blocks(self, plan: Mapping[str, Any]) -> Trial:
@@ -179,6 +188,12 @@ class Launcher:
         while (folder := self.folder / "trials" / f"{number:03d}").exists():
             number += 1  # of a trial that did not come to an end
         return folder
+
+
+def _settings(arm: Arm) -> dict[str, Any]:
+    """What an arm sets of the loader's workers."""
+    given = {one.remedy.parameter.name: one.value for one in arm if one.remedy.parameter is not None}
+    return {"num_workers": 0, **given} if any(one.remedy.id == "no-workers" for one in arm) else given
 
 
 def epoch_of(seen: Examined) -> int:

@@ -42,10 +42,8 @@ def _files(command: Sequence[str]) -> Iterator[Path]:
 def _imported(script: Path) -> Iterator[Path]:
     """Modules that a script imports from its folder or the working folder, and those they import."""
     finder = ModuleFinder(path=[str(script.parent), str(Path.cwd())])
-    with (
-        suppress(Exception),
-        warnings.catch_warnings(action="ignore"),
-    ):  # a script that does not compile: its first trial tells
+    # A script that does not compile: its first trial tells.
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
         finder.run_script(str(script))
     files = [getattr(module, "__file__", None) for module in finder.modules.values()]
     yield from (Path(name).resolve() for name in files if name)

@@ -127,11 +127,13 @@ class Rate:
     num_steps: int
 
 
-def rate(ranks: tuple[Steps, ...], steps: Steps) -> Rate | None:
+def rate(ranks: tuple[Steps, ...], steps: Steps, *, strict: bool = True) -> Rate | None:
     """The rate of a run: from step to step, all between them included; None with fewer than two steps.
 
     The first epoch is left out where a whole second one was seen: caches fill in it, and a run of days is
-    not made of it. Warm-up steps and steps with a compile in them never count.
+    not made of it. Where less than an epoch was seen the batches that may have been made ahead while the loop
+    warmed up are left out, as many as the queue holds; not ``strict``: unless there are no others. Warm-up
+    steps and steps with a compile in them never count.
     """
     num = steps.num_steps
     if num < 2:
@@ -142,6 +144,10 @@ def rate(ranks: tuple[Steps, ...], steps: Steps) -> Rate | None:
     epoch = round(loader.batches_per_epoch) if loader is not None else 0
     if epoch > 0 and num >= 2 * epoch and counted[epoch:].any():
         counted[:epoch] = False
+    elif loader is not None and not 0 < epoch <= num:
+        ahead = queue_of(loader.settings)
+        if strict or counted[ahead:].any():
+            counted[:ahead] = False
     if not counted.any():
         return None
     seconds = float(length[counted].sum())
@@ -152,6 +158,11 @@ def rate(ranks: tuple[Steps, ...], steps: Steps) -> Rate | None:
         samples_per_s=samples / per_step if samples > 0 else None,
         num_steps=int(counted.sum()),
     )
+
+
+def queue_of(settings: Mapping[str, Any]) -> int:
+    """Batches that a loader's workers make ahead."""
+    return int(settings.get("num_workers") or 0) * int(settings.get("prefetch_factor") or 2)
 
 
 def device_bytes(evidence: Evidence) -> float:
