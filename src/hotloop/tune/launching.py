@@ -57,9 +57,7 @@ class Launcher:
     say: Say
     steps: int | None = None
     launch_s: float = 0.0
-    own: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # the loader's settings; {}: launches are whole epochs
+    own: Mapping[str, Any] = field(default_factory=dict)  # the loader's, where launches are no whole epochs
     spent: bool = False  # something was not launched for lack of time
     _before_s: float = 0.0
     _begun_s: float = field(default_factory=monotonic)
@@ -233,7 +231,7 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
     missing = _not_in_effect(request.arm, seen)
     if missing:
         return replace(blank, status="refused", why="; ".join(missing))
-    found = rate(seen.evidence.ranks, seen.evidence.steps)
+    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first")
     if found is None:
         return replace(blank, why="too few training steps were seen")
     return replace(
