@@ -50,7 +50,7 @@ class Scene:
         rows, columns = np.ogrid[: big[0], : big[1]]
         waves = np.zeros((*big, 3), np.float32)
         for _ in range(6):
-            fy, fx = rng.uniform(-0.25, 0.25, 2)
+            fy, fx = rng.uniform(-0.7, 0.7, 2)
             wave = np.sin(fy * rows + fx * columns + rng.uniform(0, 6.3)).astype(np.float32)
             waves += wave[..., None] * rng.uniform(-0.12, 0.12, 3).astype(np.float32)
         for _ in range(12):

@@ -289,6 +289,7 @@ class SpikeVRT(nn.Module):
             )
             for depth in depths[7:]
         )
+        self.norm = nn.LayerNorm(dim)
         self.conv_last = nn.Conv2d(dim, 3, 3, padding=1)
         nn.init.zeros_(self.conv_last.weight)
         nn.init.zeros_(self.conv_last.bias)
@@ -320,5 +321,5 @@ class SpikeVRT(nn.Module):
             y = x.permute(0, 1, 3, 4, 2)
             for group in self.stage8:
                 y = y + group(y)
-            x = y.permute(0, 1, 4, 2, 3)
+            x = self.norm(y).permute(0, 1, 4, 2, 3)
         return blur + self.conv_last(x.flatten(0, 1)).unflatten(0, shape)

@@ -293,18 +293,22 @@ class Trainer:
     def validate(self, loader):
         """Return (PSNR in dB, SSIM)."""
         self.model.eval()
-        sums = torch.zeros(3, device=self.device, dtype=torch.float64)
+        sums = torch.zeros(4, device=self.device, dtype=torch.float64)
         for number, batch in enumerate(loader):
             batch = {name: value.to(self.device) for name, value in batch.items()}
             with self.autocast("amp_validation" in self.args.parts):
                 found = self.plain(batch["blur"], batch["voxel"]).float()
-            pair = found.flatten(0, 1), batch["sharp"].flatten(0, 1)
-            sums += torch.stack([psnr(*pair), ssim(*pair), torch.ones((), device=self.device)])
+            found, sharp, blur = (x.flatten(0, 1) for x in (found, batch["sharp"], batch["blur"]))
+            scores = psnr(found, sharp), ssim(found, sharp), psnr(blur, sharp)
+            sums += torch.stack([*scores, torch.ones((), device=self.device)])
             if "kept_allocator" not in self.args.parts and self.device.type == "cuda" and number % 5 == 4:
                 torch.cuda.empty_cache()
-        psnr_db, similarity, count = sums.tolist()
-        self.say(f"[Step {self.step}] val PSNR {psnr_db / count:.2f} dB, SSIM {similarity / count:.4f}")
-        return psnr_db / count, similarity / count
+        psnr_db, similarity, blurred_db = (sums[:3] / sums[3]).tolist()
+        self.say(
+            f"[Step {self.step}] val PSNR {psnr_db:.2f} dB (blurred {blurred_db:.2f} dB), "
+            f"SSIM {similarity:.4f}"
+        )
+        return psnr_db, similarity
 
     def save(self, out, psnr_db):
         if not self.first_rank:
