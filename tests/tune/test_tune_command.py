@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hotloop import flow
+from hotloop.cli.tune import _draws
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
 
@@ -42,6 +44,27 @@ torch.save(model.state_dict(), "model.pt")
 """
 
 
+DRAWS = """
+import numpy, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Samples(Dataset):
+    def __init__(self):
+        self.own = numpy.random.default_rng(0)
+    def __len__(self):
+        return 24
+    def __getitem__(self, i):
+        return torch.full((4,), float({sample}))
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for x in DataLoader(Samples(), batch_size=2, shuffle=True, num_workers={num_workers}):
+    optimizer.zero_grad()
+    model(torch.nn.functional.dropout(x)).sum().backward()
+    optimizer.step()
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
@@ -56,10 +79,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+#: A race of three arms in one round: what a search is worth is tested without launches.
+SHORT = """
+import sys
+from hotloop.cli.main import main
+from hotloop.tune import search
+search._MOST_ARMS, search._MOST_ROUNDS = 3, 1
+sys.exit(main())
+"""
+
+
 def tune(project: Path, *words: str, timeout_s: float = 400) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "hotloop", "tune", *words],
+        [sys.executable, "-c", SHORT, "tune", *words],
         cwd=project, env=env, capture_output=True, text=True, timeout=timeout_s,
     )  # fmt: skip
 
@@ -87,6 +120,16 @@ def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
     assert (project.parent / "tuned" / "trials.jsonl").read_bytes() == trials
     assert f"best: {' + '.join(best['remedies'])}" in again.stdout
     assert max(map(len, again.stdout.splitlines())) <= 200
+
+
+@pytest.mark.parametrize(
+    ("sample", "num_workers", "drawn"), [("self.own.random()", 2, True), ("i", 0, False)]
+)
+def test_samples_that_draw_are_noticed(tmp_path: Path, sample: str, num_workers: int, drawn: bool) -> None:
+    (tmp_path / "draws.py").write_text(DRAWS.format(sample=sample, num_workers=num_workers))
+    run = flow.new_run_folder(tmp_path / "run", ["draws"])
+    flow.observe([sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"})
+    assert _draws(flow.examine(flow.read(run))) == (("the dataset's own generator",) if drawn else ())
 
 
 def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(project: Path) -> None:

@@ -53,6 +53,23 @@ def test_gains_that_add_up_are_taken_one_after_the_other(tmp_path: Path) -> None
     assert "verify it:" in render(tuned, ["python", "train.py"], None, tmp_path)
 
 
+def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
+    tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,), draws=("torch",)), tmp_path)
+    assert to_json(tuned, ["train"], None)["best"]["effect"] == "numeric"
+    words = render(tuned, ["train"], None, tmp_path)
+    assert "effect: numeric: samples draw from torch, and will draw other numbers" in words
+    assert "verify --effect numeric" in words
+
+
+def test_nothing_tried_is_told_as_that(tmp_path: Path) -> None:
+    words = render(tune(Scenario(lambda arm: 0.04), tmp_path / "a"), ["train"], None, tmp_path)
+    assert "nothing was tried: the diagnosis asks for nothing that a trial could show" in words
+    failed = Ran(exit_code=1, wall_s=1.0, last_words="no")
+    scenario = Scenario(lambda arm: 0.04, (SLOW,), fails={"num-workers=4": failed})
+    words = render(tune(scenario, tmp_path / "b"), ["train"], None, tmp_path)
+    assert "nothing that was tried ran to its end" in words
+
+
 def test_gains_that_mask_each_other_are_not_counted_twice(tmp_path: Path) -> None:
     scenario = Scenario(lambda arm: 0.02 if arm else 0.04, (SLOW, SHALLOW))
     tuned = tune(scenario, tmp_path)

@@ -36,6 +36,7 @@ class Scenario:
     seed: int = 0
     fails: Mapping[str, Ran] = field(default_factory=dict)
     applied: Mapping[str, str] = field(default_factory=dict)
+    draws: tuple[str, ...] = ()
     batch_size: Callable[[frozenset[str]], int] = lambda arm: 8
     host_bytes: Callable[[frozenset[str]], float] = lambda arm: 1e9
     launched: list[str] = field(default_factory=list)
@@ -67,7 +68,9 @@ class Scenario:
         ids = {word.partition("=")[0] for word in arm}
         applied = {one: self.applied.get(one, "in effect") for one in ids}
         open_ = tuple(one for one in self.findings if not ids & set(one.remedies))
-        return Examined(evidence=self._evidence(arm, step_s), findings=open_, applied=applied)
+        return Examined(
+            evidence=self._evidence(arm, step_s), findings=open_, applied=applied, draws=self.draws
+        )
 
     def _evidence(self, arm: frozenset[str], step_s: float) -> Evidence:
         start = np.arange(STEPS) * step_s + 1.0

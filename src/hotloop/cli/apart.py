@@ -39,7 +39,8 @@ def apart(
     except Refused as refused:
         with suppress(OSError):  # nothing ran: leave no empty folder
             (folder / "raw").rmdir()
-            folder.rmdir()
+            if folder.resolve() != Path.cwd():
+                folder.rmdir()
         raise UsageError(
             f"what the command writes cannot be kept apart from your files here ({refused.message})",
             hint=f"run it on a copy, or {way_out}: then it writes where it always does",

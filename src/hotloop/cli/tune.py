@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
@@ -17,6 +19,7 @@ from hotloop.errors import UsageError
 from hotloop.units import duration, parse_duration, rate
 
 if TYPE_CHECKING:
+    from hotloop.flow import Examination
     from hotloop.launch.throwaway import Throwaway
     from hotloop.tune.trial import Bench, Examined, Ran, Request, Trial
 
@@ -68,7 +71,8 @@ def main(options: argparse.Namespace) -> int:
     try:
         document, words, found = _tune(options, command, folder)
     except Interrupted:
-        print(f"hotloop: ended; hotloop tune --out {folder} and the same command go on", file=sys.stderr)
+        out = shlex.quote(str(folder))
+        print(f"hotloop: ended; hotloop tune --out {out} and the same command go on", file=sys.stderr)
         return 130
     except BaseException:
         _drop(folder, made)
@@ -169,7 +173,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
                 command,
                 where,
                 steps=request.steps,
-                env=catalogue.environment(request.arm) | _plan(request),
+                env=catalogue.environment(request.arm) | _plan(request) | {"HOTLOOP_DRAWS": "1"},
                 watch_tick=progress.tick,
                 stdout=log,
                 stderr=log,
@@ -201,9 +205,24 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
         notes = [note for rank in found.recording.ranks for note in rank.notes.get("remedy", ())]
         applied = {str(note["id"]): str(note.get("status")) for note in notes}
         blocks = estimate(found.recording, steps)
-        return Examined(evidence=evidence, findings=found.findings, applied=applied, blocks=blocks)
+        return Examined(
+            evidence=evidence, findings=found.findings, applied=applied, blocks=blocks, draws=_draws(found)
+        )
 
     return Bench(run=run, examine=examine)
+
+
+def _draws(found: Examination) -> tuple[str, ...]:
+    """The generators that samples of the training loader were seen to draw from."""
+    from hotloop.report.ranks import lead
+
+    steps = lead(found.ranks)
+    loader = steps.train_loader() if steps is not None else None
+    processes = [one for rank in found.recording.ranks for one in (rank, *rank.workers)]
+    notes = [note for one in processes for note in one.notes.get("draws", ())]
+    known = loader.dataset.get("class") if loader is not None else None
+    drawn = {name for note in notes if note["dataset"] == known for name in note["generators"]}
+    return tuple(sorted(drawn))
 
 
 def _plan(request: Request) -> dict[str, str]:
@@ -242,6 +261,11 @@ class _Progress:
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bar.add_task("", total=1.0, what="", spent="")
             self._bar.start()
+        else:
+            words = (
+                f"tuning for up to {duration(self._budget_s)}; a line for each launch, the run as found first"
+            )
+            print(f"hotloop: {words}", file=sys.stderr, flush=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -263,11 +287,15 @@ class _Progress:
 
     def done(self, trial: Trial) -> None:
         """After a launch."""
-        for line in _told(trial):
+        for line in (line for told in _told(trial) for line in _wrapped(f"hotloop: {told}")):
             if self._bar is not None:
-                self._bar.console.print(f"hotloop: {line}", highlight=False, markup=False)
+                self._bar.console.print(line, highlight=False, markup=False)
             else:
-                print(f"hotloop: {line}", file=sys.stderr, flush=True)
+                print(line, file=sys.stderr, flush=True)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _told(trial: Trial) -> list[str]:

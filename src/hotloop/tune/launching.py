@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -99,11 +100,11 @@ class Launcher:
             )
         self._plan(trial, seen)
         if len(self.journal.trials) < 2 and not self.room(launches):
-            least_s = trial.seconds + 2 * launches * self.launch_s
+            least_s = max(60, round(trial.seconds + 2 * launches * self.launch_s))
             raise UsageError(
                 f"the budget of {duration(self.budget_s)} is too small: one launch takes about "
                 f"{duration(self.launch_s)}",
-                hint=f"go on with --out {self.folder} --budget {max(60, round(least_s))}s, or more",
+                hint=f"go on with --out {shlex.quote(str(self.folder))} --budget {least_s}s, or more",
             )
         return trial, seen
 

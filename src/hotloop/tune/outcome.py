@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
-from hotloop.remedy.remedy import EFFECTS
+from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.remedy.source import patch as patches
 from hotloop.remedy.source import publish
 from hotloop.remedy.source.scene import Scene
@@ -52,7 +52,8 @@ def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> di
             "settings": _settings(tuned.best),
             "samples_per_s": _times(base.samples_per_s, gain),
             "gain": _gain(gain),
-            "effect": effect(tuned.best),
+            "effect": effect(tuned.best, tuned.draws),
+            "draws": list(tuned.draws),
             "confirmed": tuned.confirmed,
             "predicted": tuned.predicted if tuned.best else None,
             "why": list(tuned.why),
@@ -66,9 +67,16 @@ def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> di
     }
 
 
-def effect(arm: Arm) -> str:
-    """The furthest that any remedy of an arm may go."""
-    return max((one.remedy.effect for one in arm), key=EFFECTS.index, default="exact")
+#: Samples that draw random numbers draw others under these.
+_OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers"})
+
+
+def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
+    """The furthest that any remedy of an arm may go, with samples that draw from these generators."""
+    found: list[Effect] = [one.remedy.effect for one in arm]
+    if draws and any(one.remedy.id in _OTHER_DRAWS for one in arm):
+        found.append("numeric")
+    return max(found, key=EFFECTS.index, default="exact")
 
 
 def _settings(arm: Arm) -> dict[str, Any]:
@@ -112,22 +120,40 @@ def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder
             f"gain: {gain.ratio:.2f}x, 95 % interval {gain.low:.2f} - {gain.high:.2f} ({_basis(tuned)})",
             f"throughput: {_rate(base.samples_per_s, base.s_per_step, 1.0)}"
             f" -> {_rate(base.samples_per_s, base.s_per_step, gain.ratio)}",
-            *_effects(tuned.best),
+            *_effects(tuned),
             "",
             "use it:",
             f"    {shlex.join(command_of(tuned.best, command))}",
             *_write(written, tuned.best, folder),
-            *_verify(tuned.best, command),
+            *_verify(tuned, command),
         ]
     else:
-        lines += ["nothing that was tried beat the run as found by more than the noise: keep it as it is"]
+        lines += _wrapped(_nothing(tuned))
         if tuned.gain is not None and tuned.gain.pairs:
             edges = f"{tuned.gain.low:.2f} - {tuned.gain.high:.2f}"
             lines += [f"(what won the race gave {tuned.gain.ratio:.2f}x in the end: {edges})"]
     lines += _left(tuned)
     if tuned.ended:
-        lines += ["", *_wrapped(f"{tuned.ended}; a larger --budget with --out {folder} goes on")]
+        lines += [
+            "",
+            *_wrapped(f"{tuned.ended}; a larger --budget with --out {shlex.quote(str(folder))} goes on"),
+        ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _nothing(tuned: Tuned) -> str:
+    """Why nothing is recommended."""
+    tried = [trial for trial in tuned.trials if trial.remedies or trial.key == "blocks"]
+    beside = [trial for trial in tuned.trials if not trial.remedies and trial.key not in ("first", "blocks")]
+    if not tried and tuned.ended:
+        return f"nothing was tried: {tuned.ended}"
+    if not tried:
+        return "nothing was tried: the diagnosis asks for nothing that a trial could show"
+    if not any(trial.status == "measured" for trial in tried):
+        return "nothing that was tried ran to its end: keep it as it is"
+    if beside and not any(trial.status == "measured" for trial in beside):
+        return f"nothing can be said: launched again the run as found gave no measurement: {beside[-1].why}"
+    return "nothing that was tried beat the run as found by more than the noise: keep it as it is"
 
 
 def _rate(samples_per_s: float | None, s_per_step: float | None, ratio: float) -> str:
@@ -159,10 +185,14 @@ def _basis(tuned: Tuned) -> str:
     return f"{pairs} pairs of launches" if tuned.confirmed else "not confirmed: no time was left"
 
 
-def _effects(arm: Arm) -> list[str]:
+def _effects(tuned: Tuned) -> list[str]:
+    arm = tuned.best
+    told: str = effect(arm, tuned.draws)
+    if told != effect(arm):
+        told = f"{told}: samples draw from {', '.join(tuned.draws)}, and will draw other numbers"
     words = [f"{one.remedy.id}: {one.remedy.alters}" for one in arm if one.remedy.alters]
     words += [f"{one.remedy.id}: needs hotloop at run time" for one in arm if one.remedy.depends]
-    return [f"effect: {effect(arm)}", *(line for one in words for line in _wrapped(f"  {one}"))]
+    return [*_wrapped(f"effect: {told}"), *(line for one in words for line in _wrapped(f"  {one}"))]
 
 
 def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
@@ -172,7 +202,7 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
     if written.diff:
         lines += [
             "or write it into the source:",
-            f"    git -C {shlex.quote(written.root)} apply {folder / 'tune.patch'}",
+            f"    git -C {shlex.quote(written.root)} apply {shlex.quote(str(folder / 'tune.patch'))}",
         ]
     words = [f"not in the patch: {one}" for one in written.left]
     words += [
@@ -183,9 +213,18 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
     return lines + [line for one in words for line in _wrapped(one)]
 
 
-def _verify(arm: Arm, command: Sequence[str]) -> list[str]:
-    applied = [word for one in arm for word in ("--apply", str(one))]
-    words = ["hotloop", "verify", "--effect", effect(arm), "--throw-away", *applied, "--", *command]
+def _verify(tuned: Tuned, command: Sequence[str]) -> list[str]:
+    applied = [word for one in tuned.best for word in ("--apply", str(one))]
+    words = [
+        "hotloop",
+        "verify",
+        "--effect",
+        effect(tuned.best, tuned.draws),
+        "--throw-away",
+        *applied,
+        "--",
+        *command,
+    ]
     return ["verify it:", f"    {shlex.join(words)}"]
 
 

@@ -60,6 +60,7 @@ class Tuned:
     trials: tuple[Trial, ...]
     left_out: tuple[LeftOut, ...]
     ended: str
+    draws: tuple[str, ...] = ()  # generators that the training samples draw from
 
 
 @dataclass(kw_only=True)
@@ -77,6 +78,7 @@ class Search:
         """Search until nothing promising is left or the budget is spent."""
         launcher = self.launcher
         first, seen = launcher.first()
+        first_seen = seen
         best: Arm = ()
         predicted: float | None = 1.0
         why: list[str] = []
@@ -102,6 +104,7 @@ class Search:
             trials=tuple(launcher.journal.trials.values()),
             left_out=tuple(self._left.values()),
             ended="the budget is spent" if launcher.spent else "",
+            draws=first_seen.draws,
         )
 
     # -- what to try -----------------------------------------------------------------------------------------

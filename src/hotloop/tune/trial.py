@@ -74,6 +74,7 @@ class Examined:
     findings: tuple[Finding, ...]
     applied: Mapping[str, str]  # remedy id -> its last status
     blocks: WhatIf | None = None  # of a what-if run
+    draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
 
 
 @dataclass(frozen=True, kw_only=True)

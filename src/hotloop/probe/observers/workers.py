@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import same_code
-from hotloop.probe import batches, sampler, stages
+from hotloop.probe import batches, draws, sampler, stages
 from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Maker:
         body = timed or (lambda maker, fetcher, index: maker.whole(original, fetcher, index))
         if os.environ.get("HOTLOOP_MEMORY"):
             body = stages.watched(self._probe, body)
+        if os.environ.get("HOTLOOP_DRAWS"):
+            body = draws.watched(self._probe, body)
         switch, owner = self._switch, self._switch.owner
 
         def fetch(self_: Any, possibly_batched_index: Any) -> Any:
