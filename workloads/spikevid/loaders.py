@@ -313,7 +313,8 @@ def make_loaders(args, config, root, device, crop_size, stores):
     world_size = dist.get_world_size() if dist.is_initialized() else 1
     if "shared_bytes" in args.parts:
         for mode, one in zip(("train", "val"), frames, strict=True):
-            stores.setdefault(mode, shared(one, config) if mode == "train" else FrameBytes(one))
+            if mode not in stores:
+                stores[mode] = shared(one, config) if mode == "train" else FrameBytes(one)
         clips = [
             ByteClips(one, clip_len, crop_size, stores[mode])
             for mode, one in zip(stores, frames, strict=True)
