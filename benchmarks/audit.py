@@ -129,8 +129,14 @@ def _places(tree: ast.Module, at: str) -> Iterator[ast.AST]:
 def hosts(corpus: Path | None = None) -> list[Path]:
     """Scripts that faults are planted into: ours, or those of a corpus that train."""
     if corpus is None:
-        return sorted(CASES.glob("*.py")) + sorted((ROOT / "workloads").rglob("*.py"))
+        systems = sorted((ROOT / "workloads").rglob("*.py"))
+        return sorted(CASES.glob("*.py")) + [p for p in systems if not _is_called(p.read_text())]
     return [path for path in sorted(corpus.rglob("*.py")) if "test" not in path.as_posix() and _trains(path)]
+
+
+def _is_called(text: str) -> bool:
+    """Whether it holds the step of a loop that stands in another file, and alone does not say so."""
+    return ".backward()" in text and "__main__" not in text
 
 
 def _trains(path: Path) -> bool:
