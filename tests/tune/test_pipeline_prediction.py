@@ -9,6 +9,8 @@ import pytest
 from known_pipelines import MIB, pipeline
 
 from hotloop.tune.pipeline import Setup, gain, predict
+from hotloop.tune.pipeline.calibrate import _warm, _without
+from hotloop.tune.pipeline.handover import Handover
 from hotloop.tune.pipeline.pipeline import EpochCost
 from hotloop.tune.pipeline.predict import alone
 
@@ -72,6 +74,30 @@ def test_workers_that_stay_save_their_start_every_epoch() -> None:
     assert (new - kept) * 10 == pytest.approx(0.020 + 0.020 + 0.050, rel=0.01)
     endless = predict(pipeline(epoch=epochs), Setup(num_workers=2)).s_per_step
     assert endless == pytest.approx(0.020, rel=0.01)
+
+
+def test_what_new_workers_slow_is_paid_by_them_alone() -> None:
+    slow = EpochCost(start_s=0.0, worker_start_s=0.0, wake_s=0.0, stop_s=0.0, slow_s=0.050)
+    plain, known = (pipeline(batches_per_epoch=10.0, **given) for given in ({}, {"epoch": slow}))
+    for setup, more_s in (
+        (Setup(), 0.005),
+        (Setup(num_workers=0), 0.0),
+        (Setup(persistent_workers=True), 0.0),
+    ):
+        added = predict(known, setup).s_per_step - predict(plain, setup).s_per_step
+        assert added == pytest.approx(more_s, abs=1e-6)
+
+
+def test_first_steps_and_batches_of_new_workers_are_told_from_the_others() -> None:
+    """Five steps to an epoch, the first 40 ms longer; workers whose first of four batches takes 8 ms more."""
+    first = np.arange(30) % 5 == 0
+    own, slow_s = _without(np.where(first, 0.050, 0.010), first)
+    assert (len(own), float(own.mean()), slow_s) == (24, pytest.approx(0.010), pytest.approx(0.040))
+    assert _without(np.where(first, 0.050, 0.010)[:10], first[:10])[1] == 0.0  # two epochs may be chance
+    assert _without(np.where(first, 0.005, 0.010), first)[1] == 0.0
+    make_s, more_s = _warm(np.tile([0.010, 0.002, 0.002, 0.002], 6), Handover(first_s=0.010, later_s=0.002))
+    assert (float(make_s.mean()), more_s) == (pytest.approx(0.002), pytest.approx(0.008))
+    assert _warm(np.full(4, 0.002), Handover())[1] == 0.0
 
 
 def test_a_long_epoch_is_drawn_out_from_its_steady_part() -> None:

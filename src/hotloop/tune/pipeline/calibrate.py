@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed
@@ -39,6 +40,8 @@ class Assumed:
 
 
 ASSUMED: Final = Assumed()
+#: Epochs that must have shown what their first step takes beyond the others.
+_LEAST_EPOCHS: Final = 3
 
 
 def calibrate(evidence: Evidence) -> Pipeline:
@@ -54,8 +57,14 @@ def calibrate(evidence: Evidence) -> Pipeline:
     prefetch = int(loader.settings.get("prefetch_factor") or 2)
     seen = handover(process, loader.id, prefetch) if workers else Handover()
     make_s, ship_s = _making(feed)
-    step_s = _own_work(evidence.steps)
-    wants = demand(evidence, feed, float(step_s.mean()))
+    own, first = _own_work(evidence.steps)
+    wants = demand(evidence, feed, float(own.mean()))
+    step_s, epoch = own, _epoch_cost(loader, workers, seen)
+    if workers and not loader.settings.get("persistent_workers"):
+        # What is slow only because workers are new costs an epoch, and nothing where none are started.
+        step_s, slow_s = _without(own, first)
+        make_s, slow_make_s = _warm(make_s, seen)
+        epoch = replace(epoch, slow_s=slow_s, wake_s=epoch.wake_s + slow_make_s)
     receive_s, latency_s = _moving(seen, loader)
     ranks = len(evidence.ranks)
     measured = Pipeline(
@@ -70,7 +79,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         overhead_s=ASSUMED.overhead_s if seen.between_s is None else seen.between_s,
         device_s=_device_s(evidence),
         transfer_s=evidence.steps.per_step("transfer") * costs.exposed_ratio(evidence.steps, "transfer"),
-        epoch=_epoch_cost(loader, workers, seen),
+        epoch=epoch,
         batches_per_epoch=_batches_per_epoch(loader, ranks, seen),
         other_s=_other_s(evidence.steps, loader, seen),
         batch_samples=_batch_samples(evidence.steps, loader),
@@ -107,12 +116,27 @@ def _recycled_bytes(loader: LoaderUse) -> float:
     return sum(size for size in sizes if size < ASSUMED.fresh_bytes)
 
 
-def _own_work(steps: Steps) -> Floats:
-    """[n] seconds of each steady step's own work."""
+def _own_work(steps: Steps) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """[n] seconds of each steady step's own work, and which steps are the first of an epoch."""
     columns = [COLUMN[phase] for phase in costs.BUSY_PHASES]
     kept = steps.steady if steps.steady.sum() >= 4 else np.ones(steps.num_steps, np.bool_)
     busy: Floats = steps.phases[kept][:, columns].sum(axis=1)
-    return busy
+    return busy, steps.phases[kept][:, COLUMN["epoch_gap"]] > 0
+
+
+def _without(own: Floats, first: npt.NDArray[np.bool_]) -> tuple[Floats, float]:
+    """(the other steps, how much longer the first ones take); all of them and 0 where that is not seen."""
+    if min(first.sum(), (~first).sum()) < _LEAST_EPOCHS:
+        return own, 0.0
+    longer = float(own[first].mean() - own[~first].mean())
+    return (own[~first], longer) if longer > 0 else (own, 0.0)
+
+
+def _warm(make_s: Floats, seen: Handover) -> tuple[Floats, float]:
+    """(seconds of a batch in a worker that has made one, how much longer its first takes)."""
+    if seen.first_s is None or seen.later_s is None or not 0 < seen.later_s < seen.first_s:
+        return make_s, 0.0
+    return make_s * min(1.0, seen.later_s / float(make_s.mean())), seen.first_s - seen.later_s
 
 
 def _moving(seen: Handover, loader: LoaderUse) -> tuple[float, float]:

@@ -29,6 +29,7 @@ class Handover:
     waited, had it. ``between_s``: from asked (or the batch before) until its worker began. ``wake_s``: from
     an iterator's start until a worker began its first batch, the workers' own start included.
     ``stop_s``: the fetch that ends an epoch, in which workers that are not persistent are shut down.
+    ``first_s``: making the first batch of a worker in an epoch, ``later_s``: all others.
     """
 
     ready_s: float | None = None
@@ -36,6 +37,8 @@ class Handover:
     between_s: float | None = None
     wake_s: float | None = None
     stop_s: float | None = None
+    first_s: float | None = None
+    later_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,8 @@ class _Times:
     late_s: Floats
     between_s: Floats
     wake_s: Floats
+    first_s: Floats
+    later_s: Floats
 
 
 def handover(process: Process, loader: int, prefetch: int) -> Handover:
@@ -91,6 +96,8 @@ def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> _
         late_s=(fetches.end - done)[done > fetches.start] / 1e9,
         between_s=(begun - np.maximum(asked, before))[~first] / 1e9,
         wake_s=(begun - started)[first] / 1e9,
+        first_s=np.concatenate([its.duration[:1] for its in makes]) / 1e9,
+        later_s=np.concatenate([its.duration[1:] for its in makes]) / 1e9,
     )
 
 

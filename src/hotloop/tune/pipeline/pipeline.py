@@ -59,20 +59,22 @@ class EpochCost:
     """What an epoch costs beside its batches, in seconds of the training thread.
 
     ``start_s`` and ``worker_start_s`` (for each worker) are constructing an iterator, ``wake_s`` is from then
-    until a new worker begins its first batch, ``stop_s`` shutting workers down. Persistent workers pay
-    ``start_s`` only.
+    until a new worker begins its first batch (and what that takes beyond its others), ``stop_s`` shutting
+    workers down. The first step beside new workers takes ``slow_s`` longer: pages shared with a forked
+    process are copied when written. Persistent workers pay ``start_s`` only.
     """
 
     start_s: float = 0.0005
     worker_start_s: float = 0.010  # fork; FIELDNOTES 3.5: 9, 14, 40 ms for 1, 2, 4 workers
     wake_s: float = 0.020
     stop_s: float = 0.010
+    slow_s: float = 0.0
 
     def between_s(self, workers: int, persistent: bool) -> float:
         """Seconds of the training thread between two epochs."""
         if workers == 0 or persistent:
             return self.start_s
-        return self.start_s + workers * self.worker_start_s + self.stop_s
+        return self.start_s + workers * self.worker_start_s + self.stop_s + self.slow_s
 
 
 @dataclass(frozen=True, kw_only=True)
