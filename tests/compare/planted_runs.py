@@ -15,7 +15,7 @@ from tests.running import SRC
 from hotloop import flow
 
 SCRIPT = """
-    import random, sys, time
+    import os, random, sys, time
     import torch
     from torch import nn
     from torch.utils.data import DataLoader, Dataset
@@ -65,10 +65,11 @@ SCRIPT = """
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-        if kind not in ("none", "prefix"):
+        if kind not in ("none", "prefix", "bf16"):
             return
         prefix = "_orig_mod." if kind == "prefix" else ""
-        torch.save({prefix + name: value for name, value in net.state_dict().items()}, kind + ".pt")
+        saved = {prefix + name: value for name, value in net.state_dict().items()}
+        torch.save(saved, os.environ.get("CHECKPOINT", kind + ".pt"))
 
     if __name__ == "__main__":
         main()
@@ -112,7 +113,11 @@ def run(kind: str, *, evidence: bool = True, number: int = 0) -> Path:
             flow.observe(
                 words,
                 flow.new_run_folder(out, words),
-                env={"OMP_NUM_THREADS": "1", **({"HOTLOOP_EVIDENCE": "1"} if evidence else {})},
+                env={
+                    "OMP_NUM_THREADS": "1",
+                    "CHECKPOINT": f"{out.name}.pt",
+                    **({"HOTLOOP_EVIDENCE": "1"} if evidence else {}),
+                },
                 stdout=nowhere,
                 stderr=nowhere,
             )

@@ -41,8 +41,12 @@ def test_a_second_run_is_exact() -> None:
 
 def test_lower_precision_is_numeric_and_not_exact() -> None:
     assert verify(run("none"), run("bf16"), effect="numeric").parity == "within-noise"
-    assert verify(run("none"), run("bf16"), effect="numeric").passed
-    assert failed(verify(run("none"), run("bf16"), effect="exact")) == {"loss", "parameters"}
+    verdict = verify(run("none"), run("bf16"), effect="numeric")
+    assert verdict.passed
+    assert status(verdict, "checkpoint") == "passed"
+    said = {item.name: item.words for item in verdict.items}
+    assert "tensors differ, weights by" in said["checkpoint"]
+    assert failed(verify(run("none"), run("bf16"), effect="exact")) == {"loss", "parameters", "checkpoint"}
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,14 @@ def how_it_failed(run: Run) -> str:
     return _how_it_ended(run.recording).removeprefix(": ")
 
 
+def ended_on_purpose(base: Run, candidate: Run) -> bool:
+    """Whether the run with fewer steps has fewer because ``--steps`` asked for them."""
+    if base.lead.num_steps == candidate.lead.num_steps:
+        return False
+    fewer = min(base, candidate, key=lambda run: run.lead.num_steps)
+    return bool(fewer.process.last("exit").get("reason") == "steps")
+
+
 def _how_it_ended(recording: Recording) -> str:
     notes = [process.last("exit") for process in recording.ranks]
     raised = next((note for note in notes if note.get("exception")), None)

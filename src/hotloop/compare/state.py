@@ -1,39 +1,15 @@
-"""What training left: parameters, buffers, generators, checkpoints."""
+"""What training left in memory: parameters, buffers, generators."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from hotloop.compare.items import Item, passed, unmeasured
-from hotloop.compare.run import Run
 from hotloop.compare.trace import Trace
 from hotloop.record.recording import Note
 
 Outcome = Literal["equal", "differs", "not-measured"]
-
-_LOAD_WITHIN_S: Final = 120.0
-#: Read with weights_only: nothing that a file says is executed. On "meta" nothing is allocated either.
-_LOADER: Final = """
-import json, sys
-sys.path.append(sys.argv[1])
-import torch
-from hotloop.probe.evidence.checkpoints import layout
-answers = []
-for path in sys.argv[2:]:
-    try:
-        saved = torch.load(path, map_location="meta", weights_only=True)
-        answers.append({"layout": layout(saved)})
-    except Exception as error:
-        answers.append({"error": f"{type(error).__name__}: {error}"})
-print("\\n" + json.dumps(answers))
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +37,13 @@ def parameters(base: Trace, candidate: Trace, *, part: bool = False) -> StateChe
         mine, other = ({item[0]: item[1:] for item in note["items"]} for note in (a, b))
         labels = dict.fromkeys([*mine, *other])
         total += len(labels)
-        apart = [label for label in labels if mine.get(label) != other.get(label)]
+        hidden = {label for label in labels if _unread(mine.get(label)) or _unread(other.get(label))}
+        apart = [one for one in labels if one not in hidden and mine.get(one) != other.get(one)]
         if apart and a["updates"] != b["updates"]:
             words = f"{name} was read after {a['updates']:,} and {b['updates']:,} updates: not comparable"
             return StateCheck(outcome="not-measured", words=words)
         wrong += [f"{name} {label}" for label in apart]
-        unread += sum(mine[label][0] is None for label in labels if label not in apart)
+        unread += len(hidden)
     if wrong:
         more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         words = f"{wrong[0]}{more} of {total:,} parameters and buffers differ"
@@ -78,6 +55,11 @@ def parameters(base: Trace, candidate: Trace, *, part: bool = False) -> StateChe
         words = f"the values of {unread:,} of {total:,} parameters and buffers could not be read"
         return StateCheck(outcome="not-measured", words=words)
     return StateCheck(outcome="equal", words=f"{total:,} parameters and buffers bit-equal")
+
+
+def _unread(facts: list[Any] | None) -> bool:
+    """Whether a parameter is there, but no checksum of its values."""
+    return facts is not None and facts[0] is None
 
 
 def _pairs(base: Mapping[str, Note], candidate: Mapping[str, Note]) -> list[tuple[str, Note, Note]]:
@@ -98,83 +80,3 @@ def generators(base: Trace, candidate: Trace) -> str:
         and a[name] != b.get(name, a[name])
     ]
     return f"the generators of {' and '.join(names)} ended in another state" if names else ""
-
-
-def checkpoint(base: Run, candidate: Run) -> Item:
-    """Both wrote alike, and what is on disk loads where the other would load it."""
-    mine, other = _last(base.trace), _last(candidate.trace)
-    if mine is None or other is None:
-        which = "base" if mine is None else "candidate"
-        return unmeasured("checkpoint", f"the {which} wrote no checkpoint with torch.save")
-    apart = _apart(mine["entries"], other["entries"])
-    if apart:
-        return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
-    words = [f"{len(mine['entries']):,} entries alike"]
-    loads = [(base.trace.executable, other, "candidate"), (candidate.trace.executable, mine, "base")]
-    for (_, _, whose), (loaded, said) in zip(loads, _load_all(loads), strict=True):
-        if loaded is False:
-            return passed("checkpoint", False, f"the {whose}'s does not load: {said}")
-        words.append(f"the {whose}'s {said}")
-    return passed("checkpoint", True, "; ".join(dict.fromkeys(words)))
-
-
-def _last(trace: Trace) -> Note | None:
-    """The last checkpoint with its entries, which are noted with the first of their layout."""
-    if not trace.checkpoints:
-        return None
-    note = trace.checkpoints[-1]
-    entries = next(one["entries"] for one in trace.checkpoints if one["layout"] == note["layout"])
-    return {**note, "entries": entries}
-
-
-def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str:
-    """How two layouts differ. Only tensors count: a run's own numbers may have another type."""
-    a = {entry[0]: tuple(map(str, entry[1:])) for entry in mine if entry[2] is not None}
-    b = {entry[0]: tuple(map(str, entry[1:])) for entry in other if entry[2] is not None}
-    for path in a.keys() | b.keys():
-        if path not in b:
-            near = next((one for one in b if one.endswith(path.rpartition(".")[2]) and one not in a), "")
-            return f"{path!r} is missing" + (f", there is {near!r}" if near else "")
-        if path not in a:
-            return f"{path!r} is new"
-        if a[path] != b[path]:
-            return f"{path!r} is {' '.join(b[path])}, it was {' '.join(a[path])}"
-    return ""
-
-
-def _load_all(loads: Sequence[tuple[str, Note, str]]) -> list[tuple[bool | None, str]]:
-    """Load each checkpoint with its python, in one process per python."""
-    answers: dict[tuple[str, str], dict[str, Any]] = {}
-    for python in dict.fromkeys(python for python, _, _ in loads):
-        paths = [str(note["path"]) for one, note, _ in loads if one == python]
-        there = [path for path in dict.fromkeys(paths) if Path(path).is_file()]
-        for path, answer in zip(there, _ask(python, there) if there else (), strict=True):
-            answers[python, path] = answer
-    return [_judged(answers.get((python, str(note["path"]))), note) for python, note, _ in loads]
-
-
-def _ask(python: str, paths: Sequence[str]) -> list[dict[str, Any]]:
-    if not os.access(python, os.X_OK):
-        python = sys.executable
-    source = str(Path(__file__).resolve().parents[2])
-    command = [python, "-I", "-c", _LOADER, source, *paths]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_WITHIN_S, check=False)
-        found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
-        return found
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        return [{"untried": type(error).__name__} for _ in paths]
-
-
-def _judged(answer: dict[str, Any] | None, note: Note) -> tuple[bool | None, str]:
-    """Whether a checkpoint loads; None where that could not be tried."""
-    if answer is None:
-        return None, "is no longer there to be loaded"
-    if "untried" in answer:
-        return None, f"could not be tried: {answer['untried']}"
-    if "error" in answer:
-        if "weights_only" in answer["error"].lower() or "weights only" in answer["error"].lower():
-            return None, "holds more than tensors and plain values: not loaded here"
-        return False, (answer["error"].strip().splitlines() or ["no word"])[0][:200]
-    apart = _apart(note["entries"], answer["layout"])
-    return (None, f"was written over since ({apart})") if apart else (True, "loads")

@@ -9,9 +9,10 @@ from typing import Any, Final, Literal
 
 from hotloop.compare import batches, expectation, losses, state
 from hotloop.compare.checklist import checklist, finite_loss
+from hotloop.compare.checkpoint import checkpoint
 from hotloop.compare.expectation import Expectation
 from hotloop.compare.items import Item, Parity, passed, unmeasured
-from hotloop.compare.run import HOW_TO_GET_EVIDENCE, Run, how_it_failed, run_of
+from hotloop.compare.run import HOW_TO_GET_EVIDENCE, Run, ended_on_purpose, how_it_failed, run_of
 from hotloop.compare.speed import Speed, crowded, speed
 from hotloop.compare.trace import Trace
 from hotloop.errors import UsageError
@@ -120,18 +121,19 @@ def judge(
         enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
     parity, checks = compare_results(base, candidate, baselines, enough)
-    checkpoint = state.checkpoint(base, candidate)
+    alike = parity in ("exact", "within-noise") and not (baselines and _other_seed(checks))
+    saved = checkpoint(base, candidate, alike=alike, need_bits="within-noise" not in enough)
     items = [
         _completed(base, candidate, enough),
         *_applied(candidate),
         *checks,
         finite_loss(candidate),
-        checkpoint,
+        saved,
     ]
     named = {item.name for item in items}
     items += [
         item
-        for item in checklist(asked, candidate, pace, checkpoint, log)
+        for item in checklist(asked, candidate, pace, saved, log)
         if item.name not in named and item.name != "checkpoint_loads"
     ]
     return Verdict(
@@ -156,7 +158,7 @@ def compare_results(
         told = [f"{len(ranks)} ({', '.join(map(str, ranks))})" for ranks in (mine, other)]
         words = f"ranks that train: {told[0]} in the base, {told[1]} in the candidate"
         return "differs", [passed("ranks", False, words, len(other), len(mine))]
-    part = _ended_on_purpose(base, candidate) or any(map(how_it_failed, (base, candidate)))
+    part = ended_on_purpose(base, candidate) or any(map(how_it_failed, (base, candidate)))
     verdicts: list[tuple[int, Parity, list[Item]]] = []
     for trace, beside in zip(*pairs, strict=True):
         more = [one for run in baselines for one in run.traces if one.rank == trace.rank]
@@ -165,6 +167,11 @@ def compare_results(
     by_name = zip(*(items for _, _, items in verdicts), strict=True)
     ranks = [rank for rank, _, _ in verdicts]
     return worst, [_of_ranks(ranks, items) for items in by_name]
+
+
+def _other_seed(checks: Sequence[Item]) -> bool:
+    """Whether the two runs saw other batches, so that no value of one is one of the other's."""
+    return any(item.name in ("order", "content") and item.status != "passed" for item in checks)
 
 
 def _of_ranks(ranks: Sequence[int], items: Sequence[Item]) -> Item:
@@ -267,17 +274,9 @@ def _completed(base: Run, candidate: Run, enough: Sequence[Parity]) -> Item:
     if a == b:
         return passed("completed", True, f"{a:,} steps each")
     words = f"{a:,} and {b:,} steps: the first {min(a, b):,} are compared"
-    if _ended_on_purpose(base, candidate):
+    if ended_on_purpose(base, candidate):
         return passed("completed", True, f"{words}, --steps ended the {'candidate' if b < a else 'base'}")
     return passed("completed", "differs" in enough, words, b, a)
-
-
-def _ended_on_purpose(base: Run, candidate: Run) -> bool:
-    """Whether the run with fewer steps has fewer because ``--steps`` asked for them."""
-    if base.lead.num_steps == candidate.lead.num_steps:
-        return False
-    fewer = min(base, candidate, key=lambda run: run.lead.num_steps)
-    return bool(fewer.process.last("exit").get("reason") == "steps")
 
 
 def _applied(candidate: Run) -> list[Item]:
