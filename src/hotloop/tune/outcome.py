@@ -153,7 +153,7 @@ def _nothing(tuned: Tuned) -> str:
         return "nothing that was tried ran to its end: keep it as it is"
     if beside and not any(trial.status == "measured" for trial in beside):
         return f"nothing can be said: launched again the run as found gave no measurement: {beside[-1].why}"
-    return "nothing that was tried beat the run as found by more than the noise: keep it as it is"
+    return "nothing that was tried beat the run as found beyond noise: keep it as it is"
 
 
 def _rate(samples_per_s: float | None, s_per_step: float | None, ratio: float) -> str:
