@@ -82,7 +82,7 @@ def trace_of(process: Process, steps: Steps) -> Trace:
     seed = process.last("exit").get("torch_seed")
     return Trace(
         rank=steps.rank,
-        recorded="evidence" in notes,
+        recorded=process.last("evidence").get("version") == row.EVIDENCE_VERSION,
         losses=values.view(np.float32).astype(np.float64),
         exact=values.astype(np.uint64) << np.uint64(16) | losses["extra"].astype(np.uint64),
         loss_steps=steps.loss_steps,

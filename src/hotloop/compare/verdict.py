@@ -115,7 +115,8 @@ def judge(
     wanted = effect or asked.effect or "numeric"
     for run in (base, candidate, *baselines):
         if not run.trace.recorded and wanted != "semantic":
-            raise UsageError(f"{run.label} has no evidence of what it computed", hint=HOW_TO_GET_EVIDENCE)
+            words = f"{run.label} has no evidence of what it computed, or that of another hotloop"
+            raise UsageError(words, hint=HOW_TO_GET_EVIDENCE)
     enough = _ENOUGH[wanted]
     if wanted == "exact" and not all(_repeats(base.trace, run.trace) for run in baselines):
         enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own

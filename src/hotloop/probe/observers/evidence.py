@@ -27,6 +27,7 @@ def install(probe: Probe) -> None:
     from hotloop.probe.evidence.logged import Logged
     from hotloop.probe.evidence.losses import Losses, scaled_losses
     from hotloop.probe.evidence.trained_state import TrainedState
+    from hotloop.record.rows import EVIDENCE_VERSION
 
     losses = probe.losses = Losses(probe)
     handed = probe.handed = Handed(probe)
@@ -50,7 +51,7 @@ def install(probe: Probe) -> None:
         probe.on_fork(NAME, restart)
     for finish in (losses.finish, state.finish, logged.finish):
         probe.on_exit(NAME, finish)
-    probe.note("evidence", version=2)
+    probe.note("evidence", version=EVIDENCE_VERSION)
 
 
 def _owner(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
