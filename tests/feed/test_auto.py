@@ -69,11 +69,15 @@ class Numbers(Dataset[Any]):
 
 
 def num_running() -> int:
-    """Child processes that have not ended; the one that keeps Python's own books of them stays."""
-    return sum(
-        child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline())
-        for child in psutil.Process().children()
-    )
+    """Child processes that run, multiprocessing's own helper left out."""
+    return sum(_runs(child) for child in psutil.Process().children())
+
+
+def _runs(child: psutil.Process) -> bool:
+    try:
+        return child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline())
+    except psutil.NoSuchProcess:  # it ended between the two looks; a zombie is one too
+        return False
 
 
 def wait_until(true: Callable[[], bool]) -> None:
