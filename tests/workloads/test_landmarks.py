@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.workloads.scripts import imported
 
 pytest.importorskip("torch")
 pytest.importorskip("yaml")
@@ -29,14 +29,8 @@ FOLDER = ROOT / "workloads" / "landmarks"
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
     """The workload's modules, imported as the script imports them and forgotten afterwards."""
-    names = ("data", "model", "train")
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield {name: importlib.import_module(name) for name in names}
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in names:
-            sys.modules.pop(name, None)
+    with imported(FOLDER, "data", "model", "train") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

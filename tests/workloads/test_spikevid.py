@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.workloads.scripts import imported
 
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
@@ -35,14 +35,8 @@ LONG = "DATA.CLIP_LEN=7"
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
     """The workload's modules, imported as the script imports them and forgotten afterwards."""
-    names = ("config", "data", "model", "loaders", "steps", "train")
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield {name: importlib.import_module(name) for name in names}
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in names:
-            sys.modules.pop(name, None)
+    with imported(FOLDER, "config", "data", "model", "loaders", "steps", "train") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

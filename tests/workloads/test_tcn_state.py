@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.workloads.scripts import imported
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -25,14 +24,8 @@ FOLDER = Path(__file__).parents[2] / "workloads" / "tcn_state"
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
     """The workload's modules, imported as the script imports them and forgotten afterwards."""
-    names = ("data", "model", "train")
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield {name: importlib.import_module(name) for name in names}
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in names:
-            sys.modules.pop(name, None)
+    with imported(FOLDER, "data", "model", "train") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

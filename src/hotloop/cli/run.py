@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from hotloop.cli.apart import add_argument, apart, disk_guard, tell
+from hotloop.cli.apart import add_argument, thrown_away
 from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
@@ -67,9 +66,7 @@ def main(options: argparse.Namespace) -> int:
     if options.evidence:
         env["HOTLOOP_EVIDENCE"] = "1"
     folder = flow.new_run_folder(options.out, command)
-    aside = apart(command, folder) if options.throw_away else nullcontext()
-    with aside as room:
-        guard = disk_guard(room)
+    with thrown_away(options.throw_away, command, folder) as aside:
         outcome = flow.observe(
             command,
             folder,
@@ -78,11 +75,8 @@ def main(options: argparse.Namespace) -> int:
             memory_every=options.memory_every,
             env=env,
             stdout=sys.stderr if options.json else None,
-            apart=room,
-            guard=guard,
+            **aside,
         )
-        if room is not None:
-            tell(room, guard)
     try:
         examination = flow.examine(flow.read(folder))
         try:

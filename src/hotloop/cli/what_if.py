@@ -8,11 +8,10 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hotloop.cli.apart import add_argument, apart, disk_guard, tell
+from hotloop.cli.apart import add_argument, thrown_away
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.units import parse_duration
 
@@ -72,20 +71,15 @@ def main(options: argparse.Namespace) -> int:
     entry = {"interventions": plan, "board": str(board), "budget_s": options.budget, "width": options.width}
     if not options.throw_away:
         _announce([remedy for _, remedy in wanted if remedy is not None])
-    aside = apart(command, folder) if options.throw_away else nullcontext()
-    with aside as room:
-        guard = disk_guard(room)
+    with thrown_away(options.throw_away, command, folder) as aside:
         outcome = flow.observe(
             command,
             folder,
             env={"HOTLOOP_WHAT_IF": json.dumps({**entry, "go_on": options.go_on})},
             watch_tick=_Progress(board, options.budget).tick,
             stdout=sys.stderr,
-            apart=room,
-            guard=guard,
+            **aside,
         )
-        if room is not None:
-            tell(room, guard)
     for leftover in (board, Path(f"{board}.lead")):
         leftover.unlink(missing_ok=True)
     examination = flow.examine(flow.read(folder))

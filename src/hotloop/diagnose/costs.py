@@ -21,6 +21,7 @@ import numpy.typing as npt
 from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import making_lines
+from hotloop.measure.blocks import t95
 from hotloop.measure.steps import LoaderUse, Steps
 
 Floats = npt.NDArray[np.float64]
@@ -29,13 +30,6 @@ Floats = npt.NDArray[np.float64]
 BUSY_PHASES = ("transfer", "forward", "backward", "optimizer", "sync", "collective", "logging", "other")
 #: Of these, what torch spreads over its threads on a CPU.
 THREADED_PHASES = ("forward", "backward", "optimizer")
-
-#: Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom; beyond, the normal one is near
-#: enough.
-_T95 = (
-    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
-    2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,11 +209,6 @@ def phase_interval(steps: Steps, cost_s: float, *phases: str) -> tuple[float, fl
     series = np.sum([steps.phase(phase) for phase in phases], axis=0)
     steady = steps.steady if steps.steady.any() else np.ones(steps.num_steps, bool)
     return interval(cost_s, series[steady])
-
-
-def t95(freedom: int) -> float:
-    """The two-sided 95 % quantile of Student's t."""
-    return _T95[freedom - 1] if 1 <= freedom <= len(_T95) else 1.96
 
 
 def _make_s(loader: LoaderUse, workers: int) -> float | None:

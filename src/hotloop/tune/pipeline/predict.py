@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from hotloop.feed.throughput import Setting
+from hotloop.measure.blocks import t95
 from hotloop.tune.pipeline.pipeline import Floats, Limit, Pipeline, Prediction, Setup
 from hotloop.tune.pipeline.simulate import Stage, simulate
 
@@ -21,8 +22,6 @@ _FILLINGS: Final = 5
 #: Resampled together, so that slow stretches stay together.
 _BLOCK: Final = 10
 _REDRAWN: Final = 10_000
-#: Student's t for the replicates, two-sided 95 %.
-_T: Final = 2.13
 
 #: How far predictions were off where they were checked (95 %): FIELDNOTES 3.7, benchmarks/prediction.py.
 _BAND_SAME: Final = 0.02
@@ -42,7 +41,7 @@ def predict(pipeline: Pipeline, setup: Setup | None = None) -> Prediction:
     """What ``setup`` would do (None: what the run had). Deterministic."""
     case = _case(pipeline, setup or Setup())
     seconds = case.s_per_step()
-    spread = float(np.std(np.log(case.replicates()), ddof=1)) * _T
+    spread = float(np.std(np.log(case.replicates()), ddof=1)) * t95(_REPLICATES - 1)
     shared = case.shared(seconds)
     margin = math.exp(math.hypot(spread, case.band(seconds, shared)))
     ranks = case.setup.ranks or 1
@@ -65,7 +64,7 @@ def gain(pipeline: Pipeline, setup: Setup, *, over: Setup | None = None) -> tupl
     """(ratio, low, high) of speeds, ``setup`` over ``over`` (None: as recorded), on the same times."""
     new, old = _case(pipeline, setup), _case(pipeline, over or Setup())
     ratio = old.s_per_step() / new.s_per_step()
-    spread = float(np.std(np.log(old.replicates() / new.replicates()), ddof=1)) * _T
+    spread = float(np.std(np.log(old.replicates() / new.replicates()), ddof=1)) * t95(_REPLICATES - 1)
     if new.setup == old.setup:
         return 1.0, 1.0, 1.0
     seconds = new.s_per_step()
