@@ -121,7 +121,7 @@ def _use(
         settings=settings,
         dataset=dataset if isinstance(dataset, dict) else {},
         num_iterators=int((batches > 0).sum()),
-        batches_per_epoch=float(batches[batches > 0].mean()) if (batches > 0).any() else 0.0,
+        batches_per_epoch=_batches_per_epoch(batches[batches > 0]),
         num_batches=len(fetch),
         wait_s=waits,
         ready=ready,
@@ -143,6 +143,13 @@ def _use(
         worker_stats=making.stats,
         num_worker_processes=making.num_workers_seen,
     )
+
+
+def _batches_per_epoch(batches: Ints) -> float:
+    """The mean over iterators; the last one counts only where it was not cut short by the end of the run."""
+    if len(batches) > 1 and batches[-1] < batches[:-1].mean():
+        batches = batches[:-1]
+    return float(batches.mean()) if len(batches) else 0.0
 
 
 def _sample_s(making: Making) -> float:

@@ -19,15 +19,19 @@ from hotloop.units import duration
 _FIRST_PART: Final = 0.2
 _FIRST_S: Final = 90.0
 #: Seconds and steps that a launch is meant to show, its start not counted.
-_SHOWN_S: Final = 4.0
+_SHOWN_S: Final = 3.0
 _SHOWN_PART: Final = 0.01
 _MOST_SHOWN_S: Final = 15.0
 _SHOWN_STEPS: Final = 30
 #: A launch may take so many times as long as the run as found, and this much more.
 _PATIENCE: Final = 3.0
 _PATIENCE_S: Final = 20.0
+#: Shows nothing before it is filled.
+CACHE: Final = "cache-samples"
+#: An arm may be predicted to be slower than this; it is ended then.
+_SLOWEST: Final = 0.5
 #: Launches that must fit into the budget.
-_LEAST_LAUNCHES: Final = 6
+_LEAST_LAUNCHES: Final = 4
 
 
 class Interrupted(Exception):  # noqa: N818 - the user's wish
@@ -58,6 +62,9 @@ class Launcher:
     say: Say
     steps: int | None = None
     launch_s: float = 0.0
+    start_s: float = 0.0  # of a launch, before its first step and after its last
+    epoch: int = 0  # batches, where known
+    epoch_s: float = 0.0  # and what they take as found
     own: Mapping[str, Any] = field(default_factory=dict)  # the loader's, where launches are no whole epochs
     spent: bool = False  # something was not launched for lack of time
     _before_s: float = 0.0
@@ -71,9 +78,18 @@ class Launcher:
         """Seconds of the budget that are left; those of an earlier part of this tuning count."""
         return self.budget_s - self._before_s - (monotonic() - self._begun_s)
 
+    def known(self, key: str) -> set[str]:
+        """Arms that the journal has of a round, as they are spelled."""
+        return {one.removeprefix(f"{key}/") for one in self.journal.trials if one.startswith(f"{key}/")}
+
+    def launches(self, ratio: float) -> float:
+        """A launch that is so many times as fast as the run as found, in launches of that one."""
+        start = min(1.0, self.start_s / self.launch_s) if self.launch_s else 0.0
+        return start + (1 - start) / max(ratio, _SLOWEST)
+
     def room(self, launches: float, key: str = "") -> bool:
         """Whether the budget has room for so many launches; what is in the journal costs nothing."""
-        if key and any(known.startswith(f"{key}/") for known in self.journal.trials):
+        if key and self.known(key):
             return True
         if self.left_s > launches * self.launch_s:
             return True
@@ -121,11 +137,13 @@ class Launcher:
             self.own = loader.settings
             num += queue_of(self.own)
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
+        self.start_s, self.epoch_s = float(steps.start_s[0]) + 1.0, epoch * trial.s_per_step
+        self.epoch = epoch
         if not trial.more.get("stopped") and num > 0.7 * steps.num_steps:
             self.launch_s = wall_s
             return
         self.steps = num
-        self.launch_s = min(wall_s, float(steps.start_s[0]) + 1.0 + num * trial.s_per_step)
+        self.launch_s = min(wall_s, self.start_s + num * trial.s_per_step)
 
     def round(self, key: str, arms: Sequence[Arm]) -> dict[str, Trial]:
         """One launch of each arm, by its spelling."""
@@ -142,6 +160,8 @@ class Launcher:
         """One launch of so many steps, and as many as its arm's workers make ahead of them."""
         if steps is not None and self.own:
             steps += max(0, queue_of({**self.own, **_settings(arm)}) - queue_of(self.own))
+        if steps is not None and fills(arm):
+            steps = max(steps, 2 * self.epoch)
         return self._trial(key, arm, timeout_s=timeout_s, steps=steps)
 
     def blocks(self, plan: Mapping[str, Any]) -> Trial:
@@ -187,6 +207,11 @@ class Launcher:
         while (folder := self.folder / "trials" / f"{number:03d}").exists():
             number += 1  # of a trial that did not come to an end
         return folder
+
+
+def fills(arm: Arm) -> bool:
+    """Whether an arm shows nothing before its first epoch is over."""
+    return any(one.remedy.id == CACHE for one in arm)
 
 
 def _settings(arm: Arm) -> dict[str, Any]:

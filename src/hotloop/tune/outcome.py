@@ -58,6 +58,7 @@ def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> di
             "predicted": tuned.predicted if tuned.best else None,
             "why": list(tuned.why),
         },
+        "launch": {"steps": tuned.steps, "fill_steps": tuned.fill_steps},
         "trials": [trial.to_json() for trial in tuned.trials],
         "left_out": [vars(one) for one in tuned.left_out],
         "command": shlex.join(command_of(tuned.best, command)),

@@ -29,14 +29,19 @@ class Ratio:
         return self.low > 1
 
 
-def pooled(logs: Mapping[str, Sequence[float]], before: Iterable[Sequence[float]] = ()) -> dict[str, Ratio]:
+def pooled(
+    logs: Mapping[str, Sequence[float]],
+    before: Iterable[Sequence[float]] = (),
+    beside: Sequence[float] = (),
+) -> dict[str, Ratio]:
     """The ratio of each arm from the logarithms of its pairs.
 
     All arms are launches of one command on one machine: their noise is taken as one, which makes three
-    launches of each of four arms tell what twelve of one would. ``before`` are pairs of earlier races.
+    launches of each of four arms tell what twelve of one would. ``before`` are pairs of earlier races,
+    ``beside`` earlier pairs of the same arms, of which the noise is told but not the ratio.
     """
     known = {name: list(values) for name, values in logs.items() if values}
-    groups = [*known.values(), *(values for values in before if values)]
+    groups = [*([*values, *beside] for values in known.values()), *(values for values in before if values)]
     freedom = sum(len(values) - 1 for values in groups)
     squares = sum((value - fmean(values)) ** 2 for values in groups for value in values)
     sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else inf

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log
+from math import inf, log
 from typing import Any, Final
 
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, switchable
-from hotloop.tune.launching import Launcher, Spent, epoch_of
+from hotloop.tune.launching import CACHE, Launcher, Spent, epoch_of, fills
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
 
@@ -33,14 +33,17 @@ _PROMISING: Final = 1.05
 _FAR_BEHIND: Final = 0.8
 #: Of arms that are this close the one that changes least is taken.
 _CLOSE: Final = 0.97
-#: Shows nothing before it is filled.
-_CACHE: Final = "cache-samples"
+#: Two epochs of the run as found may take this part of the budget for what shows from the second on.
+_FILL_PART: Final = 0.25
 #: Arms of one race.
 _MOST_ARMS: Final = 5
 #: Candidates that make a run of blocks worth its start; seconds for each, at most this part of what is left.
 _LEAST_SCREENED: Final = 2
 _SCREEN_S: Final = 12.0
+_LEAST_SCREEN_S: Final = 6.0
 _SCREEN_PART: Final = 0.25
+#: An interval of blocks whose ends lie further apart does not speak against a gain.
+_TELLING: Final = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,8 @@ class Tuned:
     left_out: tuple[LeftOut, ...]
     ended: str
     draws: tuple[str, ...] = ()  # generators that the training samples draw from
+    steps: int | None = None  # of a launch; None: to its end
+    fill_steps: int = 0  # of one whose cache fills first
 
 
 @dataclass(kw_only=True)
@@ -73,6 +78,9 @@ class Search:
     _failed: set[str] = field(default_factory=set)  # remedies under which the command did not run
     _waiting: list[Candidate] = field(default_factory=list)  # blocks showed a gain; their race is to come
     _pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
+    _gained: float = 1.0  # of the arm in force over the run as found
+    _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
+    _unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
 
     def run(self) -> Tuned:
         """Search until nothing promising is left or the budget is spent."""
@@ -93,6 +101,8 @@ class Search:
             why.append(winner.why)
             predicted = predicted * winner.predicted if predicted and winner.predicted else None
             seen = launcher.examine(trial)
+        if len(why) > 1:  # what won the first race is not what is confirmed
+            self._won, self._unrivalled = [], False
         gain, confirmed = self._confirm(best) if best else (None, False)
         return Tuned(
             first=first,
@@ -105,6 +115,8 @@ class Search:
             left_out=tuple(self._left.values()),
             ended="the budget is spent" if launcher.spent else "",
             draws=first_seen.draws,
+            steps=launcher.steps,
+            fill_steps=2 * launcher.epoch,
         )
 
     # -- what to try -----------------------------------------------------------------------------------------
@@ -119,21 +131,21 @@ class Search:
         found = {
             one.name: one
             for one in (*waiting, *told.candidates)
-            if not self._failed & set(map(str, one.arm)) and self._shows(one, have, seen)
+            if not self._failed & set(map(str, one.arm)) and self._shows(one, have)
         }
         self._waiting = []
         promising = list(found.values())[:_MOST_ARMS]
         self._tried.update(one.name for one in promising)
         return [one for one in promising if {*map(str, one.arm)} != {*map(str, have)}]
 
-    def _shows(self, one: Candidate, have: Arm, seen: Examined) -> bool:
+    def _shows(self, one: Candidate, have: Arm) -> bool:
         """Whether a launch is long enough for a candidate to show."""
-        steps, epoch = self.launcher.steps, epoch_of(seen)
-        fills = _CACHE in {new.remedy.id for new in one.arm} - {old.remedy.id for old in have}
-        if not fills or steps is None or 2 * epoch <= steps:
+        launcher = self.launcher
+        long = launcher.steps is not None and 2 * launcher.epoch_s > _FILL_PART * launcher.budget_s
+        if not long or not fills(one.arm) or fills(have):
             return True
-        why = f"shows from the second epoch on, and an epoch has {epoch:,} steps: too long for a trial"
-        self._left[_CACHE] = LeftOut(remedy=_CACHE, why=why)
+        words = f"shows from the second epoch on, and an epoch has {launcher.epoch:,} steps"
+        self._left[CACHE] = LeftOut(remedy=CACHE, why=f"{words}: too long for a trial")
         return False
 
     def _screen(self, found: list[Candidate], seen: Examined) -> list[Candidate]:
@@ -144,7 +156,9 @@ class Search:
         """
         switched = [one for one in found if len(one.arm) == 1 and switchable(one.arm[0])]
         short = 0 < epoch_of(seen) < SHORT_EPOCH
-        if self.launcher.steps is None or len(switched) < _LEAST_SCREENED or short:
+        brief = _SCREEN_PART * self.launcher.left_s < _LEAST_SCREEN_S * len(switched)
+        brief = brief and "blocks" not in self.launcher.journal.trials
+        if self.launcher.steps is None or len(switched) < _LEAST_SCREENED or short or brief:
             return found
         try:
             trial = self.launcher.blocks(self._blocks(switched))
@@ -154,11 +168,11 @@ class Search:
         known = [one for one in switched if one.name in rows]
         gaining = []
         for one in known:
-            low, high = rows[one.name]["ci95"]
-            if low > 1:
+            (low, high), ratio = rows[one.name]["ci95"], rows[one.name]["ratio"]
+            if low > 1 or (ratio > _PROMISING and high / low > _TELLING):
                 gaining.append(one)
             else:
-                words = f"{rows[one.name]['ratio']:.2f}x in interleaved blocks ({low:.2f} - {high:.2f})"
+                words = f"{ratio:.2f}x in interleaved blocks ({low:.2f} - {high:.2f})"
                 self._left[one.name] = LeftOut(remedy=one.name, why=words)
         best = _simplest({one.name: rows[one.name]["ratio"] for one in gaining}, gaining)
         self._waiting = [
@@ -183,12 +197,14 @@ class Search:
         self, number: int, have: Arm, candidates: Sequence[Candidate]
     ) -> tuple[Candidate, Trial] | tuple[None, None]:
         """The candidate that beat the arm in force, and its last launch."""
+        candidates = self._fitting(f"race-{number}/0", have, candidates)
         alive = {one.name: one for one in candidates}
+        told = {one.name: Ratio(ratio=one.predicted or 1.0, low=0.0, high=inf, pairs=0) for one in candidates}
         logs: dict[str, list[float]] = {one.name: [] for one in candidates}
         last: dict[str, Trial] = {}
         for turn in range(_MOST_ROUNDS):
             key = f"race-{number}/{turn}"
-            if not self.launcher.room(1 + len(alive) + 2 * 2, key):
+            if not alive or not self.launcher.room(self._wanted([told[name].ratio for name in alive]), key):
                 break
             arms = [have, *(one.arm for one in alive.values())]
             try:
@@ -197,7 +213,7 @@ class Search:
                 break
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found[spell(have)], alive, logs)
-            told = pooled(logs, self._pairs)
+            told |= pooled(logs, self._pairs)
             if not alive or (all(logs[name] for name in alive) and not _narrow(alive, told, turn)):
                 break
         ratios = pooled(logs, self._pairs)
@@ -206,7 +222,27 @@ class Search:
         winner = _simplest(told_of, list(alive.values()))
         if winner is None or not _wins(ratios[winner.name], alone=not have):
             return None, None
+        if not have:
+            self._won, self._unrivalled = logs[winner.name], len(candidates) == 1
+        self._gained *= ratios[winner.name].ratio
         return winner, last[winner.name]
+
+    def _fitting(self, key: str, have: Arm, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """As many of the candidates as the budget has room for; the others are not tried."""
+        known = self.launcher.known(key)
+        kept = [one for one in candidates if one.name in known]
+        for one in () if known else candidates:
+            if not self.launcher.room(self._wanted([rival.predicted or 1.0 for rival in (*kept, one)])):
+                break
+            kept.append(one)
+        self._tried.difference_update(one.name for one in candidates if one not in kept)
+        return kept
+
+    def _wanted(self, ratios: Sequence[float]) -> float:
+        """Launches' worth of a round of arms so much faster than the one in force, and of confirming."""
+        cost = [self.launcher.launches(self._gained * ratio) for ratio in (1.0, *ratios)]
+        pairs = _PAIRS - (len(ratios) == 1 and self._gained == 1)
+        return sum(cost) + pairs * (1 + min(cost[1:]))
 
     def _take(
         self,
@@ -231,10 +267,12 @@ class Search:
 
     def _confirm(self, arm: Arm) -> tuple[Ratio, bool]:
         """The gain of the whole over the run as found, and whether it has pairs of launches of its own."""
-        logs: list[float] = []
+        logs = list(self._won) if self._unrivalled else []
         for turn in range(_MOST_PAIRS):
+            if len(logs) >= _PAIRS and _settled(self._told(logs)):
+                break
             key = f"confirm/{turn}"
-            if not self.launcher.room(2, key):
+            if not self.launcher.room(1 + self.launcher.launches(self._gained), key):
                 break
             try:
                 found = self.launcher.round(key, [(), arm] if turn % 2 == 0 else [arm, ()])
@@ -243,11 +281,15 @@ class Search:
             base, tuned = found[spell(())].cost_s, found[spell(arm)].cost_s
             if base is not None and tuned is not None:
                 logs.append(log(base / tuned))
-            if len(logs) >= _PAIRS and _settled(pooled({"all": logs}, self._pairs)["all"]):
-                break
         if len(logs) >= _PAIRS:
-            return pooled({"all": logs}, self._pairs)["all"], True
+            return self._told(logs), True
         return unpaired(self._costs(()), self._costs(arm)), False
+
+    def _told(self, logs: Sequence[float]) -> Ratio:
+        """The ratio of these pairs; those of the race of the same two arms tell of its noise as well."""
+        of_race = [] if self._unrivalled else self._won
+        others = [one for one in self._pairs if one is not self._won]
+        return pooled({"all": logs}, others, beside=of_race)["all"]
 
     def _costs(self, arm: Arm) -> list[float]:
         """Logarithms of what launches of an arm cost, those of the races too."""
