@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -15,18 +16,18 @@ from hotloop.logs.templates import Floats, Rows, number, numbers, thinned
 
 #: Description, counts, elapsed, rate with its unit: ``Epoch 3:  45%|##  | 450/1000 [00:45<00:55, 10.0it/s``.
 _TOTAL: Final = re.compile(
-    rb"\n([^|\n]*)\|[^|\n]*\| *([\d.]+[kMGT]?)/([\d.]+[kMGT]?) +\[([\d:]+)<[^,\n\]]*,? *"
-    rb"(?:([\d.?]+)([^,\]\s]*))?"
-    rb"(?:, ([^\]\n]*))?"
+    rb"\n([^|\n]*+)\|[^|\n]*+\| *+([\d.]++[kMGT]?+)/([\d.]++[kMGT]?+) ++\[([\d:]++)<[^,\n\]]*+,? *+"
+    rb"(?:([\d.?]++)([^,\]\s]*+))?+"
+    rb"(?:, ([^\]\n]*+))?+"
 )
 #: The same without a bar, as in notebooks: ``Epoch 0: 100% 638/638 [24:00<00:00, 2.26s/it``.
-_BARE: Final = re.compile(rb"\n([^|\n\[]*?\d%) +" + _TOTAL.pattern.split(rb"\| *", 1)[1])
+_BARE: Final = re.compile(rb"\n([^|\n\[]*?\d%) +" + _TOTAL.pattern.split(rb"\| *+", 1)[1])
 _OPEN: Final = re.compile(
     rb"\n([^|\n\[]*?)(?<![\d.])([\d.]++[kMGT]?)(?:it|ba|[a-z]{2,8}) "
     rb"\[([\d:]+), *([\d.?]+)([^,\]\s]*)(?:, ([^\]\n]*))?"
 )
-_LOSS: Final = re.compile(rb"(?<![a-z])(?:train[_/])?loss(?:_step)?=([^,\s]+)")
-_PERCENT: Final = re.compile(rb"[\s:]*\d*%?$")
+#: The loss of each of many postfixes, a line each; empty where a line has none.
+_LOSS: Final = re.compile(rb"\n(?:[^\n]*?(?<![a-z])(?:train[_/])?loss(?:_step)?=([^,\s]+))?[^\n]*")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?[KMGT]?")
 _EPOCH: Final = re.compile(r"(?i)(?:epoch|ep)\D{0,3}(\d+)|^\s*(\d+)/\d+\s")
 _SCALE: Final = {ord("k"): 1e3, ord("M"): 1e6, ord("G"): 1e9, ord("T"): 1e12}
@@ -43,14 +44,14 @@ class Bar:
 
 
 def has_bars(body: bytes) -> bool:
-    """Whether it is worth looking for bars here."""
-    return b"%|" in body or b"it [" in body or b"s/it" in body or b"it/s" in body
+    """Whether it is worth looking for bars here; every bar with a total says what is left after a ``<``."""
+    return (b"<" in body and (b"%|" in body or b"s/it" in body or b"it/s" in body)) or b"it [" in body
 
 
 def take(body: bytes, stride: int = 1) -> list[Bar]:
     """All bars of a chunk, each with its updates in order; one update of every ``stride``."""
     matches = list(_thinned(stride).finditer(body))
-    ends = np.fromiter((match.end() for match in matches), np.int64, len(matches)) if stride > 1 else None
+    ends = np.fromiter(map(re.Match.end, matches), np.int64, len(matches)) if stride > 1 else None
     groups = [match.groups(b"") for match in matches]
     if b"% " in body and (bare := list(_BARE.finditer(body))):
         matches += bare
@@ -63,15 +64,17 @@ def take(body: bytes, stride: int = 1) -> list[Bar]:
         groups += [(m[1], m[2], b"", *m.groups(b"")[2:]) for m in uncounted]
     if not matches:
         return []
-    starts = np.fromiter((match.start() for match in matches), np.int64, len(matches))
+    starts = np.fromiter(map(re.Match.start, matches), np.int64, len(matches))
     columns = list(zip(*groups, strict=True))
-    described = {prefix: _described(prefix) for prefix in set(columns[0])}
-    names = np.array([described[prefix][0] for prefix in columns[0]])
-    epochs = np.array([described[prefix][1] for prefix in columns[0]])
+    heads = {prefix: _head(prefix) for prefix in dict.fromkeys(columns[0])}
+    described = {head: _described(head) for head in dict.fromkeys(heads.values())}
+    numbered = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in described.values()))}
+    names = _looked_up({prefix: numbered[described[head][0]] for prefix, head in heads.items()}, columns[0])
+    epochs = _looked_up({prefix: described[head][1] for prefix, head in heads.items()}, columns[0])
     everything = _columns(columns[1:], epochs)
     out = []
-    for name in dict.fromkeys(names.tolist()):
-        own = names == name
+    for name, i in numbered.items():
+        own = names == i
         rows = Rows(starts=starts, columns=everything, stride=stride, ends=ends).only(own)
         unit = next((unit for unit, mine in zip(columns[5], own, strict=True) if mine and unit), b"it")
         out.append(
@@ -87,12 +90,17 @@ def take(body: bytes, stride: int = 1) -> list[Bar]:
 
 @cache
 def _thinned(stride: int) -> re.Pattern[bytes]:
-    return re.compile(thinned(_TOTAL.pattern, rb"\n[^|\n]*\|[^|\n]*\|", stride)) if stride > 1 else _TOTAL
+    return re.compile(thinned(_TOTAL.pattern, rb"\n[^|\n]*+\|[^|\n]*+\|", stride)) if stride > 1 else _TOTAL
 
 
-def _described(prefix: bytes) -> tuple[str, float]:
-    """A description without its percentage and numbers, and its epoch where it tells one."""
-    text = _PERCENT.sub(b"", prefix).decode("utf-8", "replace")
+def _head(prefix: bytes) -> bytes:
+    """A description without its percentage."""
+    return prefix.removesuffix(b"%").rstrip(b"0123456789").rstrip(b" \t\r\f\v:")
+
+
+def _described(head: bytes) -> tuple[str, float]:
+    """A description without its numbers, and its epoch where it tells one."""
+    text = head.decode("utf-8", "replace")
     match = _EPOCH.search(text)
     epoch = float(match[1] or match[2]) if match else float("nan")
     return _NUMBER.sub("#", text).strip()[:80], epoch
@@ -106,24 +114,27 @@ def _counted(unit: bytes) -> str:
 
 def _columns(groups: list[tuple[bytes, ...]], epochs: Floats) -> dict[str, Floats]:
     steps, totals, elapsed, rates, units, postfix = groups
-    seconds = {text: duration_s(text) for text in set(elapsed)}
-    factors = {unit: _factor(unit) for unit in set(units)}
     printed = _scaled(rates)
-    inverse = np.array([unit.startswith(b"s/") for unit in units])
+    inverse = _looked_up({unit: float(unit.startswith(b"s/")) for unit in set(units)}, units) > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        printed = np.where(inverse, 1.0 / printed, printed) * [factors[unit] for unit in units]
+        printed = np.where(inverse, 1.0 / printed, printed)
+    printed *= _looked_up({unit: _factor(unit) for unit in set(units)}, units)
     columns = {
         "step": _scaled(steps),
         "total": _scaled(totals),
-        "elapsed": np.array([seconds[text] for text in elapsed]),
+        "elapsed": _looked_up({text: duration_s(text) for text in set(elapsed)}, elapsed),
         "epoch": epochs,
         "bar_rate": printed,
     }
     if any(b"loss" in text for text in postfix[:1000]):
-        found = [_LOSS.search(text) for text in postfix]
-        columns["loss"] = numbers([match[1] if match else b"nan" for match in found])
-        columns["has_loss"] = np.array([1.0 if match else 0.0 for match in found])
+        found = _LOSS.findall(b"\n" + b"\n".join(postfix))
+        columns["has_loss"] = np.fromiter(map(bool, found), np.float64, len(found))
+        columns["loss"] = numbers([text or b"nan" for text in found])
     return columns
+
+
+def _looked_up(known: Mapping[bytes, float], texts: tuple[bytes, ...]) -> Floats:
+    return np.fromiter(map(known.__getitem__, texts), np.float64, len(texts))
 
 
 def _factor(unit: bytes) -> float:

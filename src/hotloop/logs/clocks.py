@@ -24,6 +24,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._minutes: dict[bytes, float] = {}
+        self._days: dict[bytes, float] = {}
 
     def seconds(self, minute: bytes, second: bytes) -> float:
         """NaN where the text is no date (13th month)."""
@@ -41,18 +42,27 @@ class Clock:
         if known is None:
             if len(self._minutes) > 100_000:
                 self._minutes.clear()
-            known = self._minutes[minute] = _minute(minute)
+            day = minute[:-5]
+            if day not in self._days:
+                self._days[day] = _midnight(day)
+            known = self._minutes[minute] = self._days[day] + _since_midnight(minute[-5:])
         return known
 
 
-def _minute(text: bytes) -> float:
-    parts = [int(part) for part in _DIGITS.findall(text)]
-    if text[:1] in b"IWE" and len(parts) == 3:
-        parts = [2000, parts[0] // 100, parts[0] % 100, *parts[1:]]
-    elif len(parts) == 4:
-        parts = [2000, *parts]
+def _since_midnight(minute: bytes) -> float:
+    hours, minutes = int(minute[:2]), int(minute[3:])
+    return hours * 3600.0 + minutes * 60.0 if hours < 24 and minutes < 60 else float("nan")
+
+
+def _midnight(day: bytes) -> float:
+    """Of ``2026-11-21 ``, ``11-21 ``, ``I1121 `` or of no day at all."""
+    parts = [int(part) for part in _DIGITS.findall(day)]
+    if day[:1] in b"IWE" and len(parts) == 1:
+        parts = [2000, parts[0] // 100, parts[0] % 100]
     elif len(parts) == 2:
-        parts = [2000, 1, 1, *parts]
+        parts = [2000, *parts]
+    elif not parts:
+        parts = [2000, 1, 1]
     try:
         return datetime(*parts, tzinfo=UTC).timestamp()  # type: ignore[misc,arg-type]
     except (ValueError, TypeError):

@@ -82,7 +82,7 @@ class Template:
         matches = list((self._thin(stride) if stride > 1 else self.pattern).finditer(body))
         if not matches:
             return None
-        groups = list(zip(*[match.groups() for match in matches], strict=True))
+        groups = list(zip(*map(re.Match.groups, matches), strict=True))
         self.hits += len(matches)
         columns: dict[str, Floats] = {}
         at = 0
@@ -92,8 +92,8 @@ class Template:
             at += 1
         for token in self.tokens:
             at = self._convert(token, groups, at, columns)
-        starts = np.fromiter((match.start() for match in matches), np.int64, len(matches))
-        ends = np.fromiter((match.end() for match in matches), np.int64, len(matches)) if stride > 1 else None
+        starts = np.fromiter(map(re.Match.start, matches), np.int64, len(matches))
+        ends = np.fromiter(map(re.Match.end, matches), np.int64, len(matches)) if stride > 1 else None
         return Rows(starts=starts, columns=columns, stride=stride, ends=ends)
 
     def _thin(self, stride: int) -> re.Pattern[bytes]:

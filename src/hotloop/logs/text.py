@@ -23,7 +23,10 @@ _MORE_LINES: Final = 150
 _LONGEST_LINE: Final = 4000
 _MAX_STREAMS: Final = 256
 _DIGITS: Final = re.compile(
-    rb"".join(rb"(?<!" + name + mark + rb")" for name in NUMBERED_NAMES for mark in (b" ", b"_", b"-", b"#"))
+    rb"(?=[-+\d])"
+    + rb"".join(
+        rb"(?<!" + name + mark + rb")" for name in NUMBERED_NAMES for mark in (b" ", b"_", b"-", b"#")
+    )
     + rb"(?<!\d)[-+]?\d[\d.,:]*(?:[eE][-+]?\d+)?",
     re.IGNORECASE,
 )
