@@ -23,13 +23,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from network_gui import orbit
 from PIL import Image
-from raster import Views, rasterize
-from rig import LEFT_EYE, MOUTH, NUM_EXPR, NUM_SHAPE, RIGHT_EYE, DataError, Rig, bump, read_npz
 from torch import nn
 from torch.utils.data import Dataset
 from tqdm import tqdm
+
+from network_gui import orbit
+from raster import Views, rasterize
+from rig import LEFT_EYE, MOUTH, NUM_EXPR, NUM_SHAPE, RIGHT_EYE, DataError, Rig, bump, read_npz
 
 SPLITS = ("train", "val", "test")
 #: scale -> (cameras, timesteps, (height, width), vertices, how much smaller the frames are drawn)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
+from tqdm import tqdm
+
 from data import PARAMETERS, DataError
 from gaussians import load_ply
 from network_gui import orbit
-from PIL import Image
 from raster import Views, rasterize
 from rig import Rig, read_npz
-from tqdm import tqdm
 
 
 def pose_at(folder, timestep):

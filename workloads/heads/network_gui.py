@@ -103,8 +103,8 @@ def receive(connection, num_bytes):
 class NetworkGui:
     """As the project has it: looks for a client in every iteration, then waits for its request and draws.
 
-    ``render(request)`` gives (3, H, W) in 0..1; call it without gradients. A port that is taken means no viewer,
-    not no training. A silent client, rubbish and a lost connection end the connection, nothing else.
+    ``render(request)`` gives (3, H, W) in 0..1, without gradients. A port that is taken means no viewer, not
+    no training. A silent client, rubbish and a lost connection end the connection, nothing else.
     """
 
     def __init__(self, host="127.0.0.1", port=6009):

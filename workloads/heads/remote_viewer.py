@@ -13,8 +13,9 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from network_gui import LENGTH, PATIENCE_S, VIEW, receive
 from PIL import Image
+
+from network_gui import LENGTH, PATIENCE_S, VIEW, receive
 
 #: Without a page that asks, no pictures are asked for.
 UNWATCHED_S = 3.0
@@ -67,7 +68,7 @@ class Link(threading.Thread):
             self.changed.notify_all()
 
     def newest(self, after):
-        """(number, JPEG) of a picture after number ``after``; the JPEG is None where none comes in a second."""
+        """(number, JPEG) of a picture after number ``after``; no JPEG where none comes in a second."""
         self.watched_s = time.monotonic()
         with self.changed:
             self.changed.wait_for(lambda: self.number > after, timeout=1)
@@ -180,9 +181,9 @@ async function watch() {
         at("timestep").value = view.timestep;
       }
       if (state.num_timesteps) at("timestep").max = state.num_timesteps - 1;
-      at("state").textContent = state.error || [state.state,
-        ...["iteration", "num_gaussians", "loss"].filter(k => k in state).map(k => k.replace("num_", "") + " " + state[k]),
-      ].join(", ");
+      const known = ["iteration", "num_gaussians", "loss"].filter(key => key in state);
+      const words = known.map(key => key.replace("num_", "") + " " + state[key]);
+      at("state").textContent = state.error || [state.state, ...words].join(", ");
     } catch {
       at("state").textContent = "remote_viewer.py has ended";
       await new Promise(done => setTimeout(done, 1000));
@@ -226,7 +227,8 @@ def connect(args):
             return connection
         except OSError as error:
             if time.monotonic() > end:
-                raise SystemExit(fail(f"no training at {args.host}:{args.port} ({error}); --wait SECONDS"))
+                words = f"no training at {args.host}:{args.port} ({error}); --wait SECONDS"
+                raise SystemExit(fail(words)) from None
             time.sleep(0.1)
 
 

@@ -19,13 +19,8 @@ NUM_SHAPE, NUM_EXPR, RANK = 300, 100, 20
 JOINTS = ("root", "neck", "jaw", "left_eye", "right_eye")
 PARENTS = (-1, 0, 1, 1, 1)
 #: Where the joints are in the head at rest.
-ANCHORS = (
-    (0, -0.12, -0.03),
-    (0, -0.08, -0.02),
-    (0, -0.02, 0.02),
-    (0.03, 0.017, 0.065),
-    (-0.03, 0.017, 0.065),
-)
+EYE = np.array([0.03, 0.017, 0.065])
+ANCHORS = np.array([(0, -0.12, -0.03), (0, -0.08, -0.02), (0, -0.02, 0.02), EYE, EYE * [-1, 1, 1]])
 
 #: On the sphere: what is where, seen from its middle, and how far around it goes.
 LEFT_EYE, RIGHT_EYE = (0.38, 0.15, 0.91), (-0.38, 0.15, 0.91)
@@ -142,7 +137,7 @@ class Rig(nn.Module):
         template = head(sphere)
         # Expressions move the face, the mouth most.
         mask = bump(sphere, (0, -0.2, 1), 0.7) + bump(sphere, MOUTH, 0.3)
-        distance = np.linalg.norm(template[None] - np.array(ANCHORS)[:, None], axis=2)
+        distance = np.linalg.norm(template[None] - ANCHORS[:, None], axis=2)
         nearness = np.exp(-((distance / 0.04) ** 2) + (distance.min(axis=1, keepdims=True) / 0.04) ** 2)
         regressor = nearness / nearness.sum(axis=1, keepdims=True)
         arrays = {
@@ -155,7 +150,7 @@ class Rig(nn.Module):
             "expr_mixture": mixture(rng, NUM_EXPR),
             "weights": joint_weights(sphere),
             "regressor": regressor,
-            "joint_offsets": np.array(ANCHORS) - regressor @ template,
+            "joint_offsets": ANCHORS - regressor @ template,
         }
         return cls(arrays, region_faces(sphere, faces))
 
