@@ -6,32 +6,10 @@ make it, and the row shows what is left on the table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-
-@dataclass(frozen=True, kw_only=True)
-class Cure:
-    """``edits`` of a script's text; ``by``: "settings", or "code" where no remedy could have done it live."""
-
-    edits: tuple[tuple[str, str], ...]
-    by: str = "settings"
-
-    def applied(self, source: str) -> str:
-        """The cured source. Raises ValueError where the script is no longer what the cure was made for."""
-        for old, new in self.edits:
-            if source.count(old) != 1:
-                raise ValueError(f"{old!r} is there {source.count(old)} times")
-            source = source.replace(old, new)
-        return source
-
-
-def _settings(old: str, new: str) -> Cure:
-    return Cure(edits=((old, new),))
-
-
-def _code(*edits: tuple[str, str]) -> Cure:
-    return Cure(edits=edits, by="code")
+from cure import Cure, code, settings
+from cures_of_steps import STEPS
 
 
 def _remembered(get: str, line: str, value: str, *more: tuple[str, str]) -> Cure:
@@ -41,31 +19,31 @@ def _remembered(get: str, line: str, value: str, *more: tuple[str, str]) -> Cure
 
 
 CURES: dict[str, Cure] = {
-    "slow_loader": _settings("shuffle=True)", "shuffle=True, num_workers=4, persistent_workers=True)"),
-    "input_respawned_short_epochs": _settings("num_workers=2", "num_workers=0"),
-    "input_respawned_spawn": _settings('num_workers=2, multiprocessing_context="spawn"', "num_workers=0"),
-    "input_cold_start_index": _settings("num_workers=2", "num_workers=0"),
-    "input_cold_start_spawn_once": _settings(
+    "slow_loader": settings("shuffle=True)", "shuffle=True, num_workers=4, persistent_workers=True)"),
+    "input_respawned_short_epochs": settings("num_workers=2", "num_workers=0"),
+    "input_respawned_spawn": settings('num_workers=2, multiprocessing_context="spawn"', "num_workers=0"),
+    "input_cold_start_index": settings("num_workers=2", "num_workers=0"),
+    "input_cold_start_spawn_once": settings(
         'num_workers=2, multiprocessing_context="spawn", persistent_workers=True', "num_workers=0"
     ),
-    "input_many_workers_tiny_data": _settings("num_workers=8, persistent_workers=True", "num_workers=0"),
-    "input_remote_sleep_one_worker": _settings("num_workers=1", "num_workers=12"),
-    "input_accelerate_augment": _settings(
+    "input_many_workers_tiny_data": settings("num_workers=8, persistent_workers=True", "num_workers=0"),
+    "input_remote_sleep_one_worker": settings("num_workers=1", "num_workers=12"),
+    "input_accelerate_augment": settings(
         "shuffle=True))", "shuffle=True, num_workers=2, persistent_workers=True))"
     ),
-    "input_shallow_prefetch": _settings(
+    "input_shallow_prefetch": settings(
         "num_workers=1, prefetch_factor=1", "num_workers=2, prefetch_factor=16"
     ),
-    "input_straggling_samples": _settings("num_workers=2", "num_workers=12, prefetch_factor=4"),
-    "input_transport_huge_batches": _settings("num_workers=2", "num_workers=0"),
-    "input_lru_cache_thrash": _settings("maxsize=80", "maxsize=None"),
+    "input_straggling_samples": settings("num_workers=2", "num_workers=12, prefetch_factor=4"),
+    "input_transport_huge_batches": settings("num_workers=2", "num_workers=0"),
+    "input_lru_cache_thrash": settings("maxsize=80", "maxsize=None"),
     "host_thread_oversubscription": Cure(
         edits=(
             ('os.environ["OMP_NUM_THREADS"] = "24"', 'os.environ["OMP_NUM_THREADS"] = "2"'),
             ("torch.set_num_threads(24)", "torch.set_num_threads(2)"),
         )
     ),
-    "host_gc_object_graph": _settings(
+    "host_gc_object_graph": settings(
         "    model = torch.nn", "    import gc; gc.freeze()\n    model = torch.nn"
     ),
     "input_audio_python_features": _remembered(
@@ -134,12 +112,12 @@ CURES: dict[str, Cure] = {
             ),
         )
     ),
-    "input_tensor_from_lists": _code(
+    "input_tensor_from_lists": code(
         ("for _ in range(1500)]\n", "for _ in range(1500)]\n        self.rows = torch.tensor(self.rows)\n"),
         ("x = torch.FloatTensor(row[:-1])", "x = row[:-1]"),
         ("return x, torch.FloatTensor([row[-1]])", "return x, row[-1:]"),
     ),
-    "input_scaler_module_loop": _code(
+    "input_scaler_module_loop": code(
         (
             "scaler = StandardScaler().fit(signals.reshape(-1, 9))",
             "scaler = StandardScaler().fit(signals.reshape(-1, 9))\n"
@@ -149,7 +127,7 @@ CURES: dict[str, Cure] = {
         ("        x = scaler.transform(signals[idx])\n", ""),
         ("torch.tensor(x, dtype=torch.float32)", "scaled[idx]"),
     ),
-    "input_collate_in_workers": _code(
+    "input_collate_in_workers": code(
         (
             "        for a, b in edges.tolist():\n"
             "            adj[offset + a, offset + b] = 1.0\n"
@@ -163,7 +141,7 @@ CURES: dict[str, Cure] = {
             "collate_fn=block_diagonal",
         ),
     ),
-    "input_collate_padding": _code(
+    "input_collate_padding": code(
         (
             "        for col, token in enumerate(tokens):\n"
             "            padded[row, col] = token\n"
@@ -172,22 +150,81 @@ CURES: dict[str, Cure] = {
             "        mask[row, : len(tokens)] = 1.0\n",
         )
     ),
-    "input_unused_fields": _code(
+    "input_unused_fields": code(
         ('            "raw": self.frames[k],\n', ""),
         ('            "flow": self.flow[k],\n', ""),
         ('            "mask": self.frames[k, 0] > 0.5,\n', ""),
         ("num_workers=2, persistent_workers=True", "num_workers=0"),
     ),
-    "input_get_batch_slow": _code(
+    "input_get_batch_slow": code(
         ("def get_batch():", "ENCODED = torch.tensor(encode(text))\n\n\ndef get_batch():"),
         ("torch.tensor(encode(text[i:i + block_size]))", "ENCODED[i:i + block_size]"),
         ("torch.tensor(encode(text[i + 1:i + block_size + 1]))", "ENCODED[i + 1:i + block_size + 1]"),
     ),
-    "input_generator_tokenize": _code(
+    "input_generator_tokenize": code(
         ("def batches(docs", "TOKENS = {d: torch.tensor(tokenize(d)) for d in DOCS}\n\n\ndef batches(docs"),
         ("torch.tensor([tokenize(d) for d in part])", "torch.stack([TOKENS[d] for d in part])"),
     ),
+    "config_flag_overridden": settings(
+        "num_workers = 0  # args.num_workers crashed on the laptop", "num_workers = args.num_workers"
+    ),
+    "trend_data_time_too_late": _remembered(
+        "class Spectra(Dataset):",
+        "return torch.from_numpy(np.abs(np.fft.rfft(wave))[:512].astype(np.float32)), i % 3",
+        "torch.from_numpy(np.abs(np.fft.rfft(wave))[:512].astype(np.float32)), i % 3",
+        (
+            "        rng = np.random.default_rng(i)",
+            "        if i in KEPT:\n            return KEPT[i]\n        rng = np.random.default_rng(i)",
+        ),
+    ),
+    "input_iterable_jsonl": code(
+        (
+            "        self.path, self.repeats = path, repeats",
+            "        self.path, self.repeats, self.made = path, repeats, []",
+        ),
+        (
+            "        for _ in range(self.repeats):\n",
+            "        for number in range(self.repeats):\n"
+            "            if number:\n                yield from self.made\n                continue\n",
+        ),
+        (
+            'yield x, float(record["clicked"])',
+            'self.made.append((x, float(record["clicked"])))\n                    yield self.made[-1]',
+        ),
+    ),
+    "input_replay_buffer": code(
+        (
+            "        self.memory = collections.deque([], maxlen=capacity)",
+            "        self.memory = [torch.zeros(capacity, *shape, dtype=dtype) for shape, dtype in KINDS]\n"
+            "        self.num = 0",
+        ),
+        (
+            "class ReplayMemory:",
+            "KINDS = [((24,), torch.float32), ((), torch.int64), ((), torch.float32), "
+            "((24,), torch.float32), ((), torch.float32)]\n\n\nclass ReplayMemory:",
+        ),
+        (
+            "        self.memory.append(Transition(*args))",
+            "        for kept, value in zip(self.memory, args):\n"
+            "            kept[self.num % len(kept)] = torch.as_tensor(value)\n        self.num += 1",
+        ),
+        (
+            "        picked = random.sample(self.memory, batch_size)\n"
+            "        batch = Transition(*zip(*picked))\n"
+            "        return (\n"
+            "            torch.stack([torch.tensor(s, dtype=torch.float32) for s in batch.state]),\n"
+            "            torch.tensor(batch.action),\n"
+            "            torch.tensor(batch.reward, dtype=torch.float32),\n"
+            "            torch.stack([torch.tensor(s, dtype=torch.float32) for s in batch.next_state]),\n"
+            "            torch.tensor(batch.done, dtype=torch.float32),\n"
+            "        )",
+            "        at = torch.randint(min(self.num, len(self.memory[0])), (batch_size,))\n"
+            "        return tuple(kept[at] for kept in self.memory)",
+        ),
+    ),
 }
+
+CURES |= STEPS
 
 
 def cured(case: Path, folder: Path) -> Path:

@@ -55,7 +55,6 @@ class Subject:
     found: list[str]
     cured: list[str]
     by: str
-    step: bool = False  # the cure makes the step itself shorter
     pin: tuple[str, ...] = ()
 
 
@@ -108,7 +107,7 @@ def _subject(name: str, scratch: Path) -> Subject:
     if name in WORKLOADS:
         start = [sys.executable, str(ROOT / "workloads" / name / "train.py"), "--scale", "cpu"]
         start += [*WORKLOADS[name], "--out", str(scratch / name), "--variant"]
-        return Subject(name=name, found=[*start, "as_found"], cured=[*start, "cured"], by="code", step=True)
+        return Subject(name=name, found=[*start, "as_found"], cured=[*start, "cured"], by="code")
     folders = (HERE / "cases", HERE.parent / "accuracy" / "cases")
     path = next(one for one in (folder / f"{name}.py" for folder in folders) if one.exists())
     case = read(path)
@@ -119,7 +118,6 @@ def _subject(name: str, scratch: Path) -> Subject:
         found=[sys.executable, str(path), *case.args],
         cured=[sys.executable, str(cured(path, copies)), *case.args],
         by=CURES[name].by,
-        step=not name.startswith("input_"),
         pin=tuple(case.pinned([])),
     )
 
@@ -202,21 +200,23 @@ def launch(
     return rate_per_s
 
 
-def ceiling(subject: Subject, out: Path, row: dict[str, Any]) -> float | None:
-    """The step with batches for free, or all work on all cores where that takes longer and no cure beat it."""
-    options = ["free-data", "--throw-away", "--budget", "10s", "--json", "--out", str(out)]
-    command = subject.cured if subject.step else subject.found
-    done = call([*subject.pin, *HOTLOOP, "what-if", *options, "--", *command], 600)
-    try:
-        told = json.loads(done.stdout)
-    except ValueError:
-        row["ceiling_unknown"] = done.stderr.strip()[-200:]
-        return None
-    row["step_alone_s"], row["cores_s"] = told["step_alone_s"], told["cores_s"]
-    alone, shared = (_ratio(row.get("samples_per_step"), told[name]) for name in ("step_alone_s", "cores_s"))
-    if alone is None or shared is None or (row["cured_per_s"] or 0.0) > shared:
-        return alone
-    return min(alone, shared)
+def ceiling(subject: Subject, folder: Path, row: dict[str, Any]) -> float | None:
+    """The step with batches for free, as cured (as found where that is over too soon to tell).
+
+    Or all work on all cores, where that takes longer and no cure did without it.
+    """
+    for which in ("cured", "found"):
+        options = ["free-data", "--throw-away", "--budget", "8s", "--json", "--out", f"{folder}-{which}"]
+        done = call([*subject.pin, *HOTLOOP, "what-if", *options, "--", *getattr(subject, which)], 600)
+        told = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+        alone = _ratio(row.get("samples_per_step"), told.get("step_alone_s"))
+        if alone is None:
+            row["ceiling_unknown"] = done.stderr.strip()[-200:]
+            continue
+        row["ceiling_of"], row["step_alone_s"], row["cores_s"] = which, told["step_alone_s"], told["cores_s"]
+        shared = _ratio(row["samples_per_step"], told["cores_s"])
+        return alone if shared is None or (row["cured_per_s"] or 0.0) > shared else min(alone, shared)
+    return None
 
 
 def call(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
