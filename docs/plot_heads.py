@@ -1,0 +1,110 @@
+"""The pictures of docs/workloads/heads.md: views of the avatar, its loss, and where a step's time goes.
+
+    python docs/plot_heads.py [--result benchmarks/results/heads-cpu-….json] [--keep DIR]
+
+The time comes from what ``benchmarks/workloads.py heads`` wrote last; for the rest as_found and cured are
+trained at cpu scale (some minutes; ``--keep`` keeps and uses again what they leave).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import torch
+from plot_landmarks import COLOURS, IMAGES, ROOT, plot_time
+
+WORKLOAD = ROOT / "workloads" / "heads"
+
+
+def trained(variant: str, folder: Path) -> tuple[Path, list[float]]:
+    """Train a variant unless it was; where it is and its loss by picture seen."""
+    out, log = folder / variant, folder / f"{variant}.jsonl"
+    if not (out / "last.pt").exists():
+        command = [sys.executable, str(WORKLOAD / "train.py"), "--variant", variant, "-m", str(out)]
+        more = ["--epochs", "3", "--step_log", str(log), "--port", "0", "--no-tensorboard"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        subprocess.run([*command, *more], env=env, check=True)
+    return out, [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+
+
+def rendered(out: Path, places: list[int]) -> list[tuple[Any, Any]]:
+    """(truth, avatar) as (H, W, 3) of test pictures, at the size of training."""
+    sys.path.insert(0, str(WORKLOAD))
+    from data import Heads, make_data, views_of  # type: ignore[import-not-found]
+    from flags import parse_args  # type: ignore[import-not-found]
+    from trainer import Trainer  # type: ignore[import-not-found]
+
+    folder = make_data(scale="cpu")
+    args = parse_args(["--variant", "cured", "--resume", str(out / "last.pt"), "--ablate", "byte_cache"])
+    trainer = Trainer(args, folder, torch.device("cpu"))
+    trainer.start()
+    height, width = (4 * side for side in trainer.feed.size)
+    test = Heads(folder, "test", height, width, white_background=True)
+    rows = []
+    for place in places:
+        frame = test.frames[place]
+        with torch.no_grad():
+            found = trainer.view(frame.timestep, views_of([frame], height, width)).images[0]
+        rows.append((test[place]["image"].permute(1, 2, 0), found.clamp(0, 1).permute(1, 2, 0)))
+    return rows
+
+
+def plot_views(rows: list[tuple[Any, Any]], path: Path) -> None:
+    """Cameras above, the avatar at the same time and place below."""
+    figure, axes = plt.subplots(2, len(rows), figsize=(1.6 * len(rows), 4.8), layout="constrained")
+    for column, pair in enumerate(rows):
+        for axis, picture, name in zip(axes[:, column], pair, ("camera", "avatar"), strict=True):
+            axis.imshow(picture)
+            axis.set(xticks=[], yticks=[], ylabel=name if column == 0 else "")
+            axis.spines[:].set_visible(False)
+    figure.savefig(path, dpi=75)
+    plt.close(figure)
+
+
+def plot_losses(losses: dict[str, list[float]], path: Path) -> None:
+    """Loss by pictures seen, means of 40 pictures."""
+    figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
+    total = max(map(len, losses.values()))
+    for name, values in losses.items():
+        size = max(1, 40 * len(values) // total)
+        means = [sum(values[at : at + size]) / size for at in range(0, len(values) - size + 1, size)]
+        axis.plot([40 * (n + 1) for n in range(len(means))], means, color=COLOURS[name], label=name)
+    axis.set(yscale="log", xlabel="pictures seen", ylabel="loss")
+    axis.grid(axis="y", alpha=0.3)
+    axis.legend(frameon=False)
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Make the three pictures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    latest = sorted((ROOT / "benchmarks/results").glob("heads-cpu-*.json"))
+    parser.add_argument("--result", type=Path, default=latest[-1] if latest else None)
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args()
+    if options.result is not None:
+        plot_time(json.loads(options.result.read_text()), IMAGES / "heads-time.png")
+    with tempfile.TemporaryDirectory() as name:
+        folder = options.keep or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        found = {variant: trained(variant, folder) for variant in ("as_found", "cured")}
+        plot_losses({name: losses for name, (_, losses) in found.items()}, IMAGES / "heads-loss.png")
+        plot_views(rendered(found["cured"][0], [0, 11, 22, 33, 44, 55]), IMAGES / "heads-views.png")
+
+
+if __name__ == "__main__":
+    main()
