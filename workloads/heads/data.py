@@ -68,10 +68,10 @@ def texture(points, rng):
     front = z > 0
     for eye in (LEFT_EYE, RIGHT_EYE):
         across, up = x - eye[0], y - eye[1]
-        paint(front & (abs(up - 0.17 + 2 * across**2) < 0.045) & (abs(across) < 0.19), (0.22, 0.14, 0.09))
-        paint(front & ((across / 0.16) ** 2 + (up / 0.09) ** 2 < 1), (0.93, 0.93, 0.92))
-        paint(front & (np.hypot(across, up) < 0.075), (0.18, 0.42, 0.55))
-        paint(front & (np.hypot(across, up) < 0.03), (0.03, 0.03, 0.04))
+        paint(front & (abs(up - 0.175 + 1.5 * across**2) < 0.045) & (abs(across) < 0.22), (0.22, 0.14, 0.09))
+        paint(front & ((across / 0.2) ** 2 + (up / 0.095) ** 2 < 1), (0.93, 0.93, 0.92))
+        paint(front & (np.hypot(across, up) < 0.085), (0.18, 0.42, 0.55))
+        paint(front & (np.hypot(across, up) < 0.035), (0.03, 0.03, 0.04))
     across, up = x - MOUTH[0], y - MOUTH[1]
     paint(front & ((across / 0.24) ** 2 + (up / 0.08) ** 2 < 1), (0.72, 0.29, 0.29))
     paint(front & (abs(across) < 0.2) & (abs(up) < 0.018), (0.35, 0.1, 0.1))
@@ -82,20 +82,34 @@ def texture(points, rng):
     return np.clip(colours, 0, 1)
 
 
+def places(level):
+    """Barycentric coordinates (4 ** level, 3) evenly in a triangle."""
+    triangles = np.eye(3)[None]
+    for _ in range(level):
+        a, b, c = triangles.transpose(1, 0, 2)
+        ab, bc, ca = (a + b) / 2, (b + c) / 2, (c + a) / 2
+        parts = [(a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca)]
+        triangles = np.concatenate([np.stack(part, axis=1) for part in parts])
+    return torch.from_numpy(triangles.mean(axis=1)).float()
+
+
 class HiddenHead:
     """What the pictures are taken of: round Gaussians on the faces of a rig, more of them in the face."""
 
     def __init__(self, rig, rng, device):
-        counts = torch.full((len(rig.faces),), 4)
+        level = 1 if len(rig.faces) < 5000 else 0
+        fine = torch.zeros(len(rig.faces), dtype=torch.bool)
         for faces in rig.regions.values():
-            counts[faces] = 12
-        face = torch.repeat_interleave(counts)
-        corners = torch.from_numpy(rng.dirichlet((1, 1, 1), len(face))).float()[..., None]
+            fine[faces] = True
+        parts = [(where.nonzero()[:, 0], places(deep)) for where, deep in ((~fine, level), (fine, level + 1))]
+        face = torch.cat([faces.repeat_interleave(len(spots)) for faces, spots in parts])
+        corners = torch.cat([spots.repeat(len(faces), 1) for faces, spots in parts])[..., None]
+        counts = torch.where(fine, 4 ** (level + 1), 4**level)
         points = nn.functional.normalize((rig.sphere[rig.faces][face] * corners).sum(1), dim=1)
         colours = torch.from_numpy(texture(points.double().numpy(), rng)).float()
         a, b, c = rig.template[rig.faces].unbind(1)
         area = torch.linalg.cross(b - a, c - a).norm(dim=1) / 2
-        size = 0.6 * (area / counts)[face].sqrt()
+        size = 0.65 * (area / counts)[face].sqrt()
         self.device = device
         self.triangles, self.corners = rig.faces[face].to(device), corners.to(device)
         self.colours, self.scales = colours.to(device), size[:, None].expand(-1, 3).to(device)

@@ -54,7 +54,7 @@ def head(sphere):
     x, y, z = sphere.T
     below = np.maximum(0, -y)
     front = np.maximum(0, z)
-    form = np.stack([0.076 * x * (1 - 0.3 * below**2), 0.118 * y, 0.096 * z * (1 - 0.1 * below)], axis=1)
+    form = np.stack([0.076 * x * (1 - 0.18 * below**2), 0.118 * y, 0.096 * z * (1 - 0.1 * below)], axis=1)
     form[:, 2] += 0.022 * bump(sphere, NOSE, 0.2) + 0.012 * bump(sphere, (0, -0.85, 0.5), 0.3)
     for eye in (LEFT_EYE, RIGHT_EYE):
         form[:, 2] -= 0.006 * bump(sphere, eye, 0.2)
