@@ -1,5 +1,5 @@
 """``input/cache-thrash``: a bounded cache in the dataset is too small for the epoch and hits next to
-nothing.
+nothing: one with counters of its own, as the workers saw it, or an ``lru_cache``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding, Place
+from hotloop.measure.steps import LoaderUse
 from hotloop.written import tree_of
 
 ID = "input/cache-thrash"
 EFFORT = ARGUMENT
 COSTED = True
+
+
+#: Reads of a cache below which its hits say nothing, and how much more it was asked for than it holds.
+_LEAST_READS, _BEYOND = 40, 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +35,105 @@ class _Cache:
     size: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """The same cache in all workers: what it hit, what it holds in a worker, what it held at some time."""
+
+    holder: str
+    place: Place | None
+    hits: int
+    reads: int
+    entries: int
+    entry_bytes: int
+    distinct: int
+
+    @property
+    def hit_ratio(self) -> float:
+        return self.hits / self.reads
+
+
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Compare the size of an ``lru_cache`` on the making's path with the dataset's, and see whether making
-    got faster.
-    """
+    """Speak of what the cache's own counters say, else of an ``lru_cache`` on the making's path."""
     feed = costs.feed(evidence)
-    if feed is None or feed.loader.num_iterators < 2:
+    if feed is None:
+        return
+    seen = _seen(evidence, feed.loader)
+    if seen is None:
+        yield from _lru_cache(evidence, feed)
+    elif (
+        seen.reads >= _LEAST_READS
+        and seen.hit_ratio < 0.5
+        and seen.distinct >= _BEYOND * seen.entries
+        and seen.entry_bytes
+    ):
+        yield _thrashes(evidence, feed, seen)
+
+
+def _thrashes(evidence: Evidence, feed: costs.Feed, seen: _Seen) -> Finding:
+    cost = feed.saved_by_make(1.0 - seen.hit_ratio) * costs.exposed_ratio(evidence.steps, "data_wait")
+    needed, held = seen.distinct * seen.entry_bytes, seen.entries * seen.entry_bytes
+    at = f" at {says.at(seen.place)}" if seen.place else ""
+    each = f"each of {feed.workers} workers keeps" if feed.workers > 1 else "the worker keeps"
+    ending = feed.loader.num_iterators > 1 and not feed.loader.settings.get("persistent_workers")
+    return Finding(
+        id=ID,
+        message=(
+            f"The cache {seen.holder}{at} hits {units.share(seen.hit_ratio)} of the time: {each} "
+            f"{seen.entries:,} of at least {seen.distinct:,} entries. All of them take "
+            f"{units.size(needed)}, in every worker."
+        ),
+        advice=(
+            "Share one cache between the workers (hotloop.feed.cached), and keep in it what the files hold, "
+            "before it is enlarged or converted. Where it cannot hold all, never evict: that hits what it "
+            "holds."
+        ),
+        evidence=(
+            says.waits(feed),
+            f"{seen.hits:,} hits in {seen.reads:,} reads, by the cache's own counters in the workers",
+            f"an entry takes {units.size(seen.entry_bytes)}, a worker keeps {units.size(held)} of them",
+            *(("the workers, and their caches with them, end with every epoch",) if ending else ()),
+        ),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        where=seen.place,
+        data={
+            "hit_ratio": seen.hit_ratio,
+            "entries": seen.entries,
+            "distinct": seen.distinct,
+            "entry_bytes": seen.entry_bytes,
+            "needed_bytes": needed,
+        },
+    )
+
+
+def _seen(evidence: Evidence, loader: LoaderUse) -> _Seen | None:
+    """What the workers noted of the training dataset's cache, None where nothing was."""
+    notes = [
+        [note for note in worker.notes.get("kept", ()) if note.get("dataset") == loader.dataset.get("class")]
+        for rank in evidence.recording.ranks
+        if rank.pid == evidence.steps.pid
+        for worker in rank.workers
+    ]
+    known = [of_worker for of_worker in notes if of_worker]
+    if not known:
+        return None
+    last = [of_worker[-1] for of_worker in known]
+    reads = sum(note["hits"] + note["misses"] for note in last)
+    place = last[0].get("place")
+    return _Seen(
+        holder=str(last[0]["holder"]),
+        place=Place(file=place[0], line=place[1], function=str(last[0]["holder"])) if place else None,
+        hits=sum(note["hits"] for note in last),
+        reads=max(1, reads),
+        entries=max(note["entries"] for note in last),
+        entry_bytes=last[0]["bytes_each"],
+        distinct=len({number for of_worker in known for note in of_worker for number in note["new"]}),
+    )
+
+
+def _lru_cache(evidence: Evidence, feed: costs.Feed) -> Iterator[Finding]:
+    """Compare the size of an ``lru_cache`` with the dataset's, and see whether making got faster."""
+    if feed.loader.num_iterators < 2:
         return
     loader = feed.loader
     length = int(loader.dataset.get("len") or 0)

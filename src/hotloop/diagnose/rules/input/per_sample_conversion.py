@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import quoted
@@ -29,15 +30,20 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if part is None or part.share < evidence.limits.hot_line_ratio:
         return
     cost = feed.saved_by_make(part.share) * costs.exposed_ratio(evidence.steps, "data_wait")
+    cut = crop(evidence, loader, before=part.place)
     yield Finding(
         id=ID,
         message=(
             f"The line{quoted(part.lines[0])} at {says.at(part.place)} converts every sample by itself: "
-            f"{units.share(part.share)} of making a batch."
+            f"{units.share(part.share)} of making a batch{f'; {cut.words}' if cut else ''}."
         ),
         advice=(
-            "Convert the whole array once when the dataset is built, or one batch at a time in collate_fn or "
-            "__getitems__; leave only indexing in __getitem__."
+            f"Cut the crop first and convert only that: move what {says.at(cut.place)} cuts before "
+            f"{says.at(part.place)}. Frames kept as bytes, in memory or memory-mapped, are cut without "
+            "decoding them again."
+            if cut
+            else "Convert the whole array once when the dataset is built, or one batch at a time in "
+            "collate_fn or __getitems__; leave only indexing in __getitem__."
         ),
         evidence=(
             says.waits(feed),

@@ -7,6 +7,7 @@ from typing import Any
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
@@ -33,6 +34,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if spot is None or spot.share < evidence.limits.hot_line_ratio:
         return
     cost = feed.saved_by_make(spot.share) * costs.exposed_ratio(evidence.steps, "data_wait")
+    cut = crop(evidence, loader, before=spot.place)
     yield Finding(
         id=ID,
         message=(
@@ -44,6 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             says.waits(feed),
             says.makes(feed),
             says.spot(spot),
+            *((cut.words,) if cut else ()),
             f"num_workers={feed.workers} on {units.rate(feed.cores)} cores",
         ),
         cost_s_per_step=cost,

@@ -1,0 +1,1 @@
+"""Static rules of the family ``trend/``, one file each."""
