@@ -1,9 +1,9 @@
 """What tuning costs beside an exhaustive grid (workers x prefetch), on the five datasets of FIELDNOTES 3.5.
 
-    python benchmarks/recovery/grid.py [--data sleep,cpu] [--repeats 2] [--steps 60] [--out FILE]
+    python benchmarks/recovery/grid.py [--data sleep,cpu] [--repeats 3] [--out FILE [--resume]]
 
 Every cell of the grid is a launch of ``loading.py``; so is every trial of ``tune``. A row says how fast what
-tune took is beside the fastest cell, and how long both took.
+tune took is beside the fastest cell, and how long both took. ``--out`` is the file of ``run.py``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from results import Results
 from run import HERE, HOTLOOP, call, launch
 
 DATA = ("sleep", "cpu", "tiny", "large", "heavy")
@@ -28,19 +29,20 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", default=",".join(DATA))
-    parser.add_argument("--repeats", type=int, default=2, help="launches of a cell")
+    parser.add_argument("--repeats", type=int, default=3, help="launches of a cell")
     parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--budget", default="2m")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--budget", default="60s")
+    parser.add_argument("--out", type=Path, help="the results, as JSON; goes on where it exists")
+    parser.add_argument("--resume", action="store_true", help="skip rows of other versions too")
     args = parser.parse_args()
-    rows = []
+    results = Results(args.out)
     with tempfile.TemporaryDirectory() as scratch:
         for name in args.data.split(","):
-            rows.append(one(name, Path(scratch) / name, args.repeats, args.steps, args.budget))
-            print(json.dumps({k: v for k, v in rows[-1].items() if k != "cells"}), flush=True)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+            if results.has("grid", name, any_version=args.resume):
+                continue
+            row = one(name, Path(scratch) / name, args.repeats, args.steps, args.budget)
+            results.put("grid", name, row)
+            print(json.dumps({k: v for k, v in row.items() if k != "cells"}), flush=True)
     return 0
 
 

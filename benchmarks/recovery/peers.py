@@ -1,10 +1,11 @@
 """What loadtune 0.3.0 and Lightning's tuner make of the slow loader and of the respawned workers.
 
-    python benchmarks/recovery/peers.py [--peers DIR] [--out FILE]
+    python benchmarks/recovery/peers.py [--peers DIR] [--out FILE [--resume]]
 
 Both need the dataset, model and step as objects of theirs: ``peer_workloads.py`` takes them from the planted
 cases. The case is launched with what they propose (``hotloop run --throw-away``), and that rate
 stands beside as found. Their environment is made once, outside the project's; needs a package index.
+``--out`` is the file of ``run.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from results import Results
 from run import HERE, ROOT, launch
 
 sys.path.insert(0, str(HERE.parent))
@@ -39,16 +41,17 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--peers", type=Path, default=ROOT / ".bench" / "tuners", help="their environment")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="the results, as JSON; goes on where it exists")
+    parser.add_argument("--resume", action="store_true", help="skip rows of other versions too")
     args = parser.parse_args()
-    python = environment(args.peers.resolve())
-    rows = []
+    python, results = environment(args.peers.resolve()), Results(args.out)
     for name in SUBJECTS:
         for peer in ("loadtune", "lightning"):
-            rows.append(one(python, name, peer))
-            print(json.dumps(rows[-1]), flush=True)
-    if args.out:
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
+            if results.has("peers", f"{peer} {name}", any_version=args.resume):
+                continue
+            row = one(python, name, peer)
+            results.put("peers", f"{peer} {name}", row)
+            print(json.dumps(row), flush=True)
     return 0
 
 

@@ -106,6 +106,21 @@ def test_roles_epochs_and_first_batches():
     assert steps.num_epochs == 3
 
 
+def test_an_epoch_that_the_end_of_the_run_cut_short_is_no_epoch():
+    run = Script(PLAIN)
+    for epoch, steps in enumerate((20, 20, 5)):
+        with run.at("fetch"):
+            run.iterate(epoch + 1, loader=1)
+        for _ in range(steps):
+            with run.at("fetch"):
+                run.fetch(epoch + 1, 1)
+            run.forward(3)
+            run.backward(3)
+            run.update(1)
+    loader = measure(run.process(), {}).train_loader()
+    assert (loader.num_iterators, loader.batches_per_epoch) == (3, 20)
+
+
 def test_batches_made_in_the_main_process_belong_to_the_loader_that_asked():
     run = Script(PLAIN)
     for loader in (1, 2):

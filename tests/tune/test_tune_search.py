@@ -86,6 +86,44 @@ def test_noise_is_never_recommended(tmp_path: Path, seed: int) -> None:
     assert "keep it as it is" in render(tuned, ["train"], None, tmp_path)
 
 
+def test_a_small_budget_tries_the_most_promising_and_comes_to_an_end(tmp_path: Path) -> None:
+    scenario = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SHALLOW, SLOW), wall_s=5.0)
+    tuned = tune(scenario, tmp_path, budget_s=28.0)  # at five seconds a launch
+    assert scenario.launched[:5] == ["as found", "as found", "num-workers=4", "num-workers=4", "as found"]
+    assert "num-workers=4" in {str(one) for one in tuned.best}
+    assert tuned.gain is not None and tuned.gain.low > 1
+
+
+def test_pairs_of_what_had_no_rival_count(tmp_path: Path) -> None:
+    tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path)
+    assert [str(one) for one in tuned.best] == ["num-workers=4"]
+    pairs = {trial.key.rpartition("/")[0] for trial in tuned.trials if trial.remedies}
+    assert tuned.confirmed and tuned.gain is not None
+    assert tuned.gain.pairs == len(pairs) <= 4
+
+
+def test_blocks_that_tell_nothing_rule_nothing_out(tmp_path: Path) -> None:
+    gains = {"num-workers=4": (2.4, 0.1, 250.0), "prefetch-factor=8": (1.0, 0.98, 1.02)}
+    gain = factors(num_workers=2.0, prefetch_factor=1.0)
+    scenario = Scenario(lambda arm: 3 * gain(arm), (SLOW, SHALLOW), blocks=gains)
+    tuned = tune(scenario, tmp_path)
+    assert "blocks" in scenario.launched
+    assert [str(one) for one in tuned.best] == ["num-workers=4"]
+    assert [one.remedy for one in tuned.left_out] == ["prefetch-factor=8"]
+
+
+def test_what_fills_first_is_launched_for_two_epochs(tmp_path: Path) -> None:
+    again = finding("input/repeated-work", "cache-samples")
+    gain = factors(cache_samples=2.0)
+    scenario = Scenario(lambda arm: 3 * gain(arm), (again,), num_samples=8 * 80)
+    tuned = tune(scenario, tmp_path / "long")
+    assert [str(one) for one in tuned.best] == ["cache-samples"]
+    assert scenario.steps == {"as found": 50, "cache-samples": 160}
+    tuned = tune(scenario, tmp_path / "short", budget_s=30.0)
+    assert tuned.best == ()
+    assert "an epoch has 80 steps: too long" in tuned.left_out[0].why
+
+
 def test_what_makes_it_slower_is_dropped_after_one_launch(tmp_path: Path) -> None:
     scenario = Scenario(factors(num_workers=0.3, prefetch_factor=1.5), (SLOW, SHALLOW))
     assert {str(one) for one in tune(scenario, tmp_path).best} == {"prefetch-factor=8"}

@@ -22,6 +22,7 @@ from hotloop.tune.journal import Journal
 from hotloop.tune.launching import Launcher, Say
 from hotloop.tune.search import Search, Tuned
 from hotloop.tune.trial import Bench, Examined, Ran, Request, spell
+from hotloop.whatif.estimate import Row, WhatIf
 
 STEPS = 100
 
@@ -39,7 +40,11 @@ class Scenario:
     draws: tuple[str, ...] = ()
     batch_size: Callable[[frozenset[str]], int] = lambda arm: 8
     host_bytes: Callable[[frozenset[str]], float] = lambda arm: 1e9
+    wall_s: float = 0.001
+    num_samples: int = 100_000
+    blocks: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # ratio, low, high
     launched: list[str] = field(default_factory=list)
+    steps: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -50,7 +55,8 @@ class Scenario:
 
     def run(self, request: Request) -> Ran:
         name = spell(request.arm)
-        self.launched.append(name)
+        self.launched.append("blocks" if request.plan else name)
+        self.steps[name] = request.steps
         if name in self.fails:
             return self.fails[name]
         arm = frozenset(map(str, request.arm))
@@ -58,7 +64,7 @@ class Scenario:
             arm,
             self.step_s(arm) * self._random.lognormvariate(0, self.noise),
         )
-        return Ran(exit_code=0, wall_s=0.001, peak_bytes=self.host_bytes(arm))
+        return Ran(exit_code=0, wall_s=self.wall_s, peak_bytes=self.host_bytes(arm))
 
     def examine(self, folder: Path) -> Examined:
         where = Path(*folder.parts[-2:])
@@ -69,15 +75,27 @@ class Scenario:
         applied = {one: self.applied.get(one, "in effect") for one in ids}
         open_ = tuple(one for one in self.findings if not ids & set(one.remedies))
         return Examined(
-            evidence=self._evidence(arm, step_s), findings=open_, applied=applied, draws=self.draws
+            evidence=self._evidence(arm, step_s), findings=open_, applied=applied, draws=self.draws,
+            blocks=self._blocks(),
+        )  # fmt: skip
+
+    def _blocks(self) -> WhatIf:
+        rows = tuple(
+            Row(intervention=name, ratio=ratio, ci95=(low, high), blocks=2)
+            for name, (ratio, low, high) in self.blocks.items()
         )
+        return WhatIf(
+            baseline_s=0.04, baseline_ci95=(0.04, 0.04), baseline_blocks=2, block_steps=8, wait_s=None,
+            rows=rows, step_alone_s=None, loader_alone_s=None, cores_s=None, ceiling=None, contention_s=None,
+            not_exact="",
+        )  # fmt: skip
 
     def _evidence(self, arm: frozenset[str], step_s: float) -> Evidence:
         start = np.arange(STEPS) * step_s + 1.0
         size = self.batch_size(arm)
         loader = LoaderUse(
             id=1, role="train", where=None, settings={"batch_size": size, "num_workers": 0},
-            dataset={"len": 100_000}, num_iterators=1,
+            dataset={"len": self.num_samples}, num_iterators=1,
         )  # fmt: skip
         steps = Steps(
             rank=0, pid=1, start_s=start, end_s=start + step_s, phases=np.zeros((STEPS, len(PHASES))),

@@ -82,16 +82,21 @@ class Launcher:
         """Arms that the journal has of a round, as they are spelled."""
         return {one.removeprefix(f"{key}/") for one in self.journal.trials if one.startswith(f"{key}/")}
 
-    def launches(self, ratio: float) -> float:
-        """A launch that is so many times as fast as the run as found, in launches of that one."""
-        start = min(1.0, self.start_s / self.launch_s) if self.launch_s else 0.0
-        return start + (1 - start) / max(ratio, _SLOWEST)
+    def expected_s(self, arm: Arm, ratio: float = 1.0) -> float:
+        """Seconds of a launch: what its last one took, or what one so many times as fast as found would."""
+        words = tuple(map(str, arm))
+        known = [one for one in self.journal.trials.values() if one.remedies == words and "/" in one.key]
+        if known:
+            return known[-1].seconds
+        if fills(arm):
+            return self.start_s + self.epoch_s * (1 + 1 / ratio)
+        return self.start_s + max(0.0, self.launch_s - self.start_s) / max(ratio, _SLOWEST)
 
-    def room(self, launches: float, key: str = "") -> bool:
-        """Whether the budget has room for so many launches; what is in the journal costs nothing."""
+    def room(self, seconds: float, key: str = "") -> bool:
+        """Whether the budget has room for so many seconds; what is in the journal costs nothing."""
         if key and self.known(key):
             return True
-        if self.left_s > launches * self.launch_s:
+        if self.left_s > seconds:
             return True
         self.spent = True
         return False
@@ -115,7 +120,7 @@ class Launcher:
                 hint=f"its output is in {self.folder / trial.folder / 'output.log'}",
             )
         self._plan(trial, seen)
-        if len(self.journal.trials) < 2 and not self.room(launches):
+        if len(self.journal.trials) < 2 and not self.room(launches * self.launch_s):
             least_s = max(60, round(trial.seconds + 2 * launches * self.launch_s))
             raise UsageError(
                 f"the budget of {duration(self.budget_s)} is too small: one launch takes about "

@@ -204,7 +204,8 @@ class Search:
         last: dict[str, Trial] = {}
         for turn in range(_MOST_ROUNDS):
             key = f"race-{number}/{turn}"
-            if not alive or not self.launcher.room(self._wanted([told[name].ratio for name in alive]), key):
+            wanted_s = self._wanted_s(have, [(one.arm, told[name].ratio) for name, one in alive.items()])
+            if not alive or not self.launcher.room(wanted_s, key):
                 break
             arms = [have, *(one.arm for one in alive.values())]
             try:
@@ -232,17 +233,21 @@ class Search:
         known = self.launcher.known(key)
         kept = [one for one in candidates if one.name in known]
         for one in () if known else candidates:
-            if not self.launcher.room(self._wanted([rival.predicted or 1.0 for rival in (*kept, one)])):
-                break
-            kept.append(one)
+            arms = [(rival.arm, rival.predicted or 1.0) for rival in (*kept, one)]
+            if self.launcher.room(self._wanted_s(have, arms)):
+                kept.append(one)
         self._tried.difference_update(one.name for one in candidates if one not in kept)
         return kept
 
-    def _wanted(self, ratios: Sequence[float]) -> float:
-        """Launches' worth of a round of arms so much faster than the one in force, and of confirming."""
-        cost = [self.launcher.launches(self._gained * ratio) for ratio in (1.0, *ratios)]
-        pairs = _PAIRS - (len(ratios) == 1 and self._gained == 1)
-        return sum(cost) + pairs * (1 + min(cost[1:]))
+    def _wanted_s(self, have: Arm, arms: Sequence[tuple[Arm, float]]) -> float:
+        """Seconds of a round of arms so much faster than the one in force, and to confirm the best."""
+        if not arms:
+            return 0.0
+        expected = self.launcher.expected_s
+        cost_s = [expected(arm, self._gained * ratio) for arm, ratio in arms]
+        best = max(range(len(arms)), key=lambda number: arms[number][1])
+        pairs = _PAIRS - (len(arms) == 1 and not have)
+        return expected(have, self._gained) + sum(cost_s) + pairs * (expected(()) + cost_s[best])
 
     def _take(
         self,
@@ -272,7 +277,8 @@ class Search:
             if len(logs) >= _PAIRS and _settled(self._told(logs)):
                 break
             key = f"confirm/{turn}"
-            if not self.launcher.room(1 + self.launcher.launches(self._gained), key):
+            wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self._gained)
+            if not self.launcher.room(wanted_s, key):
                 break
             try:
                 found = self.launcher.round(key, [(), arm] if turn % 2 == 0 else [arm, ()])

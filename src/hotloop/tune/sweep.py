@@ -127,7 +127,7 @@ def _why_not(
         return "two doublings in a row gave nothing"
     if samples and number * _LEAST_BATCHES > samples:
         return f"{number}: an epoch of {samples:,.0f} samples would have fewer than {_LEAST_BATCHES} batches"
-    if not launcher.room(1, f"size/{number}"):
+    if not launcher.room(launcher.launch_s, f"size/{number}"):
         return "the budget is spent"
     host = _expected([one.host_bytes for one in sizes])
     free, total = free_memory()
