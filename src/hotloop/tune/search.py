@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from math import inf, log
 from typing import Any, Final
 
-from hotloop.remedy.remedy import EFFECTS
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, switchable
 from hotloop.tune.launching import CACHE, Launcher, Spent, epoch_of, fills
+from hotloop.tune.racing import LEAST, PROMISING, WIDTH, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
 
@@ -23,16 +23,6 @@ from hotloop.tune.trial import Arm, Examined, Trial, spell
 _MOST_ROUNDS: Final = 4
 _PAIRS: Final = 2
 _MOST_PAIRS: Final = 6
-#: Half an interval that needs no more pairs, as a logarithm, and as a part of the gain's.
-_WIDTH: Final = 0.03
-_PART: Final = 0.1
-#: A gain smaller than this is not taken up; one that is worth confirming although a race did not show it.
-_LEAST: Final = 1.01
-_PROMISING: Final = 1.05
-#: An arm this much slower than the best after one round is not launched again.
-_FAR_BEHIND: Final = 0.8
-#: Of arms that are this close the one that changes least is taken.
-_CLOSE: Final = 0.97
 #: Two epochs of the run as found may take this part of the budget for what shows from the second on.
 _FILL_PART: Final = 0.25
 #: Arms of one race.
@@ -106,7 +96,7 @@ class Search:
         gain, confirmed = self._confirm(best) if best else (None, False)
         return Tuned(
             first=first,
-            best=best if gain is not None and gain.shown and gain.ratio >= _LEAST else (),
+            best=best if gain is not None and gain.shown and gain.ratio >= LEAST else (),
             gain=gain,
             confirmed=confirmed,
             predicted=predicted if why else None,
@@ -169,12 +159,12 @@ class Search:
         gaining = []
         for one in known:
             (low, high), ratio = rows[one.name]["ci95"], rows[one.name]["ratio"]
-            if low > 1 or (ratio > _PROMISING and high / low > _TELLING):
+            if low > 1 or (ratio > PROMISING and high / low > _TELLING):
                 gaining.append(one)
             else:
                 words = f"{ratio:.2f}x in interleaved blocks ({low:.2f} - {high:.2f})"
                 self._left[one.name] = LeftOut(remedy=one.name, why=words)
-        best = _simplest({one.name: rows[one.name]["ratio"] for one in gaining}, gaining)
+        best = simplest({one.name: rows[one.name]["ratio"] for one in gaining}, gaining)
         self._waiting = [
             one for one in gaining if best is not None and one.arm[0].remedy.id != best.arm[0].remedy.id
         ]
@@ -188,7 +178,7 @@ class Search:
                 for name, one in remedies
             ],
             "budget_s": min(_SCREEN_PART * self.launcher.left_s, _SCREEN_S * len(candidates)),
-            "width": _WIDTH,
+            "width": WIDTH,
         }
 
     # -- a race ----------------------------------------------------------------------------------------------
@@ -215,13 +205,13 @@ class Search:
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found[spell(have)], alive, logs)
             told |= pooled(logs, self._pairs)
-            if not alive or (all(logs[name] for name in alive) and not _narrow(alive, told, turn)):
+            if not alive or (all(logs[name] for name in alive) and not narrow(alive, told, turn)):
                 break
         ratios = pooled(logs, self._pairs)
         self._pairs += logs.values()
         told_of = {name: ratios[name].ratio for name in alive if name in ratios}
-        winner = _simplest(told_of, list(alive.values()))
-        if winner is None or not _wins(ratios[winner.name], alone=not have):
+        winner = simplest(told_of, list(alive.values()))
+        if winner is None or not wins(ratios[winner.name], alone=not have):
             return None, None
         if not have:
             self._won, self._unrivalled = logs[winner.name], len(candidates) == 1
@@ -274,7 +264,7 @@ class Search:
         """The gain of the whole over the run as found, and whether it has pairs of launches of its own."""
         logs = list(self._won) if self._unrivalled else []
         for turn in range(_MOST_PAIRS):
-            if len(logs) >= _PAIRS and _settled(self._told(logs)):
+            if len(logs) >= _PAIRS and settled(self._told(logs)):
                 break
             key = f"confirm/{turn}"
             wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self._gained)
@@ -303,40 +293,3 @@ class Search:
         trials = self.launcher.journal.trials.values()
         found = [trial.cost_s for trial in trials if trial.remedies == words and trial.key != "first"]
         return [log(cost) for cost in found if cost is not None]
-
-
-def _narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int) -> bool:
-    """Drop what cannot win; whether another round is needed."""
-    best = max((ratios[name] for name in alive), key=lambda one: one.ratio)
-    for name in list(alive):
-        one = ratios[name]
-        behind = one.ratio < _FAR_BEHIND * best.ratio or (turn == 0 and one.ratio < _FAR_BEHIND)
-        if (behind or one.high < max(best.low, 1.0)) and one is not best:
-            del alive[name]
-    if turn < 1:
-        return best.ratio > _FAR_BEHIND
-    rest = [ratios[name] for name in alive if ratios[name] is not best]
-    return not (best.high < _LEAST or (best.low > _LEAST and all(one.high < best.ratio for one in rest)))
-
-
-def _simplest(ratios: Mapping[str, float], candidates: Sequence[Candidate]) -> Candidate | None:
-    """Of the candidates that are about as fast as the fastest, the one that changes least."""
-    most = max(ratios.values(), default=0.0)
-    near = [one for one in candidates if ratios.get(one.name, 0.0) > max(_CLOSE * most, 0.0)]
-    return min(near, key=_weight, default=None)
-
-
-def _weight(one: Candidate) -> tuple[int, int, float]:
-    effects = max((EFFECTS.index(part.remedy.effect) for part in one.arm), default=0)
-    amounts = sum(part.value for part in one.arm if isinstance(part.value, (int, float)))
-    return effects, len(one.arm), float(amounts)
-
-
-def _wins(found: Ratio, *, alone: bool) -> bool:
-    """Whether an arm is taken up; the first may be a guess, since the whole is confirmed in the end."""
-    return found.ratio >= _LEAST and (found.shown or (alone and found.ratio > _PROMISING))
-
-
-def _settled(found: Ratio) -> bool:
-    """Whether an interval is narrow: in itself, or beside a gain like this."""
-    return log(found.high / found.low) / 2 < max(_WIDTH, _PART * abs(log(found.ratio)))
