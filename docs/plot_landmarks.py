@@ -29,8 +29,8 @@ WORKLOAD = ROOT / "workloads" / "landmarks"
 IMAGES = ROOT / "docs" / "images"
 COLOURS = {"as_found": "#b3423a", "guide": "#c9963b", "cured": "#2f7d6b"}
 PHASES = {
-    "data_wait": "data wait", "h2d": "copies", "fwd": "forward, targets, loss", "bwd": "backward",
-    "opt": "optimizer", "other": "other",
+    "data_wait": "data wait", "h2d": "copies", "fwd": "forward, loss", "bwd": "backward", "opt": "optimizer",
+    "other": "other",
 }  # fmt: skip
 
 

@@ -1,13 +1,27 @@
-"""The modules of a workload, as its script imports them."""
+"""The modules of a workload, as its script imports them, and its commands, run to their end."""
 
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+#: Two ranks on this machine.
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+#: Python that finds no hotloop; the script and its arguments follow.
+WITHOUT_HOTLOOP = (
+    sys.executable, "-c",
+    "import runpy, sys; sys.modules['hotloop'] = None; sys.argv[:] = sys.argv[1:]; "
+    "sys.path.insert(0, sys.argv[0].rpartition('/')[0]); runpy.run_path(sys.argv[0], run_name='__main__')",
+)  # fmt: skip
 
 
 @contextmanager
@@ -20,3 +34,26 @@ def imported(folder: Path, *names: str) -> Iterator[dict[str, ModuleType]]:
         sys.path.remove(str(folder))
         for name in names:
             sys.modules.pop(name, None)
+
+
+def finished(
+    command: Sequence[str | Path], *, cwd: Path | None = None, timeout: float = 180
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with one thread a process; if it takes too long, end all that it started.
+
+    torchrun puts its ranks into sessions of their own: killing it, or its group, would leave them behind.
+    """
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [str(part) for part in command], cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            known = psutil.Process(process.pid)
+            for one in [known, *known.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, errors)

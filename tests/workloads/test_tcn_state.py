@@ -1,15 +1,16 @@
-"""The tcn_state workload: its files, its variants against each other, resuming, its flags."""
+"""The tcn_state workload: its files, its variants against each other, resuming, its flags, bad input."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.workloads.scripts import imported
+from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, finished, imported
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -34,9 +35,16 @@ def folder(modules: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFact
     return made
 
 
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the data to spoil."""
+    return Path(shutil.copytree(folder, tmp_path / "own"))
+
+
 @pytest.fixture(autouse=True)
-def torch_state() -> Iterator[None]:
-    """Leave torch's random state as it was."""
+def torch_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave torch's random state as it was; no rank of a torchrun around the tests."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
     state = torch.get_rng_state()
     yield
     torch.set_rng_state(state)
@@ -127,8 +135,8 @@ def test_resuming_is_the_run_that_was_not_stopped(
     class StopError(Exception):
         pass
 
-    def save_and_stop(*args: object) -> None:
-        original(*args)
+    def save_and_stop(path: Path, **state: object) -> None:
+        original(path, **state)
         raise StopError
 
     modules["train"].save_checkpoint = save_and_stop
@@ -144,6 +152,7 @@ def test_resuming_is_the_run_that_was_not_stopped(
 def test_flags_are_real_booleans(modules: dict[str, ModuleType]) -> None:
     parse = modules["train"].parse_args
     assert parse([]).use_torch_compile is False
+    assert parse(["--variant", "guide"]).use_torch_compile is torch.cuda.is_available()
     assert parse(["--use_torch_compile"]).use_torch_compile is True
     assert parse(["--use_torch_compile=False"]).use_torch_compile is False
     assert parse(["--use_amp", "yes", "--cache_data", "0"]).use_amp is True
@@ -188,6 +197,200 @@ def test_as_found_keeps_the_misleading_throughput_line(
     assert rates == sorted(rates, reverse=True)  # time since training began only grows
 
 
-def test_no_data_is_one_sentence(modules: dict[str, ModuleType], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"no \.mat files"):
-        modules["data"].find_files(tmp_path / "nothing_*")
+#: The guide's commands as they stand, but for the script's name: its own was deleted with the guide (X20).
+BASIC = (
+    "--data_dir data_simulation_* --epochs 100 --batch_size 512 --lr 1e-3 --lambda_physics 0.5 "
+    "--num_workers 8 --prefetch_factor 8 --use_amp"
+)
+FAST = f"{BASIC} --cache_data --use_torch_compile"
+
+
+def test_the_guides_commands_work_to_the_letter(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = modules["train"].parse_args(["--variant", "guide", *FAST.split()])
+    assert (args.epochs, args.batch_size, args.lr, args.lambda_physics) == (100, 512, 1e-3, 0.5)
+    assert (args.num_workers, args.prefetch_factor) == (8, 8)
+    assert args.use_amp is args.cache_data is args.use_torch_compile is True
+    # The same, shrunk by what comes after, in the folder that holds the data.
+    monkeypatch.chdir(folder)
+    small = "--scale tiny --epochs 1 --batch_size 32 --num_workers 1 --use_torch_compile=False"
+    log = tmp_path / "steps.jsonl"
+    rest = ["--variant", "guide", "--out", str(tmp_path), "--step_log", str(log)]
+    modules["train"].main([*FAST.split(), *small.split(), *rest])
+    assert len(log.read_text().splitlines()) == 3
+    assert (tmp_path / "best.pt").exists()
+
+
+def test_compiling_is_asked_for_by_mode_and_its_failure_is_one_sentence(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._dynamo.exc import TorchRuntimeError
+
+    asked = []
+
+    def compile_(model: object, *, mode: str) -> object:
+        asked.append(mode)
+        if mode == "max-autotune":
+            raise TorchRuntimeError("no compiler\nmany more lines")
+        return model
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    flags = ["--variant", "guide", "--epochs", "1", "--use_torch_compile"]
+    assert train(modules, folder, tmp_path / "out", *flags)
+    with pytest.raises(
+        SystemExit, match=r"torch\.compile failed [^\n]*: no compiler\nhint: --use_torch_comp"
+    ):
+        train(modules, folder, tmp_path / "out", *flags, "--compile_mode", "max-autotune")
+    assert asked == ["reduce-overhead", "max-autotune"]
+
+
+def test_the_loss_without_branches_is_the_same_in_every_branch(modules: dict[str, ModuleType]) -> None:
+    train, names = modules["train"], modules["model"].HEADS
+    torch.manual_seed(0)
+    targets = torch.rand(16, len(names))
+    cases = {
+        "inside": torch.rand(16, 5) * 0.4 + 0.5,
+        "below and above": torch.randn(16, 5) * 3,
+        "all alike": torch.full((16, 5), 0.4),
+        "quality below adhesion": torch.tensor([0.9, 0.5, 0.5, 0.5, 0.1]) + torch.rand(16, 5) * 0.1,
+    }
+    physics = {}
+    for case, values in cases.items():
+        outputs = dict(zip(names, values.unbind(1), strict=True))
+        found = train.loss_as_found(outputs, targets, 0.5)
+        for one, other in zip(train.loss_on_device(outputs, targets, 0.5), found, strict=True):
+            torch.testing.assert_close(one, other)
+        physics[case] = float(found[2])
+    assert physics.pop("inside") == 0
+    assert min(physics.values()) > 0  # every other case takes a branch
+
+
+def test_scalars_go_to_tensorboard(modules: dict[str, ModuleType], folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(modules, folder, tmp_path / "out", "--tensorboard")
+    events = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("val_loss")] == [0, 1]
+
+
+def test_two_ranks_train_on_half_the_windows_each(folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "steps.jsonl"
+    script = [FOLDER / "train.py", "--scale", "tiny", "--data", folder, "--variant", "cured"]
+    done = finished([*TORCHRUN, *script, "--out", tmp_path, "--step_log", log, "--batch_size", "18"])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Epoch 2/2") == 1  # one rank speaks
+    assert len(log.read_text().splitlines()) == 2 * 3  # 108 windows, 54 a rank
+    assert (tmp_path / "best.pt").exists()
+
+
+def test_cured_without_hotloop_says_what_it_needs(folder: Path, tmp_path: Path) -> None:
+    script = [*WITHOUT_HOTLOOP, FOLDER / "train.py", "--scale", "tiny", "--data", folder, "--out", tmp_path]
+    cured = finished([*script, "--variant", "cured"])
+    assert cured.returncode == 1
+    assert cured.stderr == "error: gather needs hotloop.feed: pip install hotloop, or --ablate gather\n"
+
+
+def spoil(own: Path, kind: str) -> str:
+    """Spoil the last layer file; return what the message must say."""
+    layer = own / "data_simulation_02" / "layer_004.mat"
+    if kind in ("truncated", "empty", "text"):
+        content = {"truncated": layer.read_bytes()[:9000], "empty": b"", "text": b"x, y, z\n" * 99}[kind]
+        layer.write_bytes(content)
+        return f"{layer} is truncated or no .mat file: "
+    with h5py.File(layer, "r+") as file:
+        if kind == "group":
+            file.move("simulation_data", "simulation")
+            return f"{layer} has no group simulation_data"
+        group = file["simulation_data"]
+        if kind == "renamed":
+            group.move("T_nozzle", "T_nozle")
+            return f"{layer} has no signal T_nozzle: is T_nozle it?"
+        wanted = "T_nozzle" if kind in ("shape", "nan") else None
+        for name in [wanted] if wanted else list(group):
+            values = group[name][:]
+            del group[name]
+            if kind == "nan":
+                values[0, 5:8] = np.nan
+            group[name] = values if kind == "nan" else values[:, :300] if wanted else values[:, :249]
+    return {
+        "shape": f"{layer}: T_nozzle has shape (1, 300): expected (1, 600), as x_ref has",
+        "nan": f"{layer}: T_nozzle has 3 values that are not finite",
+        "short": f"{layer} has 249 points: a window and its target are 250",
+    }[kind]
+
+
+@pytest.mark.parametrize("variant", ["as_found", "cured"])
+@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "group", "renamed", "shape", "nan", "short"])
+def test_a_spoilt_file_stops_training_before_it_begins(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path, kind: str, variant: str
+) -> None:
+    says = spoil(own, kind)
+    with pytest.raises(SystemExit, match=re.escape(says)) as raised:
+        train(modules, own, tmp_path / "out", "--variant", variant)
+    assert str(raised.value).startswith("error: ")
+    assert not (tmp_path / "out" / "last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--batch_size", "512"], "error: --batch_size 512: a rank has 108 training windows"),
+        (["--data_dir", "nothing_*"], "error: no .mat files in folders that match 'nothing_*'"),
+        (["--resume", "none.pt"], "error: --resume none.pt is missing"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_one_sentence(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, flags: list[str], says: str
+) -> None:
+    with pytest.raises(SystemExit, match=re.escape(says)):
+        train(modules, folder, tmp_path / "out", *flags)
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--cache_dat=1", "unknown argument --cache_dat=1: did you mean --cache_data?"),
+        ("--nonsense", "unknown argument --nonsense: see --help"),
+        ("--batch_size=0", "expected a whole number from 1, got '0'"),
+        ("--num_workers=-1", "expected a whole number from 1, got '-1'"),
+        ("--compile_mode=fast", "invalid choice: 'fast'"),
+    ],
+)
+def test_an_unknown_flag_is_named_with_the_nearest(
+    modules: dict[str, ModuleType], capsys: pytest.CaptureFixture[str], flag: str, says: str
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        modules["train"].parse_args([flag])
+    assert raised.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_one_file_is_too_few(modules: dict[str, ModuleType], own: Path, tmp_path: Path) -> None:
+    for path in sorted(own.rglob("*.mat"))[1:]:
+        path.unlink()
+    with pytest.raises(SystemExit, match=r"layer_001\.mat is alone: training and validation need"):
+        train(modules, own, tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", [{"model": {}}, None])
+def test_a_checkpoint_of_something_else_is_one_sentence(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, content: object
+) -> None:
+    other = tmp_path / "other.pt"
+    torch.save(content, other) if content else other.write_bytes(b"nothing")
+    with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale: "):
+        train(modules, folder, tmp_path / "out", "--resume", str(other))
+
+
+def test_a_batch_that_does_not_fit_is_said(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: object, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.empty(1 << 60)  # the allocator's own words
+
+    monkeypatch.setattr(modules["model"].ImplicitStateTCN, "forward", forward)
+    with pytest.raises(SystemExit, match=r"a batch does not fit[\s\S]*smaller --batch_size than 32"):
+        train(modules, folder, tmp_path / "out")

@@ -5,6 +5,7 @@ N points is a dataset of shape (1, N). A sample is a window of ``SEQ_LEN`` point
 at the end of the ``PRED_LEN`` points that follow.
 """
 
+import difflib
 import glob
 import os
 import shutil
@@ -16,6 +17,7 @@ import torch
 from scipy.io import loadmat
 from sklearn.preprocessing import StandardScaler
 from torch.utils.data import Dataset
+from tqdm import tqdm
 
 SEQ_LEN, PRED_LEN, STRIDE = 200, 50, 10
 SAMPLE_RATE_HZ = 100.0
@@ -29,6 +31,10 @@ QUALITY = ("adhesion_ratio", "internal_stress", "porosity", "dimensional_accurac
 
 #: scale -> (folders, layer files in all, points per file)
 SCALES = {"tiny": (2, 4, 600), "cpu": (3, 30, 3000), "full": (5, 455, 2650)}
+
+
+class DataError(ValueError):
+    """The data cannot be what it should be; the message names the file."""
 
 
 # -- making the files ---------------------------------------------------------------------------------------
@@ -88,7 +94,7 @@ def make_data(scale="cpu", seed=0, root=None):
     num_folders, num_files, num_points = SCALES[scale]
     rng = np.random.default_rng(seed)
     partial = root / f"{folder.name}.{os.getpid()}.partial"
-    for layer in range(num_files):
+    for layer in tqdm(range(num_files), desc="making data", unit="file", leave=False, disable=None):
         directory = partial / f"data_simulation_{layer % num_folders + 1:02d}"
         directory.mkdir(parents=True, exist_ok=True)
         write_mat(directory / f"layer_{layer + 1:03d}.mat", simulate_layer(rng, num_points, layer + 1))
@@ -106,7 +112,7 @@ def find_files(pattern):
     """Return the .mat files in every folder that matches the pattern, sorted."""
     files = sorted(f for folder in glob.glob(str(pattern)) for f in glob.glob(os.path.join(folder, "*.mat")))
     if not files:
-        raise SystemExit(f"no .mat files in folders that match {pattern!r}")
+        raise DataError(f"no .mat files in folders that match {str(pattern)!r}")
     return files
 
 
@@ -114,27 +120,60 @@ def load_mat(path):
     """Return {signal: (N,) float64 array} of one file, v7.3 (HDF5) or older (scipy)."""
     names = INPUTS + TRAJECTORY + QUALITY
     try:
-        with h5py.File(path, "r") as file:
-            group = file["simulation_data"]
-            return {name: np.array(group[name]).T.reshape(-1) for name in names}
-    except OSError:
-        group = loadmat(path, squeeze_me=True, struct_as_record=False)["simulation_data"]
-        return {name: np.asarray(getattr(group, name), dtype=np.float64).reshape(-1) for name in names}
+        if h5py.is_hdf5(path):
+            with h5py.File(path, "r") as file:
+                group = file["simulation_data"]
+                there = list(group)
+                found = {name: np.array(group[name], np.float64) for name in names if name in there}
+        else:
+            group = loadmat(path, squeeze_me=True, struct_as_record=False)["simulation_data"]
+            there = group._fieldnames
+            found = {name: np.asarray(getattr(group, name), np.float64) for name in names if name in there}
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except KeyError:
+        raise DataError(f"{path} has no group simulation_data") from None
+    except Exception as error:  # h5py and scipy raise whatever they stumble over
+        raise DataError(f"{path} is truncated or no .mat file: {error}") from None
+    if missing := [name for name in names if name not in found]:
+        near = difflib.get_close_matches(missing[0], there, n=1)
+        hint = f"is {near[0]} it?" if near else f"it has {', '.join(there) or 'none'}"
+        raise DataError(f"{path} has no signal {missing[0]}: {hint}")
+    return {name: checked(path, name, values, found[names[0]].size) for name, values in found.items()}
+
+
+def checked(path, name, values, num_points):
+    """One signal (N,) of a file: as long as all, and finite."""
+    if values.size != num_points or max(values.shape, default=0) != num_points:
+        raise DataError(
+            f"{path}: {name} has shape {values.shape}: expected (1, {num_points}), as {INPUTS[0]} has"
+        )
+    if not np.isfinite(values).all():
+        raise DataError(f"{path}: {name} has {int((~np.isfinite(values)).sum())} values that are not finite")
+    return values.reshape(-1)
 
 
 def load_layer(path):
     """Return (inputs (N, 12), trajectory (N, 2), quality (N, 5)) of one file."""
     signals = load_mat(path)
+    if (num_points := len(signals[INPUTS[0]])) < SEQ_LEN + PRED_LEN:
+        raise DataError(f"{path} has {num_points} points: a window and its target are {SEQ_LEN + PRED_LEN}")
     return tuple(
         np.stack([signals[name] for name in names], axis=1) for names in (INPUTS, TRAJECTORY, QUALITY)
     )
 
 
+def layers(files):
+    """(inputs, trajectory, quality) of one file after the other."""
+    for path in tqdm(files, desc="reading", unit="file", leave=False, disable=None):
+        yield load_layer(path)
+
+
 def fit_scaler(files):
     """Fit the input scaler over all training files."""
     scaler = StandardScaler()
-    for path in files:
-        scaler.partial_fit(load_layer(path)[0])
+    for inputs, _, _ in layers(files):
+        scaler.partial_fit(inputs)
     return scaler
 
 
@@ -144,8 +183,7 @@ class PrinterDataset(Dataset):
     def __init__(self, files, scaler=None):
         self.scaler = scaler
         self.sequences = []
-        for file_index, path in enumerate(files):
-            inputs, trajectory, quality = load_layer(path)
+        for file_index, (inputs, trajectory, quality) in enumerate(layers(files)):
             for i in range(0, len(inputs) - SEQ_LEN - PRED_LEN + 1, STRIDE):
                 end = i + SEQ_LEN
                 self.sequences.append({
@@ -186,8 +224,7 @@ class PrenormalisedDataset(Dataset):
     def __init__(self, files, scaler, cache_data=False):
         self.cache_data = cache_data
         self.sequences = []
-        for file_index, path in enumerate(files):
-            inputs, trajectory, quality = load_layer(path)
+        for file_index, (inputs, trajectory, quality) in enumerate(layers(files)):
             inputs = scaler.transform(inputs).astype(np.float32)
             trajectory, quality = trajectory.astype(np.float32), quality.astype(np.float32)
             for i in range(0, len(inputs) - SEQ_LEN - PRED_LEN + 1, STRIDE):
@@ -213,22 +250,27 @@ class PrenormalisedDataset(Dataset):
 
 
 class GatheredDataset(Dataset):
-    """All points in one float32 tensor; a batch is one gather of overlapping windows.
+    """All points in one float32 tensor, normalised at once; a batch is one gather of overlapping windows.
 
     ``to(device)`` moves the points (not the windows): the full set is 58 MB.
     """
 
     def __init__(self, files, scaler):
+        try:
+            from hotloop.feed import pretransform
+        except ImportError:
+            raise DataError("gather needs hotloop.feed: pip install hotloop, or --ablate gather") from None
         inputs, quality, starts, offset = [], [], [], 0
-        for path in files:
-            layer_inputs, _, layer_quality = load_layer(path)
-            inputs.append(scaler.transform(layer_inputs).astype(np.float32))
+        for layer_inputs, _, layer_quality in layers(files):
+            inputs.append(layer_inputs)
             quality.append(layer_quality.astype(np.float32))
             starts.append(offset + np.arange(0, len(layer_inputs) - SEQ_LEN - PRED_LEN + 1, STRIDE))
             offset += len(layer_inputs)
         self.starts = torch.from_numpy(np.concatenate(starts))
         self.quality = torch.from_numpy(np.concatenate(quality))
-        self._set_points(torch.from_numpy(np.concatenate(inputs)))
+        # Checked against the scaler's own result for single points, bit for bit.
+        points = pretransform(np.concatenate(inputs), scaler, dtype=np.float32)
+        self._set_points(torch.from_numpy(points))
 
     def _set_points(self, points):
         self.points = points
