@@ -236,14 +236,40 @@ static PyType_Spec rows_spec = {
 
 /* ---- Sites -------------------------------------------------------------------------------------------------- */
 
+#define NUM_LATEST 64
+
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
+    /* What was found latest, by address: one cache line each, where the dictionaries are ten. Code is compared and
+       never touched; by_code keeps it alive until forget() is called. */
+    struct {
+        void *code;
+        int lasti;
+        PyObject *site;
+    } latest[NUM_LATEST];
+    void *latest_library[NUM_LATEST];
     PyObject *by_code;  /* id of a code object -> its sites by instruction; the dictionary of Places, shared */
     PyObject *library;  /* stands for "no user code" there */
     PyObject *new_code; /* new_code(code) -> its sites, or library */
     PyObject *new_site; /* new_site(sites, frame) -> id */
 } Sites;
+
+static void sites_drop_latest(Sites *self)
+{
+    memset(self->latest_library, 0, sizeof self->latest_library);
+    for (int i = 0; i < NUM_LATEST; i++) {
+        self->latest[i].code = NULL;
+        Py_CLEAR(self->latest[i].site);
+    }
+}
+
+static PyObject *sites_forget(PyObject *object, PyObject *unused)
+{
+    sites_drop_latest((Sites *)object);
+    PyDict_Clear(((Sites *)object)->by_code);
+    Py_RETURN_NONE;
+}
 
 static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
@@ -262,26 +288,40 @@ static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t narg
     PyObject *found = NULL;
     while (frame != NULL) {
         PyCodeObject *code = PyFrame_GetCode(frame);
-        PyObject *key = PyLong_FromVoidPtr(code);
-        PyObject *sites = key == NULL ? NULL : PyDict_GetItemWithError(self->by_code, key);
-        Py_XDECREF(key);
-        Py_XINCREF(sites);
-        if (sites == NULL && !PyErr_Occurred())
-            sites = PyObject_CallOneArg(self->new_code, (PyObject *)code);
-        Py_DECREF(code);
-        if (sites == NULL)
-            break;
-        if (sites != self->library) {
-            PyObject *at = PyLong_FromLong(PyFrame_GetLasti(frame));
-            found = at == NULL ? NULL : PyDict_GetItemWithError(sites, at);
-            Py_XDECREF(at);
-            Py_XINCREF(found);
-            if (found == NULL && !PyErr_Occurred())
-                found = PyObject_CallFunctionObjArgs(self->new_site, sites, (PyObject *)frame, NULL);
+        int lasti = PyFrame_GetLasti(frame);
+        size_t slot = ((uintptr_t)code >> 5) % NUM_LATEST, place = (slot + (size_t)lasti / 2) % NUM_LATEST;
+        Py_DECREF(code); /* the frame has it */
+        if (self->latest_library[slot] != code) {
+            if (self->latest[place].code == code && self->latest[place].lasti == lasti) {
+                found = Py_NewRef(self->latest[place].site);
+                break;
+            }
+            PyObject *key = PyLong_FromVoidPtr(code);
+            PyObject *sites = key == NULL ? NULL : PyDict_GetItemWithError(self->by_code, key);
+            Py_XDECREF(key);
+            Py_XINCREF(sites);
+            if (sites == NULL && !PyErr_Occurred())
+                sites = PyObject_CallOneArg(self->new_code, (PyObject *)code);
+            if (sites == NULL)
+                break;
+            if (sites != self->library) {
+                PyObject *at = PyLong_FromLong(lasti);
+                found = at == NULL ? NULL : PyDict_GetItemWithError(sites, at);
+                Py_XDECREF(at);
+                Py_XINCREF(found);
+                if (found == NULL && !PyErr_Occurred())
+                    found = PyObject_CallFunctionObjArgs(self->new_site, sites, (PyObject *)frame, NULL);
+                Py_DECREF(sites);
+                if (found != NULL) {
+                    self->latest[place].code = code;
+                    self->latest[place].lasti = lasti;
+                    Py_XSETREF(self->latest[place].site, Py_NewRef(found));
+                }
+                break;
+            }
             Py_DECREF(sites);
-            break;
+            self->latest_library[slot] = code;
         }
-        Py_DECREF(sites);
         PyFrameObject *back = PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = back;
@@ -322,6 +362,7 @@ static int sites_traverse(PyObject *object, visitproc visit, void *arg)
 static int sites_clear(PyObject *object)
 {
     Sites *self = (Sites *)object;
+    sites_drop_latest(self);
     Py_CLEAR(self->by_code);
     Py_CLEAR(self->library);
     Py_CLEAR(self->new_code);
@@ -338,6 +379,11 @@ static void sites_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+static PyMethodDef sites_methods[] = {
+    {"forget", sites_forget, METH_NOARGS, "forget(): begin again."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef sites_members[] = {
     {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(Sites, call), Py_READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -350,6 +396,7 @@ static PyType_Slot sites_slots[] = {
     {Py_tp_traverse, sites_traverse},
     {Py_tp_clear, sites_clear},
     {Py_tp_dealloc, sites_dealloc},
+    {Py_tp_methods, sites_methods},
     {Py_tp_members, sites_members},
     {0, NULL},
 };

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenarios.builder import Script
 
-from hotloop.measure import measure
+from hotloop.measure import attribution, measure
 from hotloop.phases import COLUMN
 from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process
@@ -67,6 +67,21 @@ def test_nested_rows_add_up(made, sampled):
     rows = made[0] + [(t, w, stack, 0, 500, 10, 0, row.SAMPLE) for t, w, stack in sampled]
     stack = {"id": 1, "frames": [["/a.py", 2, "<module>", 1]], "library": ["logging:info"]}
     holds(measure(process(rows, notes={"stack": [stack]}), {}))
+
+
+@settings(max_examples=100, deadline=None)
+@given(nested(), samples)
+def test_what_is_added_up_in_pieces_is_the_same(made, sampled):
+    rows = made[0] + [(t, w, stack, 0, 500, 10, 0, row.SAMPLE) for t, w, stack in sampled]
+    stack = {"id": 1, "frames": [["/a.py", 2, "<module>", 1]], "library": ["logging:info"]}
+    whole = measure(process(rows, notes={"stack": [stack]}), {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attribution, "AT_ONCE", 3)
+        pieces = measure(process(rows, notes={"stack": [stack]}), {})
+    np.testing.assert_allclose(pieces.phases, whole.phases, rtol=1e-9, atol=1e-12)
+    assert pieces.totals == pytest.approx(whole.totals, rel=1e-9, abs=1e-12)
+    assert pieces.span_totals == pytest.approx(whole.span_totals, rel=1e-9, abs=1e-12)
+    assert pieces.unaccounted_s == pytest.approx(whole.unaccounted_s, rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=100, deadline=None)

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hotloop.errors import RecordingError
+from hotloop.record import read
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
-from hotloop.record.recording import Recording
+from hotloop.record.recording import ROW_DTYPE, Recording
 from hotloop.record.store import Store
 
 TESTS = Path(__file__).parent
@@ -251,3 +252,16 @@ def test_damaged_system_samples_are_a_warning_and_the_steps_remain(tmp_path: Pat
     recording = open_recording(tmp_path)
     assert rows_of(recording) == 20
     assert any("system.sqlite" in warning for warning in recording.warnings)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 30), max_size=60), st.integers(2, 9))
+def test_rows_are_sorted_in_runs_as_they_would_be_at_once(late: list[int], at_once: int) -> None:
+    rows = np.zeros(len(late), ROW_DTYPE)
+    rows["start"] = [max(0, 3 * number - by) for number, by in enumerate(late)]
+    rows["value"] = np.arange(len(rows))  # the order in which they were written
+    backwards = rows[::-1]
+    wanted = backwards[np.argsort(backwards["start"], kind="stable")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read, "_SORT_ROWS", at_once)
+        np.testing.assert_array_equal(read._sorted([rows.copy()] if len(rows) else []), wanted)

@@ -82,7 +82,9 @@ class Sampler:
         return True
 
     def _take(self, now: int, root_pid: int, extra_pids: tuple[int, ...]) -> None:
-        gpus = self._gpus = self._gpus or Gpus()
+        if self._gpus is None:  # without GPUs it is empty, and not to be asked for anew
+            self._gpus = Gpus()
+        gpus = self._gpus
         found = {"t_ns": now, **self._host.sample(now), **gpus.sample()}
         self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
         found["sample_s"] = (perf_counter_ns() - now) / 1e9
@@ -91,7 +93,8 @@ class Sampler:
 
     def gpu_facts(self) -> list[dict[str, Any]]:
         """Facts of the GPUs, see ``launch.gpu``; the first question to the driver may take seconds."""
-        self._gpus = self._gpus or Gpus()
+        if self._gpus is None:
+            self._gpus = Gpus()
         return self._gpus.facts()
 
     def drain(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,9 @@ for _kind, _phase in {
     row.SAVE: "checkpoint", row.LOG: "logging", row.COMPILE: "forward",
 }.items():  # fmt: skip
     BASE[_kind] = COLUMN[_phase]
+
+#: Rows and gaps are added up so many at a time: a recording of a million steps must fit into memory.
+AT_ONCE = 1 << 16
 
 #: The kind of "no row": before the first and after the last.
 NO_ROW = 0
@@ -153,13 +157,19 @@ def find_gaps(
     kinds = np.full(len(tops) + 2, NO_ROW, np.uint16)  # of the row before and the row after each gap
     kinds[1:-1] = np.where((spans.kind[tops] == row.FETCH) & ~trains[tops], EVAL_FETCH, spans.kind[tops])
     key = kinds[:-1] << np.uint16(8) | kinds[1:]
+    del tops, kinds
     kept = ends > starts
-    starts, ends, key = starts[kept], ends[kept], key[kept]
+    starts = starts[kept]  # one after the other: in a long recording each of them is large
+    ends = ends[kept]
+    key = key[kept]
     left = wall if exit_ns is None else exit_ns
     cuts = np.unique(
         np.concatenate([regions.start, regions.end, np.array([*stepping.span, stepping.ready, left])])
     )
-    starts, ends, key = _cut(starts, ends, key, cuts)
+    cuts, at = _inside(starts, ends, cuts)
+    starts = np.insert(starts, at + 1, cuts)
+    ends = np.insert(ends, at, cuts)
+    key = np.insert(key, at + 1, key[at])
     key[starts >= left] = AT_EXIT
     phase = np.full(len(starts), COLUMN["other"], np.uint8)
     phase[_holds(saves, starts)] = COLUMN["checkpoint"]
@@ -169,17 +179,13 @@ def find_gaps(
     return Gaps(start=starts, end=ends, key=key, phase=phase)
 
 
-def _cut(
-    starts: Ints, ends: Ints, key: npt.NDArray[np.uint16], cuts: Ints
-) -> tuple[Ints, Ints, npt.NDArray[np.uint16]]:
-    if not len(starts) or not len(cuts):
-        return starts, ends, key
+def _inside(starts: Ints, ends: Ints, cuts: Ints) -> tuple[Ints, Ints]:
+    """The cuts that fall into a gap, and which gap that is."""
+    if not len(starts):
+        return cuts[:0], cuts[:0]
     at = np.searchsorted(starts, cuts, side="right") - 1
     inside = (at >= 0) & (cuts > starts[np.maximum(at, 0)]) & (cuts < ends[np.maximum(at, 0)])
-    cuts, at = cuts[inside], at[inside]
-    starts = np.insert(starts, at + 1, cuts)
-    ends = np.insert(ends, at, cuts)
-    return starts, ends, np.insert(key, at + 1, key[at])
+    return cuts[inside], at[inside]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,60 +203,55 @@ def tabulate(
     num, width = len(stepping), len(PHASES)
     table = np.zeros((num + 1, width))  # the last row takes what lies outside the steps
     inside = np.zeros(width)
-    step = stepping.of(spans.start)
-    _add(table, step, phase, spans.exclusive)
-    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
-    inside += np.bincount(phase[in_span], weights=spans.exclusive[in_span], minlength=width)
-
-    step = stepping.of(gaps.start)
-    length = gaps.end - gaps.start
-    in_span = (gaps.start >= stepping.span[0]) & (gaps.start < stepping.span[1])
-    fixed = ~gaps.open
-    _add(table, step[fixed], gaps.phase[fixed], length[fixed])
-    chosen = fixed & in_span
-    inside += np.bincount(gaps.phase[chosen], weights=length[chosen], minlength=width)
-    inside += _add_open(table, gaps, split, step, length, in_span)
-    totals = table.sum(axis=0)
-    return table[:num] / 1e9, inside / 1e9, totals / 1e9
-
-
-def _add(table: Floats, step: Ints, phase: Bytes, length: Ints) -> None:
-    num, width = table.shape
-    flat = np.where(step < 0, num - 1, step) * width + phase
-    table += np.bincount(flat, weights=length, minlength=num * width)[: num * width].reshape(num, width)
-
-
-def _add_open(table: Floats, gaps: Gaps, split: Split, step: Ints, length: Ints, in_span: Bools) -> Floats:
-    num, width = table.shape
-    step = np.where(step < 0, num - 1, step)
-    inside = np.zeros(width)
-    pooled = gaps.open
-    pooled[list(split.by_gap)] = False
-    for gap, shares in split.by_gap.items():
-        table[step[gap]] += shares * length[gap]
-        if in_span[gap]:
-            inside += shares * length[gap]
-    other = np.zeros(width)
-    other[COLUMN["other"]] = 1.0
-    lookup = np.tile(other, (1 << 16, 1))
+    for at in range(0, len(spans), AT_ONCE):
+        piece = slice(at, at + AT_ONCE)
+        inside += _add(table, stepping, spans.start[piece], phase[piece], spans.exclusive[piece])
+    lookup = np.tile(np.eye(width)[COLUMN["other"]], (1 << 16, 1))
     for key, shares in split.by_key.items():
         lookup[key] = shares
-    index = np.flatnonzero(pooled)
-    keys, lengths, steps = gaps.key[index], length[index].astype(np.float64), step[index]
-    for column in np.flatnonzero(lookup.any(axis=0)):
-        weights = lengths * lookup[:, column][keys]
-        table[:, column] += np.bincount(steps, weights=weights, minlength=num)
-        inside[column] += weights[in_span[index]].sum()
-    return inside
+    pooled = gaps.open
+    pooled[list(split.by_gap)] = False
+    fixed = ~gaps.open
+    for at in range(0, len(gaps), AT_ONCE):
+        piece = slice(at, at + AT_ONCE)
+        start, length = gaps.start[piece], gaps.end[piece] - gaps.start[piece]
+        chosen = fixed[piece]
+        inside += _add(table, stepping, start[chosen], gaps.phase[piece][chosen], length[chosen])
+        chosen = pooled[piece]
+        start, length, keys = start[chosen], length[chosen], gaps.key[piece][chosen]
+        for column in np.flatnonzero(lookup[np.unique(keys)].any(axis=0)):
+            own = np.full(len(keys), column, np.uint8)
+            inside += _add(table, stepping, start, own, length * lookup[:, column][keys])
+    for gap, shares in split.by_gap.items():
+        spent = shares * (gaps.end[gap] - gaps.start[gap])
+        table[stepping.of(gaps.start[gap : gap + 1])[0]] += spent
+        if stepping.span[0] <= gaps.start[gap] < stepping.span[1]:
+            inside += spent
+    table /= 1e9
+    return table[:num], inside / 1e9, table.sum(axis=0)
 
 
-def uncovered_ns(samples: Table, gaps: Gaps, exit_ns: int | None) -> Ints:
-    """[gaps] ns that no sample's weight reaches; after ``exit_ns`` the interpreter is winding down."""
+def _add(
+    table: Floats, stepping: Stepping, start: Ints, phase: Bytes, length: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """Adds intervals, sorted by start, to the steps they begin in; returns what of them lies in the span."""
+    width = table.shape[1]
+    step = stepping.of(start)
+    outside = step < 0  # these go to the last row of the table
+    table[-1] += np.bincount(phase[outside], weights=length[outside], minlength=width)
+    if not outside.all():
+        step, kept = step[~outside], ~outside
+        first, last = int(step[0]), int(step[-1]) + 1
+        flat = (step - first) * width + phase[kept]
+        sums = np.bincount(flat, weights=length[kept], minlength=(last - first) * width)
+        table[first:last] += sums.reshape(last - first, width)
+    in_span = (start >= stepping.span[0]) & (start < stepping.span[1])
+    return np.bincount(phase[in_span], weights=length[in_span], minlength=width)
+
+
+def uncovered_ns(samples: Table, gaps: Gaps, exit_ns: int | None) -> int:
+    """ns of open gaps that no sample's weight reaches; after ``exit_ns`` the interpreter is winding down."""
     last = np.iinfo(np.int64).max if exit_ns is None else exit_ns
-    starts, ends = np.minimum(gaps.start, last), np.minimum(gaps.end, last)
-    length = ends - starts
-    if not len(samples):
-        return length
     end = samples.start
     weight = np.maximum(samples.end - samples.start, 0)
     start = np.maximum(end - weight, 0)
@@ -266,4 +267,9 @@ def uncovered_ns(samples: Table, gaps: Gaps, exit_ns: int | None) -> Ints:
         into[more] = np.maximum(times[more] - start[at[more]], 0)
         return np.asarray(whole + into)
 
-    return np.asarray(length - (until(ends) - until(starts)))
+    uncovered = 0
+    for at in range(0, len(gaps), AT_ONCE):
+        chosen = at + np.flatnonzero(gaps.phase[at : at + AT_ONCE] == COLUMN["other"])
+        starts, ends = np.minimum(gaps.start[chosen], last), np.minimum(gaps.end[chosen], last)
+        uncovered += int((ends - starts - (until(ends) - until(starts))).sum())
+    return uncovered

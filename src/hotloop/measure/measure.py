@@ -72,8 +72,9 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     loop = _loop(process, places, spans, lives, eval_forward, phase, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
-    uncovered = uncovered_ns(samples, gaps, _exit_ns(process))[gaps.open]
-    unaccounted = min(float(uncovered.sum()) / 1e9, max(0.0, float(totals[COLUMN["other"]])))
+    uncovered = uncovered_ns(samples, gaps, _exit_ns(process))
+    unaccounted = min(uncovered / 1e9, max(0.0, float(totals[COLUMN["other"]])))
+    del gaps
     totals[COLUMN["other"]] -= unaccounted
 
     facts = facts_of(process, spans)

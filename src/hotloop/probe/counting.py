@@ -20,8 +20,13 @@ class StepCount:
     """A step is one batch of a loader that training follows; without a loader, one round of the optimizers;
     without an optimizer, one backward.
 
-    The wrappers of ``next``, backward and the optimizers count up themselves: they run in every step.
+    The wrappers of ``next``, backward and the optimizers count up themselves: they run in every step, on a
+    cold cache, so what they need lies together.
     """
+
+    __slots__ = (
+        "backwards", "batches", "fed_at", "fetched", "limit", "may_end", "rounds", "stepped", "stopped",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         limit = os.environ.get("HOTLOOP_STEPS", "")

@@ -113,8 +113,10 @@ class Places:
         self._by_code: dict[int, dict[int, int]] = {}
         #: The id of the innermost user frame at or above a frame.
         self.site: Callable[[FrameType | None], int] = self._site
+        self._forget: Callable[[], None] = self._by_code.clear
         if fast.Sites is not None:
             self.site = fast.Sites(self._by_code, _LIBRARY, self._new_code, self._new_site)
+            self._forget = self.site.forget  # type: ignore[attr-defined]
         #: What ``with_site`` needs.
         self.names: dict[str, Any] = {
             "by_code": self._by_code, "library": _LIBRARY, "site_of": self.site, "through": None,
@@ -123,7 +125,7 @@ class Places:
 
     def restart(self) -> None:
         """Forget every id: another process writes its own notes."""
-        self._by_code.clear()
+        self._forget()
         self._held: dict[int, CodeType] = {}
         self._num_sites = 0
         self._stacks: dict[tuple[Any, ...], int] = {}
@@ -174,7 +176,7 @@ class Places:
     def _new_code(self, code: CodeType) -> dict[int, int]:
         if len(self._held) >= _MAX_CODES:
             self._held.clear()
-            self._by_code.clear()
+            self._forget()
             self._stacks.clear()
             self._columns.clear()
         self._held[id(code)] = code

@@ -53,7 +53,6 @@ class Probe:
         self.count = StepCount()
         self.updates = 0
         self.inside = [0]  # 1: in an outermost forward, 2: in a backward
-        self.training_started = False  # a first backward was seen
         self.finished = False
         self._scaled: Any = None  # weak: what GradScaler.scale returned last
         self._loss: Any = None  # weak: the accelerator tensor backward began with last
@@ -88,6 +87,11 @@ class Probe:
     def steps(self) -> int:
         """Steps as far as they can be counted while they happen (measuring is done offline)."""
         return self.count.steps
+
+    @property
+    def training_started(self) -> bool:
+        """Whether a first backward was seen."""
+        return self.count.backwards > 0
 
     @property
     def owner(self) -> int:
@@ -209,7 +213,7 @@ class Probe:
         self.count.restart()
         self.updates = 0
         self.inside[0] = 0
-        self.training_started = self.finished = False
+        self.finished = False
         self._scaled = self._loss = None
         self.facts.clear()
         for function in self._on_fork:

@@ -30,6 +30,9 @@ DEFAULT_HZ: Final = 25.0
 MAX_HZ: Final = 1000.0
 #: After this long (ns) the rate is divided by the number: a small file in the end.
 SLOWER: Final = ((600_000_000_000, 2.5),)
+#: Less time off the CPU than this (ns) is small beside any sample: what of it was waiting for a core is not
+#: asked.
+WORTH_A_READING_NS: Final = 200_000
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -46,6 +49,7 @@ class Sampler:
         self._last = 0
         self._last_cpu = 0
         self._last_queued = 0
+        self._off_cpu = 0
         self._schedstat = -1
         self._inside = False
         self._first = 0
@@ -130,7 +134,7 @@ class Sampler:
             return self._last_queued
 
     def _schedule(self, now: int, interval: int) -> None:
-        self._interval, self._first = interval, now + interval
+        self._interval, self._first, self._off_cpu = interval, now + interval, 0
         self._last, self._last_cpu, self._last_queued = now, time.thread_time_ns(), self._queued()
         if self._timer is not None:
             self._timer.schedule(self._first, interval)
@@ -158,9 +162,13 @@ class Sampler:
     def _sample(self, now: int, frame: FrameType | None) -> None:
         last = self._last
         weight = now - last
-        cpu, queued = time.thread_time_ns(), self._queued()
-        on_cpu, ready = cpu - self._last_cpu, queued - self._last_queued
-        self._last, self._last_cpu, self._last_queued = now, cpu, queued
+        cpu = time.thread_time_ns()
+        on_cpu, ready = cpu - self._last_cpu, 0
+        self._last, self._last_cpu = now, cpu
+        self._off_cpu += max(0, weight - on_cpu)
+        if self._off_cpu > WORTH_A_READING_NS:
+            self._off_cpu, queued = 0, self._queued()
+            ready, self._last_queued = queued - self._last_queued, queued
         if self.paused or self._pid != os.getpid():
             return
         probe = self._probe

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from hotloop.phases import PHASES
 from hotloop.record import raw, schema
 from hotloop.record.owners import Facts
 from hotloop.record.recording import Note
+
+_STEPS_AT_ONCE: Final = 8192
 
 
 class Bucket:
@@ -97,18 +100,18 @@ class Bucket:
 
     def write_steps(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace the steps table, see ``Store.write_steps``."""
-        names, lists = [], []
-        for name, values in columns.items():
-            names.append(column_name(name, values))
-            lists.append(_plain(name, values))
-        quoted = ", ".join(f'"{name}"' for name in names)
+        quoted = ", ".join(f'"{column_name(name, values)}"' for name, values in columns.items())
+        num_steps = max(map(len, columns.values()), default=0)
         with self:
             self._db.execute("DROP TABLE IF EXISTS steps")
             self._db.execute(f"CREATE TABLE steps (step INTEGER PRIMARY KEY, {quoted})")
-            marks = ",".join("?" * (len(names) + 1))
-            self._db.executemany(
-                f"INSERT INTO steps VALUES ({marks})", zip(range(len(lists[0])), *lists, strict=True)
-            )
+            marks = ",".join("?" * (len(columns) + 1))
+            for at in range(0, num_steps, _STEPS_AT_ONCE):  # as Python's numbers they are ten times as large
+                piece = slice(at, at + _STEPS_AT_ONCE)
+                lists = [_plain(name, values[piece]) for name, values in columns.items()]
+                self._db.executemany(
+                    f"INSERT INTO steps VALUES ({marks})", zip(itertools.count(at), *lists, strict=False)
+                )
 
     def close(self) -> None:
         """Close; the file stands alone afterwards."""

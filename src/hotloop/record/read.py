@@ -23,6 +23,9 @@ from hotloop.record.recording import ROW_DTYPE, Note, Process, Recording
 from hotloop.record.schema import is_empty, unpack
 from hotloop.record.store import Store
 
+#: Rows are sorted in runs of this many.
+_SORT_ROWS: Final = 1 << 16
+_NEVER: Final = (1 << 64) - 1
 _T = TypeVar("_T")
 _WAY_OUT: Final = "give the folder that `hotloop run` printed, or one of its rank-N.sqlite files"
 _DAMAGED: Final = (sqlite3.DatabaseError, zlib.error, ValueError, KeyError, TypeError)
@@ -181,8 +184,15 @@ def _read_rank(db: sqlite3.Connection, path: Path) -> list[_Part]:
         facts.key: _Part(facts=facts, end_ns=ends[facts.key], rows_taken=rows, notes_taken=notes)
         for facts, rows, notes in read_processes(db)
     }
-    for process, data in db.execute("SELECT process, data FROM chunks ORDER BY process, seq"):
-        parts[numbers[process]].rows.append(unpack(data))
+    for process, num_rows in db.execute(
+        "SELECT process, sum(num_rows) FROM chunks GROUP BY process"
+    ).fetchall():
+        rows, at = np.empty(num_rows, ROW_DTYPE), 0  # once in memory, not as pieces beside it
+        chunks = "SELECT num_rows, data FROM chunks WHERE process = ? ORDER BY seq"
+        for length, data in db.execute(chunks, (process,)):
+            rows[at : at + length] = unpack(data)
+            at += length
+        parts[numbers[process]].rows.append(rows)
     for process, text in db.execute("SELECT process, json FROM notes ORDER BY rowid"):
         note = raw.parse_note(text)
         if note is not None:
@@ -289,5 +299,19 @@ def _sorted(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Rows by start; of two that start together the later written is the outer one and comes first."""
     if not pieces:
         return np.zeros(0, ROW_DTYPE)
-    rows = np.concatenate(pieces)[::-1]
-    return rows[np.argsort(rows["start"], kind="stable")]
+    rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    starts = rows["start"]
+    blocks = range(0, len(rows), _SORT_ROWS)
+    lowest = [int(starts[at : at + _SORT_ROWS].min()) for at in blocks]
+    after = [*np.minimum.accumulate(lowest[::-1])[::-1][1:].tolist(), _NEVER]
+    done = 0  # rows before this one are where they belong
+    for at, least in zip(blocks, after, strict=True):
+        # A row is written when it closes, so nearly all are in place: an outer one is a little late.
+        end = at + _SORT_ROWS if at - done < _SORT_ROWS else len(rows)
+        waiting = np.concatenate([rows[at:end][::-1], rows[done:at]])
+        waiting = waiting[np.argsort(waiting["start"], kind="stable")]
+        rows[done : done + len(waiting)] = waiting
+        done += int(np.searchsorted(waiting["start"], np.uint64(least))) if end < len(rows) else len(waiting)
+        if done == len(rows):
+            break
+    return rows

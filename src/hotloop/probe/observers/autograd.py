@@ -42,13 +42,12 @@ def {name}(*args, **kwargs):
         try:
             {site}
             emit(kind, start, stop - start, 0, site)
-            probe.training_started = True
             count.backwards = number = count.backwards + 1
             if count.fetched:
                 count.fetched = False
                 count.batches += 1
                 count.fed_at = count.rounds
-            if stop >= probe.next_tick and not probe.updates:
+            if not count.rounds and stop >= probe.next_tick:
                 probe.tick(stop)
             if number <= every_loss or not number % loss_stride:
                 read_loss(args, kwargs, stop, site)

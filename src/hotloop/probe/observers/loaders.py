@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.loaders"
-#: A ``batch`` note is written for the first batch of each loader and for every 100th.
+#: A ``batch`` note is written for the first batch of each loader and for every 100th, later every 1000th.
 _NOTE_EVERY: Final = 100
 
 
@@ -55,7 +55,7 @@ def {name}(self):
                 count.fetched = True
                 fetched = state.fetched
                 fetched[0] = number = fetched[0] + 1
-                if number % note_every == 1:
+                if number % note_every == 1 and (number < 1000 or number % 1000 == 1):
                     note_batch(state, result)
         except Exception as error:
             failed(switch, error)

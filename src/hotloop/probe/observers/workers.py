@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import same_code
 from hotloop.probe import batches, draws, sampler, stages
+from hotloop.probe.kept import Kept
 from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ BYTES_EVERY: Final = 16
 STAT_EVERY_NS: Final = 1_000_000_000
 #: Samples cheaper than this are timed only now and then: the clock would cost more than 1 % of them.
 WORTH_A_CLOCK_NS: Final = 20_000
-#: Batches cheaper than this (ns), made in the main process, are observed one in ``BYTES_EVERY``.
-WORTH_A_ROW_NS: Final = 400_000
+#: In the main process as many batches go by unobserved, fewer than ``BYTES_EVERY``, as make observing one
+#: (12 us on a cold cache) cost 0.2 % of them (ns).
+WORTH_OBSERVING_NS: Final = 6_000_000
 
 #: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
 #: not count.
@@ -84,11 +86,15 @@ class Maker:
         self._next_stat = 0
         self._busy = False
         self._skip = 0  # batches that go by unobserved
+        self._measure_at = 0  # the count from which bytes are counted
         #: Whether each sample of the next batch is timed: always, unless the clock would be what is measured.
         self.watches = True
         guard = probe.hooks.guard
         self._enter = guard("workers", self._enter_process)
         self._left = guard("workers", self._worker_left)
+        kept = Kept(probe)
+        self._look = guard("kept", kept.look)
+        probe.on_fork("kept", kept.restart)
         self.emit = guard("workers", self._emit)
         self._switch = probe.hooks.switch("workers")
 
@@ -117,7 +123,7 @@ class Maker:
             finally:
                 self._busy = False
                 if self._worker:
-                    self._left()
+                    self._left(self_)
 
         return fetch
 
@@ -127,11 +133,12 @@ class Maker:
         self._busy = False
         self._skip = 0
 
-    def _worker_left(self) -> None:
+    def _worker_left(self, fetcher: Any) -> None:
         """The worker's batch is out, or its making failed."""
         sampler.pause(True)
         if now_ns() >= self._next_stat:
             self.stat()
+            self._look(fetcher.dataset)
             self._probe.made(self._count)
 
     def whole(self, original: Fetch, fetcher: Any, index: Any) -> Any:
@@ -152,18 +159,20 @@ class Maker:
         """Write one batch's rows. ``collate``: its begin, 0 unknown; ``slowest``: start, duration, index."""
         end = now_ns()
         row, worker = self._row, self._worker
-        count = self._count = self._count + 1
+        self._count += 1
         if slowest is not None:
             index = slowest[2]
             known = isinstance(index, int) and 0 <= index < U32_MAX
             row(SLOWEST, slowest[0], slowest[1], index if known else U32_MAX, 0, worker)
         if collate:
             row(COLLATE, collate, end - collate, 0, 0, worker)
-        measured = count <= BYTES_FIRST or count % BYTES_EVERY == 0
+        measured = self._count >= self._measure_at
         row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
-        if not worker and count > BYTES_FIRST and end - start < WORTH_A_ROW_NS:
-            self._skip = BYTES_EVERY - 1
-            self._count = BYTES_EVERY - 1  # the next one is looked at closely
+        if measured and self._count >= BYTES_FIRST:
+            self._measure_at = self._count + BYTES_EVERY
+        if not worker and self._count > BYTES_FIRST:
+            self._skip = min(BYTES_EVERY - 1, WORTH_OBSERVING_NS // (end - start + 1))
+            self._count += self._skip
         self.watches = measured or (collate or end) - start >= WORTH_A_CLOCK_NS * samples
 
     def stat(self) -> None:
@@ -173,7 +182,7 @@ class Maker:
             self._probe.note("worker_stat", worker=self._worker - 1, loader=None, **usage())
 
     def _enter_process(self) -> None:
-        self._fresh, self._count, self.watches = False, 0, True
+        self._fresh, self._count, self._measure_at, self.watches = False, 0, 0, True
         info = sys.modules["torch"].utils.data.get_worker_info()
         self._worker = 0 if info is None else int(info.id) + 1
         self._thread = 0 if info is None else get_ident()  # 0: whichever thread is recorded

@@ -1,0 +1,79 @@
+"""A long recording is read, measured and published within the memory that its rows and steps take."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import crafted
+import numpy as np
+
+from hotloop.record import rows as r
+from hotloop.record.recording import ROW_DTYPE
+from hotloop.record.store import Store
+
+#: One step of the synthetic run: kind, duration (ns), value, object, flags.
+STEP = (
+    (r.FETCH, 80_000, 8, 1, 0),
+    (r.FORWARD, 120_000, 0, 1, r.FORWARD_GRAD | r.FORWARD_TRAINING | r.FORWARD_PARAMS),
+    (r.FORWARD, 30_000, 0, 2, r.FORWARD_GRAD | r.FORWARD_TRAINING),
+    (r.ZERO_GRAD, 10_000, 0, 0, 0),
+    (r.BACKWARD, 150_000, 0, 0, 0),
+    (r.LOSS, 0, 7, 0, 0),
+    (r.OPTIMIZER, 60_000, 0, 1, 0),
+)
+#: Bytes of a further step: 168 are its rows, about 270 their intervals, 200 what the step is measured into.
+LIMIT_BYTES = 1000
+
+REPORT = """
+import resource, sys
+from pathlib import Path
+from hotloop import flow
+folder = Path(sys.argv[1])
+examination = flow.examine(flow.read(folder))
+flow.publish(examination, folder)
+print(examination.ranks[0].num_steps, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def recorded(folder: Path, num_steps: int) -> Path:
+    """The recording of a plain loop of so many steps of half a millisecond."""
+    store = Store(folder)
+    store.begin(["python", "train.py"], {"cores": 2})
+    pid = crafted.gone_pid()
+    notes = [
+        {"kind": "loader", "id": 1, "where": 0, "class": "DataLoader", "batch_size": 8, "num_workers": 0},
+        {"kind": "iterator", "id": 1, "loader": 1, "workers": []},
+    ]
+    crafted.write(store.raw_dir, pid, steps=0, rows=[(r.ITER, 2_000, 5_000)], notes=notes)
+    rows = np.zeros((num_steps, len(STEP)), ROW_DTYPE)
+    start = np.arange(1, num_steps + 1, dtype=np.uint64) * np.uint64(500_000)
+    for at, (kind, duration, value, obj, flags) in enumerate(STEP):
+        column = rows[:, at]
+        column["kind"], column["dur"], column["value"], column["obj"] = kind, duration, value, obj
+        column["flags"], column["start"] = flags, start
+        start = start + np.uint64(duration + 2_000)
+    with next(store.raw_dir.glob("*.rows")).open("ab") as file:
+        file.write(rows.tobytes())
+    store.finish(crafted.Ended(pid=pid, end_ns=(num_steps + 2) * 500_000))
+    return folder
+
+
+def peak(folder: Path) -> tuple[int, int]:
+    """Steps that the report of a recording has, and the most memory (bytes) that making it took."""
+    # Arrays of this size lie apart in a long recording, and are given back as soon as they are not needed.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT, str(folder)], env=env, capture_output=True, text=True, check=True
+    )
+    steps, size = done.stdout.split()
+    return int(steps), int(size)
+
+
+def test_what_a_further_step_takes_is_bounded(tmp_path: Path) -> None:
+    short = peak(recorded(tmp_path / "short", 50_000))
+    long = peak(recorded(tmp_path / "long", 150_000))
+    assert (short[0], long[0]) == (50_000, 150_000)
+    assert (long[1] - short[1]) / (long[0] - short[0]) < LIMIT_BYTES
