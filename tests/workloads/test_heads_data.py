@@ -186,7 +186,9 @@ def test_pictures_show_the_mesh_where_the_cameras_say(modules: dict[str, ModuleT
                 rows, columns = np.nonzero(np.array(picture)[..., 3] > 128)
             points = projected(note, vertices[note["timestep_index"]])
             box = np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1])
-            assert abs(box - [*points.min(axis=0), *points.max(axis=0)]).max() < 4, note["file_path"]
+            mesh = np.array([*points.min(axis=0), *points.max(axis=0)])
+            assert abs(box - mesh).max() < 6, note["file_path"]  # the splats reach beyond it
+            assert abs((box - mesh).reshape(2, 2).mean(axis=0)).max() < 1.5, note["file_path"]
 
 
 def test_pictures_look_like_a_head(modules: dict[str, ModuleType], folder: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,24 +27,13 @@ import torch
 from PIL import Image
 
 FOLDER = Path(__file__).parents[2] / "workloads" / "heads"
-NAMES = (
-    "rotation",
-    "tiles",
-    "raster",
-    "rig",
-    "gaussians",
-    "network_gui",
-    "data",
-    "remote_viewer",
-    "local_viewer",
-)
 ASKED = {"width": 6, "height": 4, "timestep": 0, "do_training": True}
 browser_only = pytest.mark.skipif(find() is None, reason="no Chromium here")
 
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
-    with imported(FOLDER, *NAMES) as found:
+    with imported(FOLDER, "network_gui", "remote_viewer") as found:
         yield found
 
 
@@ -208,7 +197,8 @@ def test_rubbish_ends_the_connection_and_nothing_else(
     with Loop(gui) as loop:
         with connect(gui) as connection:
             connection.sendall(rubbish)
-            assert connection.recv(1) == b""
+            with suppress(ConnectionResetError):  # closed with bytes unread
+                assert connection.recv(1) == b""
         assert loop.goes_on()
         with connect(gui) as connection:
             assert ask(modules, connection)[1]
@@ -258,12 +248,13 @@ def test_what_goes_wrong_in_drawing_is_the_viewers_to_know(
         return torch.zeros(3, 1, 1)
 
     with Loop(gui, render), connect(gui) as connection:
+        ask(modules, connection, timestep=7)
         assert ask(modules, connection, timestep=7) == (
             {"error": "IndexError: timestep 7", "num_bytes": 0},
             b"",
         )
         assert "a picture of (3, 1, 1) for 4 x 6" in ask(modules, connection)[0]["error"]
-    assert "viewer: IndexError: timestep 7" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("viewer: IndexError: timestep 7\n") == 1
 
 
 def test_training_goes_on_where_the_port_is_taken(
@@ -289,7 +280,7 @@ print(gui.port, flush=True)
 iteration = 0
 def render(request):
     picture = torch.zeros(3, request.height, request.width)
-    picture[:, :, : request.width // 2] = (1 + request.world_to_camera[0, 0]) / 2
+    picture[:, :, : request.width // 2] = (1 + float(request.world_to_camera[0, 0])) / 2
     picture[0] = request.timestep / 2
     return picture
 while True:
@@ -433,16 +424,17 @@ def test_a_page_port_that_is_taken(port: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(modules: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PLY with what lies beside it: one red Gaussian per face."""
     folder = tmp_path_factory.mktemp("trained")
-    rig = modules["rig"].Rig.make(162)
-    gaussians = modules["gaussians"].Gaussians.one_per_face(rig.faces)
-    with torch.no_grad():
-        gaussians.features_dc[:] = torch.tensor([1.5, -1.5, -1.5])
-        gaussians.opacity[:] = 4
-        gaussians.scaling[:] = 0.0
-    modules["gaussians"].save_ply(folder / "point_cloud.ply", gaussians)
+    with imported(FOLDER, "rotation", "tiles", "raster", "rig", "gaussians") as modules:
+        rig = modules["rig"].Rig.make(162)
+        gaussians = modules["gaussians"].Gaussians.one_per_face(rig.faces)
+        with torch.no_grad():
+            gaussians.features_dc[:] = torch.tensor([1.5, -1.5, -1.5])
+            gaussians.opacity[:] = 4
+            gaussians.scaling[:] = 0.0
+        modules["gaussians"].save_ply(folder / "point_cloud.ply", gaussians)
     rig.save(folder / "rig.npz")
     shapes = {"expr": 100, "rotation": 3, "neck_pose": 3, "jaw_pose": 3, "eyes_pose": 6, "translation": 3}
     moving = {name: np.zeros((2, size), np.float32) for name, size in shapes.items()}

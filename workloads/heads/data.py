@@ -28,7 +28,7 @@ from torch import nn
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from network_gui import orbit
+from network_gui import VIEW, orbit
 from raster import Views, rasterize
 from rig import LEFT_EYE, MOUTH, NUM_EXPR, NUM_SHAPE, RIGHT_EYE, DataError, Rig, bump, read_npz
 
@@ -40,7 +40,7 @@ SCALES = {
     "full": (16, 600, (802, 550), 5074, 2),
 }
 #: What the cameras see at the distance of the head: metres from top to bottom.
-DISTANCE, FIELD = 1.0, 0.34
+DISTANCE, FIELD = VIEW["distance"], VIEW["field"]
 #: Where the light comes from.
 LIGHT = (0.35, 0.5, 0.79)
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from data import PARAMETERS, DataError
 from gaussians import load_ply
-from network_gui import orbit
+from network_gui import VIEW, orbit
 from raster import Views, rasterize
 from rig import Rig, read_npz
 
@@ -119,8 +119,8 @@ def main(argv=None):
     parser.add_argument("--width", type=int, default=275)
     parser.add_argument("--height", type=int, default=401)
     parser.add_argument("--pitch", type=float, default=0.1, help="radians from which it is seen from above")
-    parser.add_argument("--distance", type=float, default=1.0, help="metres")
-    parser.add_argument("--field", type=float, default=0.34, help="metres seen from top to bottom")
+    parser.add_argument("--distance", type=float, default=VIEW["distance"], help="metres")
+    parser.add_argument("--field", type=float, default=VIEW["field"], help="metres seen from top to bottom")
     parser.add_argument("--white_background", action="store_true")
     args = parser.parse_args(argv)
     for name in ("num_frames", "width", "height", "distance", "field"):

@@ -21,7 +21,7 @@ MAX_REQUEST_BYTES, MAX_SIDE = 1 << 16, 4096
 #: A client that is silent for so long is let go.
 PATIENCE_S = 5.0
 #: The view a request has that says nothing else.
-VIEW = {"yaw": 0.0, "pitch": 0.0, "distance": 1.0, "field": 0.34}
+VIEW = {"yaw": 0.0, "pitch": 0.0, "distance": 1.0, "field": 0.38}
 
 
 def orbit(yaw, pitch, distance, centre=(0.0, 0.0, 0.0)):
@@ -73,17 +73,20 @@ class Request:
 
 
 def answer(request, render, stats):
-    """The bytes that answer a request; an error of ``render`` is the client's to know."""
-    said, pixels = {"width": request.width, "height": request.height, **(stats or {})}, b""
-    if request.width and request.height:
-        try:
-            image = render(request).detach().clamp(0, 1).mul(255).round().byte()
-            pixels = image.permute(1, 2, 0).contiguous().cpu().numpy().tobytes()
-            if len(pixels) != 3 * request.height * request.width:
-                raise ValueError(f"a picture of {tuple(image.shape)} for {request.height} x {request.width}")
-        except Exception as error:  # whatever a viewer asks for, training goes on
-            said, pixels = {"error": f"{type(error).__name__}: {error}"}, b""
-            print(f"viewer: {said['error']}", file=sys.stderr)
+    """What is told to the client, and the picture's bytes; an error of ``render`` is the client's to know."""
+    said = {"width": request.width, "height": request.height, **(stats or {})}
+    if not (request.width and request.height):
+        return said, b""
+    try:
+        image = render(request).detach().clamp(0, 1).mul(255).round().byte()
+        if image.shape != (3, request.height, request.width):
+            raise ValueError(f"a picture of {tuple(image.shape)} for {request.height} x {request.width}")
+        return said, image.permute(1, 2, 0).contiguous().cpu().numpy().tobytes()
+    except Exception as error:  # whatever a viewer asks for, training goes on
+        return {"error": f"{type(error).__name__}: {error}"}, b""
+
+
+def packed(said, pixels):
     header = json.dumps({**said, "num_bytes": len(pixels)}).encode()
     return LENGTH.pack(len(header)) + header + pixels
 
@@ -108,7 +111,7 @@ class NetworkGui:
     """
 
     def __init__(self, host="127.0.0.1", port=6009):
-        self.connection, self.listener = None, socket.socket()
+        self.connection, self.listener, self.told = None, socket.socket(), set()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.listener.bind((host, port))
@@ -128,7 +131,7 @@ class NetworkGui:
         while self.connection is not None:
             try:
                 request = self._next_request()
-                self.connection.sendall(answer(request, render, stats))
+                self.connection.sendall(self._answer(request, render, stats))
             except (OSError, ValueError) as error:
                 self._drop(error)
                 return
@@ -154,11 +157,23 @@ class NetworkGui:
         (size,) = LENGTH.unpack(receive(self.connection, LENGTH.size))
         return Request.parse(receive(self.connection, checked(size)))
 
+    def _answer(self, request, render, stats):
+        said, pixels = answer(request, render, stats)
+        if "error" in said:
+            self._tell(f"viewer: {said['error']}")
+        return packed(said, pixels)
+
     def _drop(self, error):
         self.connection.close()
         self.connection = None
         if not isinstance(error, ConnectionError):
-            print(f"viewer let go: {error}", file=sys.stderr)
+            self._tell(f"viewer let go: {error}")
+
+    def _tell(self, words):
+        """Once: a viewer asks many times a second."""
+        if words not in self.told:
+            self.told.add(words)
+            print(words, file=sys.stderr)
 
 
 def checked(size):
@@ -186,7 +201,7 @@ class ThrottledGui(NetworkGui):
                 self._flush()
                 request = None if self.outgoing else self._request_there()
                 if request is not None:
-                    self.outgoing = memoryview(answer(request, render, stats))
+                    self.outgoing = memoryview(self._answer(request, render, stats))
                     self.paused = not request.do_training
                     self._flush()
                 elif time.monotonic() - self.heard_s > PATIENCE_S:

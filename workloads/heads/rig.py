@@ -203,12 +203,12 @@ class Rig(nn.Module):
 def read_npz(path, names):
     """The named arrays of an .npz file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             missing = [name for name in names if name not in file]
             arrays = {} if missing else {name: file[name] for name in names}
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is truncated or no .npz file: {error}") from None
     if missing:
         raise DataError(f"{path} has no {missing[0]}")
