@@ -1,11 +1,12 @@
-"""What spikevid's clips cost to load, and what its shared cache hits and holds.
+"""What spikevid's clips cost to load, what its shared cache hits and holds, what the guide's plans compute.
 
-    python benchmarks/spikevid.py [--fraction 0.5] [--workers 2] [--out FILE]
+    python benchmarks/spikevid.py [--fraction 0.5] [--workers 2] [--only clips|cache|plans] [--out FILE]
 
 Clips are those of the guide: five frames of 720 x 1280, a crop of 256. The cache is given a part of the set
 at cpu scale and every frame is read once an epoch; then all processes stand still and /proc is read: the
 pages of the cache, each once, and the memory of main process and workers (PSS) beside that of the same
-without a cache.
+without a cache. Plans are counted in floating-point operations of a forward pass at full scale (no numbers
+are computed), which is not their time on a GPU.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "workloads" / "spikevid"), str(ROOT / "benchmarks" / "feed")]
 
 from memory import pss_bytes, shared_files  # type: ignore[import-not-found]  # noqa: E402
+from train import model_settings, parse_args  # type: ignore[import-not-found]  # noqa: E402
 
 from hotloop.feed import Loader, cached  # noqa: E402
 
+from config import Config  # type: ignore[import-not-found]  # noqa: E402
 from data import Frames, make_data  # type: ignore[import-not-found]  # noqa: E402
 from loaders import (  # type: ignore[import-not-found]  # noqa: E402
     ByteClips,
@@ -37,6 +42,7 @@ from loaders import (  # type: ignore[import-not-found]  # noqa: E402
     FloatClips,
     FrameBytes,
 )
+from model import SpikeVRT  # type: ignore[import-not-found]  # noqa: E402
 
 CLIP_LEN, CROP, SENSOR = 5, 256, (10, 396, 640)
 
@@ -113,28 +119,80 @@ def cache(fraction: float, workers: int) -> dict[str, Any]:
     }
 
 
+def plans() -> dict[str, dict[str, float]]:
+    """Parameters, operations of a forward pass of one clip, and the shares of the stages the guide names."""
+    found = {}
+    for plan in ("baseline", "opt", "fast"):
+        file = ROOT / "workloads/spikevid/configs/deblur" / f"vrt_spike_{plan}.yaml"
+        args, config = parse_args(["--variant", "guide", "--scale", "full"]), Config([file])
+        crop = config.count("DATA.TRAIN_CROP_SIZE", CROP)
+        stages: dict[str, int] = {}
+        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model = SpikeVRT(**model_settings(args, config))
+
+            @contextmanager
+            def count(name: str, counter: FlopCounterMode = counter, stages: dict[str, int] = stages) -> Any:
+                before = counter.get_total_flops()
+                yield
+                stages[name] = counter.get_total_flops() - before
+
+            model(torch.empty(1, CLIP_LEN, 3, crop, crop), torch.empty(1, CLIP_LEN, 32, crop, crop), count)
+        total = counter.get_total_flops()
+        found[plan] = {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "crop": crop,
+            "flops": total,
+            **{name: stages[name] / total for name in ("Stage 8", "Stage 2", "Stage 1 fusion")},
+        }
+    return found
+
+
+def show_plans(found: Mapping[str, Mapping[str, float]]) -> None:
+    print(
+        f"{'':<10}{'parameters':>12}{'crop':>6}{'GFLOP':>10}{'a pixel':>9}  Stage 8  Stage 2  Stage 1 fusion"
+    )
+    base = found["baseline"]
+    for plan, row in found.items():
+        ratio = row["flops"] / base["flops"] * (base["crop"] / row["crop"]) ** 2 - 1
+        print(
+            f"{plan:<10}{row['parameters']:>12,}{row['crop']:>6}{row['flops'] / 1e9:>10,.0f}{ratio:>+9.0%}  "
+            f"{row['Stage 8']:>7.1%}  {row['Stage 2']:>7.1%}  {row['Stage 1 fusion']:>14.1%}"
+        )
+
+
+def show_cache(kept: Mapping[str, Any], fraction: float) -> None:
+    budget = kept["budget_bytes"]
+    print(
+        f"cache for {fraction:.0%} of {kept['set_bytes'] / 2**20:,.0f} MiB, {kept['processes']} processes\n"
+        "hit rate by epoch    "
+        + "  ".join(f"{rate:.1%}" for rate in kept["hit_rates"])
+        + f"\ncache, resident      {kept['cache_bytes'] / budget:.1%} of the budget"
+        f"\nmore than without    {kept['more_than_without_bytes'] / budget:.1%} of the budget"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--fraction", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", choices=("clips", "cache", "plans"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    loading = clips()
-    for name, value in loading.items():
-        print(f"{name:<32}{value:>10,.1f}")
-    kept = cache(options.fraction, options.workers)
-    budget = kept["budget_bytes"]
-    print(
-        f"\ncache for {options.fraction:.0%} of {kept['set_bytes'] / 2**20:,.0f} MiB, "
-        f"{kept['processes']} processes\nhit rate by epoch    "
-        + "  ".join(f"{rate:.1%}" for rate in kept["hit_rates"])
-        + f"\ncache, resident      {kept['cache_bytes'] / budget:.1%} of the budget"
-        f"\nmore than without    {kept['more_than_without_bytes'] / budget:.1%} of the budget"
-    )
+    found: dict[str, Any] = {}
+    if options.only in (None, "cache"):
+        found["cache"] = cache(options.fraction, options.workers)
+        show_cache(found["cache"], options.fraction)
+    if options.only in (None, "clips"):
+        found["clips"] = clips()
+        for name, value in found["clips"].items():
+            print(f"{name:<32}{value:>10,.1f}")
+    if options.only in (None, "plans"):
+        found["plans"] = plans()
+        show_plans(found["plans"])
     if options.out:
-        options.out.write_text(json.dumps({"clips": loading, "cache": kept}, indent=1) + "\n")
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

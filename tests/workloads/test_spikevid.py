@@ -20,6 +20,8 @@ pytest.importorskip("yaml")
 import numpy as np
 import torch
 
+from hotloop.feed import Loader, cached
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "workloads" / "spikevid"
 PLANS = FOLDER / "configs" / "deblur"
@@ -35,7 +37,7 @@ LONG = "DATA.CLIP_LEN=7"
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
     """The workload's modules, imported as the script imports them and forgotten afterwards."""
-    with imported(FOLDER, "config", "data", "model", "loaders", "steps", "train") as found:
+    with imported(FOLDER, "config", "data", "model", "perceptual", "loaders", "steps", "train") as found:
         yield found
 
 
@@ -315,11 +317,10 @@ def test_stage_times_are_those_of_the_device(
         def elapsed_time(self, other: Event) -> float:
             return other.at - self.at
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    for events, slowest in ((True, "Stage 8 900.00ms (90.0%)"), (False, None)):
-        timer = modules["steps"].StageTimer(events)
+    for kind, slowest in (("DeviceTimer", "Stage 8 900.00ms (90.0%)"), ("StageTimer", None)):
+        timer = getattr(modules["steps"], kind)()
         for name, ms in (("Stage 1", 100.0), ("Stage 8", 900.0)):
             with timer(name):
                 device["ms"] += ms
@@ -327,6 +328,21 @@ def test_stage_times_are_those_of_the_device(
         means = timer.table()
         line = modules["steps"].timing_line(7, means)
         assert (slowest in line) if slowest else means["Stage 8"] < 90
+
+
+def test_the_memory_line_is_the_guides_and_warns_when_it_is_nearly_full(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = modules["steps"]
+    share = r"\(\d+\.\d%\)"
+    line = rf"\[Step 100\] Memory - Process: [\d.]+MB {share}, System: [\d.]+/[\d.]+GB {share}"
+    assert re.fullmatch(line, steps.memory_line("Step 100").splitlines()[0])
+    monkeypatch.setattr(steps, "CRITICAL_SHARE", 1.1)
+    assert len(steps.memory_line("Step 100").splitlines()) == 1
+    monkeypatch.setattr(steps, "CRITICAL_SHARE", 0.0)
+    said = steps.memory_line("Step 100").splitlines()
+    assert re.fullmatch(rf"⚠️  WARNING: System memory usage is critically high {share}!", said[1])
+    assert said[2].strip() == "Consider reducing CACHE_SIZE_GB or TOTAL_WORKERS in config."
 
 
 # -- training -----------------------------------------------------------------------------------------------
@@ -349,6 +365,21 @@ def test_the_variants_are_the_same_training(
     assert "Hit Rate 60.00% (24 hits / 16 misses)" in said  # each of 16 frames was read from its file once
 
 
+def test_what_a_run_prints_and_writes_as_it_goes(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(modules["train"], "MEMORY_EVERY", 4)
+    every = ("LOG.TIMING_CONSOLE_INTERVAL=3", "LOG.TIMING_FILE_INTERVAL=4")
+    train(modules, folder, tmp_path, "as_found", *every)
+    said = capfd.readouterr().out
+    steps = {word: re.findall(rf"\[Step (\d)\] {word}", said) for word in ("Memory", "Avg data", "Forward")}
+    assert steps == {"Memory": ["4", "8"], "Avg data": ["3", "6"], "Forward": ["3", "6"]}
+    rows = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [4, 8]
+    assert {"Stage 1", "Stage 1 fusion", "Stage 8", "Flow", "Spike TSA 4"} < set(rows[0])
+
+
 def test_one_cache_for_all_workers_is_seen_from_the_main_process(
     modules: dict[str, ModuleType], folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,6 +389,30 @@ def test_one_cache_for_all_workers_is_seen_from_the_main_process(
     assert len(rates) == 2 and float(rates[1]) >= 77  # 16 frames, 40 reads an epoch, read once at best
     train(modules, folder, tmp_path / "found", "as_found", more)
     assert "0 hits / 0 misses" in capfd.readouterr().out  # the workers' own caches are not seen
+
+
+def test_the_shared_cache_hits_its_fraction_within_its_budget(
+    modules: dict[str, ModuleType], folder: Path
+) -> None:
+    """For two workers: of 16 frames each epoch reads once, those that fit are hits from the second on."""
+    loaders = modules["loaders"]
+    frames = frames_of(modules, folder)
+    store = loaders.FrameBytes(frames)
+    frame_bytes = sum(value.nbytes for value in store[0].values())
+    budget = 9 * frame_bytes
+    kept = cached(store, budget, shared=False, copy=False)
+    clips = loaders.ByteClips(frames, 1, 32, kept)
+    sampler = loaders.ClipSampler(clips.sequence_lengths(), 0)
+    loader = Loader(clips, sampler=sampler, num_workers=2)
+    hits = []
+    for sampler.epoch in range(3):
+        before = kept.stats().hits
+        assert len(list(loader)) == 16
+        hits.append(kept.stats().hits - before)
+    found = kept.stats()
+    assert hits == [0, found.num_items, found.num_items]
+    assert 7 <= found.num_items <= 9 and found.resident_bytes <= 1.02 * budget
+    kept.close()
 
 
 def test_resuming_goes_on_as_if_never_stopped(
@@ -404,16 +459,103 @@ def test_crops_grow_with_the_epochs_and_batches_accumulate(
 
 @pytest.mark.parametrize("plan", ["baseline", "opt", "fast", "lowmem", "cured"])
 def test_every_key_of_a_plan_is_read_or_reported(
-    modules: dict[str, ModuleType], plan: str, tmp_path: Path
+    modules: dict[str, ModuleType], folder: Path, plan: str, tmp_path: Path
 ) -> None:
     """The guide's keys are live in its variant, but for the precision level, which torch does not know."""
-    args = modules["train"].parse_args(["--variant", "guide", "--scale", "full", "--out", str(tmp_path)])
-    small = ["MODEL.EMBED_DIM=8", "MODEL.NUM_HEADS=2", "MODEL.DEPTH_DIVISOR=8"]
-    config = modules["config"].Config([PLANS / f"vrt_spike_{plan}.yaml"], small)
+    variant = "cured" if plan == "cured" else "guide"
+    args = modules["train"].parse_args(["--variant", variant, "--scale", "tiny", "--out", str(tmp_path)])
+    tiny = FOLDER / "configs" / "scales" / "tiny.yaml"
+    config = modules["config"].Config([PLANS / f"vrt_spike_{plan}.yaml", tiny])
     modules["train"].Trainer(args, config, torch.device("cpu"))
     modules["train"].crop_schedule(args, config)
-    dead = [key for key in config.dead_keys() if key.startswith(("MODEL.", "TRAIN."))]
-    assert set(dead) <= {"TRAIN.AMP_OPT_LEVEL", "TRAIN.EPOCHS", "TRAIN.BATCH_SIZE"}
+    modules["loaders"].make_loaders(args, config, folder, torch.device("cpu"), 32, {})
+    in_train = {"TRAIN.EPOCHS", "DATA.ROOT"}
+    as_found = {"DATA.CROP_SIZE"}
+    dead = set(config.dead_keys()) - in_train
+    assert dead == config.written & ({"TRAIN.AMP_OPT_LEVEL"} | as_found)
+
+
+# -- the perceptual loss ------------------------------------------------------------------------------------
+
+
+def test_features_are_those_of_relu3_3_and_always_the_same(modules: dict[str, ModuleType]) -> None:
+    loss = modules["perceptual"].PerceptualLoss(64)
+    kinds = [type(layer).__name__.replace("2d", "") for layer in loss.features]
+    two = ["Conv", "ReLU"] * 2
+    assert kinds == [*two, "MaxPool", *two, "MaxPool", *two, "Conv", "ReLU"]
+    assert sum(p.numel() for p in loss.parameters()) == 1_735_488  # VGG16 to conv3_3
+    state = torch.get_rng_state()
+    again = modules["perceptual"].PerceptualLoss(64)
+    assert torch.equal(state, torch.get_rng_state())
+    frames = torch.rand(1, 2, 3, 16, 24)
+    assert again.see(frames).shape == (1, 2, 256, 4, 6)
+    torch.testing.assert_close(again.see(frames), loss.see(frames), rtol=0, atol=0)
+
+
+def test_target_features_are_kept_for_crops_that_come_again(modules: dict[str, ModuleType]) -> None:
+    plain, kept = (modules["perceptual"].PerceptualLoss(4, keep) for keep in (False, True))
+    clip = torch.tensor([[3, 0, 16], [4, 8, 8]])
+    wanted = torch.rand(2, 2, 3, 16, 16)
+    for _ in range(2):
+        found = torch.rand(2, 2, 3, 16, 16, requires_grad=True)
+        gradients = [torch.autograd.grad(one(found, wanted, clip), found)[0] for one in (plain, kept)]
+        torch.testing.assert_close(*gradients)
+    assert (len(kept.kept), kept.hits) == (2, 2)
+    kept(found, wanted, clip + 1)
+    assert (len(kept.kept), kept.hits) == (4, 2)
+
+
+def test_kept_features_have_a_limit(modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules["perceptual"], "KEPT_BYTES", 3000)
+    loss = modules["perceptual"].PerceptualLoss(4, keep=True)
+    frames = torch.rand(3, 2, 3, 16, 16)
+    loss(frames, frames, torch.arange(9).view(3, 3))
+    assert len(loss.kept) == 1 and loss.kept_bytes <= 3000
+
+
+def test_the_perceptual_loss_is_the_same_in_all_variants(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    options = (
+        "TRAIN.PERCEPTUAL_WEIGHT=0.1", "TRAIN.PERCEPTUAL_CHANNELS=4", "DATA.CROPS_PER_CLIP=1", LONG,
+    )  # fmt: skip
+    more = ("--epochs", "2")
+    found = train(modules, folder, tmp_path / "as_found", "as_found", *options, more=more)
+    rows = train(modules, folder, tmp_path / "cured", "cured", *options, more=more)
+    np.testing.assert_allclose(losses(rows), losses(found), rtol=2e-2)
+    without = train(modules, folder, tmp_path / "without", "cured", *options[2:])
+    assert rows[0]["loss"] > without[0]["loss"] * 1.001
+
+
+@pytest.mark.parametrize("num_crops", [1, 3])
+def test_a_clip_has_as_many_crops_as_asked_for(modules: dict[str, ModuleType], num_crops: int) -> None:
+    sampler = modules["loaders"].ClipSampler([3, 5], 0, num_crops=num_crops)
+    draws: dict[int, set[int]] = {}
+    for sampler.epoch in range(30):
+        for number, draw in sampler:
+            draws.setdefault(number, set()).add(draw)
+    assert {len(of_clip) for of_clip in draws.values()} == {num_crops}
+
+
+def test_eight_bits_of_state_are_trained_with_where_the_library_is(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    # Only tensors of 4,096 numbers and more are kept in 8 bits.
+    options = ("OPTIM.TYPE=adamw8bit", "MODEL.EMBED_DIM=32", LONG)
+    rows = train(modules, folder, tmp_path, "cured", *options)
+    state = torch.load(tmp_path / "last.pt", weights_only=True)["optimizer"]["state"]
+    assert any(entry["state1"].dtype == torch.uint8 for entry in state.values())
+    plain = train(modules, folder, tmp_path / "plain", "cured", *options[1:])
+    np.testing.assert_allclose(losses(rows), losses(plain), rtol=2e-2)
+
+
+def test_without_the_library_of_eight_bits_it_is_named(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(SystemExit, match=r"OPTIM.TYPE adamw8bit needs bitsandbytes: pip install"):
+        train(modules, folder, tmp_path, "cured", "OPTIM.TYPE=adamw8bit")
 
 
 # -- bad input ----------------------------------------------------------------------------------------------

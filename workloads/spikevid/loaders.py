@@ -197,6 +197,7 @@ class ByteClips(Clips):
             "sharp": torch.stack([frame["sharp"][rows, columns] for frame in clip]),
             "spike": torch.stack([frame["spike"][:, near[0], near[1]] for frame in clip]),
             "place": torch.tensor([*place, *begins]),
+            "clip": torch.tensor([number, *place]),
         }
 
     def sensor_begin(self, axis, begin):
@@ -231,6 +232,7 @@ class Expand:
             "blur": batch["blur"].permute(0, 1, 4, 2, 3).float().div_(255),
             "sharp": batch["sharp"].permute(0, 1, 4, 2, 3).float().div_(255),
             "voxel": voxel.index_add_(2, self.bins, larger),
+            "clip": batch["clip"],
         }
 
     def weights(self, axis, begin, sensor_begin, length):
@@ -254,11 +256,11 @@ class ClipSampler(Sampler):
     """This rank's share of an epoch as (number, draw).
 
     With ``group`` sequences at a time, frames that overlapping clips share are wanted again soon; 0 shuffles
-    all clips alike.
+    all clips alike. With ``num_crops`` a clip has so many crops in all, which come again; 0: always new ones.
     """
 
-    def __init__(self, lengths, seed, group=0):
-        self.lengths, self.seed, self.group = lengths, seed, group
+    def __init__(self, lengths, seed, group=0, num_crops=0):
+        self.lengths, self.seed, self.group, self.num_crops = lengths, seed, group, num_crops
         self.epoch = 0
         ranked = dist.is_initialized()
         self.rank, self.world_size = (dist.get_rank(), dist.get_world_size()) if ranked else (0, 1)
@@ -277,6 +279,10 @@ class ClipSampler(Sampler):
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
         order = self.order(generator)
         draws = torch.randint(2**40, (len(order),), generator=generator)
+        if self.num_crops:
+            few = torch.Generator().manual_seed(self.seed)
+            few = torch.randint(2**40, (len(order), self.num_crops), generator=few)
+            draws = few[order, draws % self.num_crops]
         mine = slice(self.rank, len(order) // self.world_size * self.world_size, self.world_size)
         yield from zip(order[mine].tolist(), draws[mine].tolist(), strict=True)
 
@@ -323,7 +329,8 @@ def make_loaders(args, config, root, device, crop_size, stores):
         precomputed = config.switch("DATA.USE_PRECOMPUTED_VOXELS", False)
         clips = [FloatClips(one, clip_len, crop_size, own_cache(config), precomputed) for one in frames]
     group = config.count("DATA.GROUP_SEQUENCES", 2, 0) if "grouped" in args.parts else 0
-    sampler = ClipSampler(clips[0].sequence_lengths(), args.seed, group)
+    num_crops = config.count("DATA.CROPS_PER_CLIP", 0, 0)
+    sampler = ClipSampler(clips[0].sequence_lengths(), args.seed, group, num_crops)
     common = {"pin_memory": config.switch("DATALOADER.PIN_MEMORY", True) and device.type == "cuda"}
     train = {"batch_size": batch_size, "drop_last": config.switch("DATALOADER.DROP_LAST", True), **common}
     if len(sampler) < batch_size:

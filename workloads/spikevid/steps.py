@@ -43,42 +43,54 @@ def ssim(found, wanted):
 
 
 class StageTimer:
-    """Milliseconds of the forward pass by stage.
+    """Milliseconds of the forward pass by stage, from the host's clock.
 
-    As found it reads the clock around each stage, which on a GPU shows when work was queued. ``events``: the
-    device's own clock, read when the table is wanted, so that nothing waits in between.
+    On a GPU that shows when work was queued, and who had to wait for it.
     """
 
-    def __init__(self, events):
-        self.events = events and torch.cuda.is_available()
-        self.pending, self.totals, self.num_steps = [], {}, 0
+    def __init__(self):
+        self.totals, self.num_steps = {}, 0
 
     @contextmanager
     def __call__(self, name):
-        begin = self.now()
+        start = time.time()
         yield
-        self.pending.append((name, begin, self.now()))
+        self.add(name, 1e3 * (time.time() - start))
 
-    def now(self):
-        if not self.events:
-            return time.time()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+    def add(self, name, ms):
+        self.totals[name] = self.totals.get(name, 0.0) + ms
 
     def step(self):
         self.num_steps += 1
 
     def table(self):
         """{stage: mean milliseconds a step} since the last time, then begin anew."""
-        if self.events:
-            torch.cuda.synchronize()
-        for name, begin, end in self.pending:
-            ms = begin.elapsed_time(end) if self.events else 1e3 * (end - begin)
-            self.totals[name] = self.totals.get(name, 0.0) + ms
         means = {name: total / max(1, self.num_steps) for name, total in self.totals.items()}
-        self.pending, self.totals, self.num_steps = [], {}, 0
+        self.totals, self.num_steps = {}, 0
         return means
+
+
+class DeviceTimer(StageTimer):
+    """The same from the device's own clock, read when the table is wanted: nothing waits in between."""
+
+    def __init__(self):
+        super().__init__()
+        self.pending = []
+
+    @contextmanager
+    def __call__(self, name):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        yield
+        end.record()
+        self.pending.append((name, begin, end))
+
+    def table(self):
+        torch.cuda.synchronize()
+        for name, begin, end in self.pending:
+            self.add(name, begin.elapsed_time(end))
+        self.pending = []
+        return super().table()
 
 
 def timing_line(step, means):

@@ -25,14 +25,18 @@ from config import FAMILIES, Config, ConfigError
 from data import SCALES, DataError, make_data
 from loaders import make_loaders
 from model import SpikeVRT
-from steps import StageTimer, StepLog, charbonnier, memory_line, psnr, ssim, timing_line
+from perceptual import PerceptualLoss
+from steps import DeviceTimer, StageTimer, StepLog, charbonnier, memory_line, psnr, ssim, timing_line
 
 HERE = Path(__file__).parent
 PLANS = {"as_found": "baseline", "guide": "opt", "cured": "cured"}
 
 #: What a variant changes about the project as it was found. ``--ablate NAME`` leaves one of them out.
 GUIDE = ("live_keys", "accumulation", "non_blocking", "honest_data_time")
-CURE = ("shared_bytes", "grouped", "device_timers", "kept_allocator", "amp_validation", "device_loss")
+CURE = (
+    "shared_bytes", "grouped", "device_timers", "kept_allocator", "amp_validation", "device_loss",
+    "kept_features",
+)  # fmt: skip
 PARTS = {"as_found": (), "guide": GUIDE, "cured": GUIDE + CURE}
 
 #: Written into the code as found; ``live_keys`` reads the configuration instead.
@@ -179,13 +183,19 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(device.type, init_scale, enabled=self.amp)
         self.teacher = load_teacher(args, device)
         self.distill_weight = config.number("TRAIN.DISTILL_WEIGHT", 0.5) if args.student else 0.0
+        self.perceptual_weight = config.number("TRAIN.PERCEPTUAL_WEIGHT", 0.0)
+        self.perceptual = None
+        if self.perceptual_weight:
+            channels = config.count("TRAIN.PERCEPTUAL_CHANNELS", 64)
+            self.perceptual = PerceptualLoss(channels, "kept_features" in args.parts).to(device)
         self.max_norm = config.number("TRAIN.MAX_GRAD_NORM", 1.0)
         accumulate = "accumulation" in args.parts
         self.group = config.count("TRAIN.GRADIENT_ACCUMULATION_STEPS", 1) if accumulate else 1
         self.compile = config.switch("TRAIN.COMPILE_MODEL", False) if live else False
         self.val_every = config.count("TRAIN.VAL_EVERY_STEPS", 1000)
         timing = config.switch("LOG.ENABLE_TIMING_LOG", True)
-        self.timer = StageTimer("device_timers" in args.parts) if timing else None
+        events = "device_timers" in args.parts and cuda
+        self.timer = (DeviceTimer() if events else StageTimer()) if timing else None
         self.console_every = config.count("LOG.TIMING_CONSOLE_INTERVAL", 10)
         self.file_every = config.count("LOG.TIMING_FILE_INTERVAL", 50)
         self.timing_log = Path(args.out) / "timing.jsonl"
@@ -217,10 +227,12 @@ class Trainer:
         return torch.autocast(self.device.type, torch.float16, enabled=self.amp and enabled)
 
     def loss(self, batch):
+        wanted = batch["sharp"]
         with self.autocast():
             arguments = (self.timer,) if self.timer else ()
             found = self.model(batch["blur"], batch["voxel"], *arguments)
-        loss = charbonnier(found.float(), batch["sharp"])
+            seen = self.perceptual(found, wanted, batch.get("clip")) if self.perceptual else 0.0
+        loss = charbonnier(found.float(), wanted) + self.perceptual_weight * seen
         if self.teacher is None:
             return loss
         with torch.no_grad(), self.autocast():
@@ -229,59 +241,77 @@ class Trainer:
 
     def train_epoch(self, loader, val_loader):
         """Train on every clip once; return the mean loss."""
-        self.model.train()
-        non_blocking = "non_blocking" in self.args.parts
-        on_device = "device_loss" in self.args.parts
-        total = torch.zeros((), device=self.device) if on_device else 0.0
-        data_time, window, asked = 0.0, 0, time.time()
-        self.log.start()
-        for number, batch in enumerate(
-            tqdm(loader, desc=f"epoch {self.epoch + 1}", leave=False, disable=None), 1
-        ):
+        self.begin()
+        asked = time.time()
+        for batch in self.progress(loader):
             self.log.mark("data_wait")
-            arrived = time.time()
-            batch = {name: value.to(self.device, non_blocking=non_blocking) for name, value in batch.items()}
-            self.log.mark("h2d")
-            # As found, the clock starts when the batch is there already: this is the copy alone.
-            data_time += arrived - asked if "honest_data_time" in self.args.parts else time.time() - arrived
-            window += 1
-            loss = self.loss(batch)
-            self.log.mark("fwd")
-            self.scaler.scale(loss / self.group).backward()
-            self.log.mark("bwd")
-            if number % self.group == 0 or number == len(loader):
-                self.scaler.unscale_(self.optimizer)
-                torch.nn.utils.clip_grad_norm_(self.plain.parameters(), self.max_norm)
-                self.scaler.step(self.optimizer)
-                self.scaler.update()
-                self.optimizer.zero_grad()
-            self.log.mark("opt")
-            self.step += 1
-            total += loss.detach() if on_device else loss.item()
-            if self.step % self.console_every == 0:
-                self.say(f"[Step {self.step}] Avg data time: {data_time / window * 1000:.1f}ms")
-                data_time, window = 0.0, 0
-            self.housekeeping()
-            self.log.mark("other")
-            self.log.write(self.step - 1, len(batch["blur"]), loss.detach())
-            if self.step % self.val_every == 0:
-                self.validate(val_loader)
-                self.model.train()
-            self.log.start()
+            self.data_time += time.time() - asked
+            self.train_step(self.to_device(batch), len(loader), val_loader)
             asked = time.time()
-        return float(total) / len(loader)
+        return float(self.total) / len(loader)
+
+    def train_epoch_as_found(self, loader, val_loader):
+        """The same; its data time is that of the copy alone."""
+        self.begin()
+        for batch in self.progress(loader):
+            self.log.mark("data_wait")
+            start = time.time()
+            batch = self.to_device(batch)
+            self.data_time += time.time() - start
+            self.train_step(batch, len(loader), val_loader)
+        return float(self.total) / len(loader)
+
+    def begin(self):
+        self.model.train()
+        self.total = torch.zeros((), device=self.device) if "device_loss" in self.args.parts else 0.0
+        self.number, self.data_time, self.window = 0, 0.0, 0
+        self.log.start()
+
+    def progress(self, loader):
+        return tqdm(loader, desc=f"epoch {self.epoch + 1}", leave=False, disable=None)
+
+    def to_device(self, batch):
+        non_blocking = "non_blocking" in self.args.parts
+        batch = {name: value.to(self.device, non_blocking=non_blocking) for name, value in batch.items()}
+        self.log.mark("h2d")
+        return batch
+
+    def train_step(self, batch, num_batches, val_loader):
+        self.number, self.window, self.step = self.number + 1, self.window + 1, self.step + 1
+        loss = self.loss(batch)
+        self.log.mark("fwd")
+        self.scaler.scale(loss / self.group).backward()
+        self.log.mark("bwd")
+        if self.number % self.group == 0 or self.number == num_batches:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.plain.parameters(), self.max_norm)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.optimizer.zero_grad()
+        self.log.mark("opt")
+        self.total += loss.detach() if "device_loss" in self.args.parts else loss.item()
+        self.housekeeping()
+        self.log.mark("other")
+        self.log.write(self.step - 1, len(batch["blur"]), loss.detach())
+        if self.step % self.val_every == 0:
+            self.validate(val_loader)
+            self.model.train()
+        self.log.start()
 
     def housekeeping(self):
-        """Stage times, memory lines, and the emptied caches of the project as found."""
+        """Data and stage times, memory lines, and the emptied caches of the project as found."""
+        if self.step % self.console_every == 0:
+            self.say(f"[Step {self.step}] Avg data time: {self.data_time / self.window * 1000:.1f}ms")
+            self.data_time, self.window = 0.0, 0
         if self.timer:
             self.timer.step()
-            if self.step % min(self.console_every, self.file_every) == 0:
-                means = self.timer.table()
-                if self.step % self.console_every == 0:
-                    self.say(timing_line(self.step, means))
-                if self.first_rank and self.step % self.file_every == 0:
-                    with open(self.timing_log, "a") as file:
-                        file.write(json.dumps({"step": self.step, **means}) + "\n")
+            shown, filed = (self.step % every == 0 for every in (self.console_every, self.file_every))
+            means = self.timer.table() if shown or filed else {}
+            if shown:
+                self.say(timing_line(self.step, means))
+            if filed and self.first_rank:
+                with open(self.timing_log, "a") as file:
+                    file.write(json.dumps({"step": self.step, **means}) + "\n")
         if self.step % MEMORY_EVERY == 0:
             self.say(memory_line(f"Step {self.step}"))
         if "kept_allocator" not in self.args.parts and self.step % EMPTY_EVERY == 0:
@@ -365,7 +395,8 @@ def train(args):
         if epoch == 0 or (args.resume and not sampler.epoch):
             announce(trainer, clips, crop_size)
         sampler.epoch = epoch
-        loss = trainer.train_epoch(train_loader, val_loader)
+        run = trainer.train_epoch if "honest_data_time" in args.parts else trainer.train_epoch_as_found
+        loss = run(train_loader, val_loader)
         psnr_db, similarity = trainer.validate(val_loader)
         trainer.say(f"Epoch {epoch + 1}/{epochs} loss {loss:.5f} val {psnr_db:.2f} dB, SSIM {similarity:.4f}")
         if trainer.first_rank:
