@@ -53,7 +53,7 @@ def line(row: Row) -> str:
 def summary(rows: Sequence[Row]) -> dict[str, str]:
     """The numbers of the benchmark."""
     settings = [row for row in rows if row["by"] == "settings"]
-    told = [row["inside"] for row in rows if row.get("inside") is not None]
+    told = [(row["inside"], row["meets"]) for row in rows if row.get("meets") is not None]
     slower = [row["case"] for row in rows if (row.get("tuned_to_found") or 1.0) < NOISE]
     return {
         "tuned to cured, median": _median(rows, "tuned_to_cured"),
@@ -61,7 +61,8 @@ def summary(rows: Sequence[Row]) -> dict[str, str]:
         "tuned to ceiling, median": _median(rows, "tuned_to_ceiling"),
         "and where settings cure": _median(settings, "tuned_to_ceiling"),
         "slower than as found": ", ".join(slower) or "none",
-        "predicted inside the interval": f"{sum(told)} of {len(told)}",
+        "predicted inside the interval": f"{sum(one for one, _ in told)} of {len(told)}",
+        "both intervals meet": f"{sum(one for _, one in told)} of {len(told)}",
         "seconds of a tuning, mean": f"{fmean(row['tune_seconds'] for row in rows):.0f}" if rows else "-",
         "load while running": f"{max((row['load'] for row in rows), default=0.0):.1f} at most",
     }

@@ -184,6 +184,8 @@ def setup_of(arm: Arm) -> Setup | None:
                 setup = replace(setup, prefetch_factor=one.value)
             case "persistent-workers":
                 setup = replace(setup, persistent_workers=True)
+            case "cache-samples":
+                setup = replace(setup, hit_rate=1.0)
             case _:
                 return None
     return setup

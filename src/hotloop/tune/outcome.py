@@ -56,6 +56,7 @@ def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> di
             "draws": list(tuned.draws),
             "confirmed": tuned.confirmed,
             "predicted": tuned.predicted if tuned.best else None,
+            "predicted_ci95": list(tuned.bounds) if tuned.best and tuned.bounds else None,
             "why": list(tuned.why),
         },
         "launch": {"steps": tuned.steps, "fill_steps": tuned.fill_steps},

@@ -41,7 +41,7 @@ class Tuned:
     """What came of it. ``best`` is empty where nothing beat the run as found by more than the noise.
 
     ``gain`` is of what won the races, over the run as found; ``confirmed`` in launches made for that.
-    ``predicted`` is what model and diagnosis said of it beforehand.
+    ``predicted`` is what model and diagnosis said of it beforehand, ``bounds`` the model's 95 % interval.
     """
 
     first: Trial
@@ -49,6 +49,7 @@ class Tuned:
     gain: Ratio | None
     confirmed: bool
     predicted: float | None
+    bounds: tuple[float, float] | None
     why: tuple[str, ...]
     trials: tuple[Trial, ...]
     left_out: tuple[LeftOut, ...]
@@ -79,6 +80,7 @@ class Search:
         first_seen = seen
         best: Arm = ()
         predicted: float | None = 1.0
+        bounds: tuple[float, float] | None = (1.0, 1.0)
         why: list[str] = []
         for number in range(1, 10):
             found = self._ideas(seen, best)
@@ -90,6 +92,8 @@ class Search:
             best = winner.arm
             why.append(winner.why)
             predicted = predicted * winner.predicted if predicted and winner.predicted else None
+            known = winner.bounds
+            bounds = (bounds[0] * known[0], bounds[1] * known[1]) if bounds and known else None
             seen = launcher.examine(trial)
         if len(why) > 1:  # what won the first race is not what is confirmed
             self._won, self._unrivalled = [], False
@@ -100,6 +104,7 @@ class Search:
             gain=gain,
             confirmed=confirmed,
             predicted=predicted if why else None,
+            bounds=bounds if why else None,
             why=tuple(why),
             trials=tuple(launcher.journal.trials.values()),
             left_out=tuple(self._left.values()),
