@@ -427,7 +427,7 @@ def test_a_page_port_that_is_taken(port: int) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PLY with what lies beside it: one red Gaussian per face."""
     folder = tmp_path_factory.mktemp("trained")
-    with imported(FOLDER, "rotation", "tiles", "raster", "rig", "gaussians") as modules:
+    with imported(FOLDER, "rotation", "tiles", "raster", "rig", "ply", "gaussians") as modules:
         rig = modules["rig"].Rig.make(162)
         gaussians = modules["gaussians"].Gaussians.one_per_face(rig.faces)
         with torch.no_grad():

@@ -1,7 +1,7 @@
 """Watch a training as it goes: a page on this machine with the picture, the camera, and two pauses.
 
-python remote_viewer.py --port 60000              then open the address it prints
-python remote_viewer.py --port 60000 --headless   asks for pictures all the time and shows none
+python remote_viewer.py --port 6009              then open the address it prints
+python remote_viewer.py --port 6009 --headless   asks for pictures all the time and shows none
 """
 
 import argparse
@@ -240,7 +240,7 @@ def fail(words):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1", help="of the training")
-    parser.add_argument("--port", type=int, default=60000, help="of the training")
+    parser.add_argument("--port", type=int, default=6009, help="of the training")
     parser.add_argument("--page_port", type=int, default=8080, help="of the page; 0: any that is free")
     parser.add_argument("--width", type=int, default=275)
     parser.add_argument("--height", type=int, default=401)
