@@ -1,12 +1,15 @@
 """Bytes a step costs on disk: a plain loop recorded, measured, and its files weighed by what is in them.
 
 ``python benchmarks/recording_size.py [STEPS]`` prints a table. The limit is 200 bytes a step, steps table
-included, the notes (settings, source text) left out: they are written once.
+included, the notes (settings, source text) left out: they are written once. Below it: the memory that making
+the report takes, and what a further step adds to it.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +17,8 @@ from pathlib import Path
 from hotloop import flow
 
 LIMIT_BYTES = 200
+#: The second recording for the report's memory is so many times as long.
+LONGER = 6
 
 LOOPS = {
     "in-process loader": (0, "0.3 ms"),
@@ -37,6 +42,16 @@ for x, y in DataLoader(data, batch_size=8, shuffle=True, num_workers=workers):
     optimizer.step()
     if work_s:
         time.sleep(work_s)
+"""
+
+
+REPORT = """
+import resource, sys
+from pathlib import Path
+from hotloop import flow
+examination = flow.examine(flow.read(Path(sys.argv[1])))
+flow.publish(examination, Path(sys.argv[1]))
+print(examination.ranks[0].num_steps, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
@@ -71,17 +86,35 @@ def _stored(name: str) -> str:
     return f"CASE {cases} ELSE 9 END"
 
 
+def recorded(scratch: Path, workers: int, work_s: float, steps: int) -> Path:
+    """Run a loop under observation."""
+    script = scratch / "train.py"
+    script.write_text(SCRIPT.format(steps=steps, workers=workers, work_s=work_s))
+    folder = flow.new_run_folder(scratch / "run", [sys.executable, str(script)])
+    flow.observe([sys.executable, str(script)], folder)
+    return folder
+
+
 def measure(workers: int, work_s: float, steps: int) -> tuple[int, dict[str, float], int]:
     """Number of steps seen, bytes by content, and all bytes of the SQLite files."""
     with tempfile.TemporaryDirectory() as scratch:
-        script = Path(scratch) / "train.py"
-        script.write_text(SCRIPT.format(steps=steps, workers=workers, work_s=work_s))
-        folder = flow.new_run_folder(Path(scratch) / "run", [sys.executable, str(script)])
-        flow.observe([sys.executable, str(script)], folder)
+        folder = recorded(Path(scratch), workers, work_s, steps)
         examination = flow.examine(flow.read(folder))
         flow.publish(examination, folder)
         whole = sum(path.stat().st_size for path in folder.glob("*.sqlite"))
         return examination.ranks[0].num_steps, weigh(folder), whole
+
+
+def report_memory(steps: int) -> tuple[int, int]:
+    """Number of steps seen, and the most memory (bytes) that making their report takes."""
+    # As in a long recording: arrays are given back as soon as they are not needed.
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = recorded(Path(scratch), 0, 0.0, steps)
+        command = [sys.executable, "-c", REPORT, str(folder)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        seen, size = done.stdout.split()
+        return int(seen), int(size)
 
 
 def main() -> int:
@@ -101,6 +134,11 @@ def main() -> int:
             f" {parts['system'] / seen:7.1f} {parts['notes'] / 1024:8.1f} KiB {per_step:7.1f}"
         )
     print(f"limit {LIMIT_BYTES} B/step: {'OVER' if over else 'held'}")
+    (few, less), (many, more) = report_memory(steps), report_memory(LONGER * steps)
+    print(
+        f"memory of the report: {few:,} steps {less / 2**20:.0f} MiB, {many:,} steps {more / 2**20:.0f} MiB: "
+        f"{(more - less) / (many - few):.0f} bytes a further step"
+    )
     return int(over)
 
 
