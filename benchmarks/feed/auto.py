@@ -125,17 +125,21 @@ class Endless(Sampler[int]):
 class Running:
     """One way of feeding, in the middle of an endless epoch."""
 
-    def __init__(self, loader: Any, case: Case, ahead: int) -> None:
-        self.loader, self.case, self.ahead = loader, case, ahead
+    def __init__(self, loader: Any, case: Case, ahead: int, workers: int = 1) -> None:
+        self.loader, self.case, self.ahead, self.workers = loader, case, ahead, workers
         self.iterator = iter(loader)
 
     def run(self, seconds: float) -> float:
-        """Batches per second over a turn."""
+        """Batches per second over a turn: over whole rounds of the workers.
+
+        Workers on too few cores end their batches together: begun after such a burst's first batch and ended
+        after its last, a turn would count batches that were made before it.
+        """
         for _ in range(self.ahead + 1):
             next(self.iterator)
         self.take(self.ahead + 1)
         began, number = time.perf_counter(), 0
-        while (passed := time.perf_counter() - began) < seconds or number < 8:
+        while (passed := time.perf_counter() - began) < seconds or number < 8 or number % self.workers:
             self.take(1)
             number += 1
         return number / passed
@@ -156,7 +160,7 @@ def loaders(case: Case) -> dict[str, Running]:
     made["0 workers"] = Running(Loader(case.dataset, **common), case, 0)
     for workers, factor in itertools.product(WORKERS, PREFETCH):
         loader = Loader(case.dataset, num_workers=workers, prefetch_factor=factor, **common)
-        made[f"{workers} x {factor}"] = Running(loader, case, workers * factor + workers)
+        made[f"{workers} x {factor}"] = Running(loader, case, workers * factor + workers, workers)
     made[AUTO] = Running(Loader(case.dataset, num_workers=AUTO, **common), case, 0)
     return made
 
@@ -169,6 +173,7 @@ def settle(auto: Running) -> dict[str, Any]:
         if sizing.is_settled:
             break
     auto.ahead = sizing.setting.num_ahead + sizing.setting.num_workers
+    auto.workers = max(1, sizing.setting.num_workers)
     return {
         "seconds": time.perf_counter() - began,
         "batches": sizing.num_batches,

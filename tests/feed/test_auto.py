@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import resource
 import threading
 import time
@@ -139,6 +140,28 @@ def test_workers_are_added_and_ended_while_it_runs() -> None:
     assert seen[0] == 1
     assert max(seen) == 4
     assert {fed.num_workers for fed in sizer.fed} >= {1, 2}
+
+
+class Waiting(Dataset[int]):
+    """The third sample is not made before the fifth, nor the first before the fourth."""
+
+    def __init__(self) -> None:
+        self.fourth, self.fifth = multiprocessing.Event(), multiprocessing.Event()
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index in (3, 4):
+            (self.fourth if index == 3 else self.fifth).set()
+        if index in (0, 2):
+            assert (self.fourth if index == 0 else self.fifth).wait(20), "the other worker was left idle"
+        return index
+
+
+def test_a_worker_that_is_ahead_takes_over_from_one_that_is_slow() -> None:
+    loader = scripted(Waiting(), Scripted(start=Setting("process", 2, 2)), batch_size=1)
+    assert [int(batch) for batch in loader] == list(range(8))
 
 
 def test_nothing_is_started_where_nothing_is_wanted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import threading
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from loader_datasets import Everything, Large
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from hotloop.feed import FeedError, Loader
 from hotloop.feed.arena import Arena
@@ -210,3 +211,31 @@ def test_copies_and_poison_without_workers() -> None:
         del batch
         assert bool(iterator._reader._recycler._returned) != copy
         assert all((memory == 0xFF).all() for memory in iterator._reader._recycler._returned)
+
+
+class Made(Dataset[Any]):
+    """Samples of 100 KB that are new each time, and how many pages this process was given so far."""
+
+    def __len__(self) -> int:
+        return 64 * 30
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        image = torch.from_numpy(np.full(100_000, index % 256, np.uint8))
+        return image, resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def pages_a_batch() -> float:
+    """Pages that one worker is given for a batch, once all slots are written."""
+    last = [int(faults[-1]) for _, faults in Loader(Made(), batch_size=64, num_workers=1)]
+    return (last[-1] - last[14]) / (len(last) - 15)
+
+
+def test_a_worker_keeps_the_memory_of_the_samples_it_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert pages_a_batch() < 200  # of the 1,560 that a batch's samples take
+
+
+def test_a_user_who_sets_the_heap_keeps_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert pages_a_batch() > 500

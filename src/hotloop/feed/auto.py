@@ -199,10 +199,13 @@ class AutoEngine(ThreadEngine):
         return given
 
     def _choose(self) -> Member:
-        """The wanted worker with the least to do; one that is still starting only if all are."""
+        """The wanted worker with the least to do; one that is still starting only if all are.
+
+        What it has made and what waits for its turn does not count: a faster one takes more of them.
+        """
         wanted = self._wanted()
         ready = [member for member in wanted if not self._is_starting(member)]
-        return min(ready or wanted, key=lambda member: member.num_tasks)
+        return min(ready or wanted, key=lambda member: (member.num_to_make, member.num_tasks))
 
     def _wanted(self) -> list[Member]:
         members = [one for one in self._workers if _method_of(one) == self._setting.method]

@@ -173,6 +173,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._task_info[number] = Task(number, member, slot, index)
         self._tasks_outstanding += 1
         member.num_tasks += 1
+        member.num_to_make += 1
         member.send((TASK, number, slot.number, slot.capacity, first, data))
         return True
 
@@ -321,6 +322,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         task.reply = reply
         task.slot.capacity = reply.capacity
         self._tasks_outstanding -= 1
+        member.num_to_make -= 1
         if reply.kind == EXHAUSTED:
             member.active = False
             member.num_tasks -= 1

@@ -25,11 +25,11 @@ class Task:
 class Member:
     """A worker process and the pipes to it.
 
-    ``active``: it is given tasks in this epoch. ``num_tasks``: those it has, and those it made that were not
-    handed out yet.
+    ``active``: it is given tasks in this epoch. ``num_to_make``: those it has; ``num_tasks``: also those it
+    made that were not handed out yet.
     """
 
-    __slots__ = ("__weakref__", "active", "link", "num_tasks", "number", "pid", "process")
+    __slots__ = ("__weakref__", "active", "link", "num_tasks", "num_to_make", "number", "pid", "process")
 
     def __init__(self, number: int, process: Any, link: Link) -> None:
         self.number = number
@@ -38,6 +38,7 @@ class Member:
         self.link = link
         self.active = True
         self.num_tasks = 0
+        self.num_to_make = 0
 
     @property
     def is_alive(self) -> bool:

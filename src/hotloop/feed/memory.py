@@ -31,10 +31,28 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
 
+#: ``malloc.h``: what is free at the end of the heap goes back above this; larger pieces are mapped alone.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 64 << 20
+_MAPPED_FROM_BYTES = 32 << 20  # the most that glibc takes
+
 
 def round_up(num_bytes: int, to: int = PAGE_BYTES) -> int:
     """``num_bytes`` rounded up to a multiple of ``to``."""
     return -(-num_bytes // to) * to
+
+
+def keep_freed_memory() -> None:
+    """Let this process's heap keep up to 64 MiB that were freed.
+
+    The samples of a batch are freed together, and glibc would give their pages back to the kernel every time,
+    to be zeroed and mapped anew for the next batch. Who set glibc's thresholds in the environment keeps them.
+    """
+    chosen = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} & os.environ.keys()
+    if chosen or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or not hasattr(_libc, "mallopt"):
+        return
+    _libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+    _libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 class Mapping:

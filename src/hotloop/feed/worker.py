@@ -19,7 +19,7 @@ from hotloop.feed.arena import Arena
 from hotloop.feed.board import Board, board_bytes, unpacked
 from hotloop.feed.channel import Ends
 from hotloop.feed.collating import stacking
-from hotloop.feed.memory import SharedFile
+from hotloop.feed.memory import SharedFile, keep_freed_memory
 from hotloop.feed.packing import Spans, pack
 from hotloop.feed.reading import Reader, Reading
 from hotloop.feed.ring import COLLATING, FETCHING, PROGRESS_BYTES, STARTING, STOP, WAITING, progress_of
@@ -96,6 +96,7 @@ def run(setup: Setup, ends: Ends, worker: int) -> None:
 
 def enter(setup: Setup, worker: int) -> None:
     """Make this process what torch's workers are: handlers, one thread, seeds, worker info."""
+    keep_freed_memory()
     torch_utils.signal_handling._set_worker_signal_handlers()
     set_name = getattr(torch.multiprocessing, "_set_thread_name", None)
     if set_name is not None:
