@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.workloads.scripts import imported
+from tests.workloads.scripts import TORCHRUN, finished, imported
 
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
@@ -247,6 +244,21 @@ def test_the_learning_rate_is_applied_by_cured_alone(
     assert rates["cured"] == pytest.approx([7.76e-5, 1.08e-4, 5.83e-5, 1e-6], rel=0.05)
 
 
+def test_dead_keys_of_the_project_are_said(
+    modules: dict[str, ModuleType], small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """X24: as found and in the guide they are accepted and named; cured reads all that it accepts."""
+    said = {}
+    for variant in ("as_found", "guide", "cured"):
+        train(modules, small, tmp_path / variant, variant, "runner.max_iters=1")
+        found = re.search(r"read by nothing: (.*)", capsys.readouterr().err)
+        said[variant] = set(found[1].split(", ")) if found else set()
+    loader = {"data.pin_memory", "data.persistent_workers"}
+    assert said["as_found"] == loader | {"evaluation.efficient_test", "evaluation.pre_eval"}
+    assert said["guide"] == said["as_found"] | {"data.prefetch_factor", "runner.accumulative_counts"}
+    assert not said["cured"]
+
+
 def test_accumulation_is_live_in_cured(modules: dict[str, ModuleType], small: Path, tmp_path: Path) -> None:
     """X24: ``accumulative_counts=2`` steps every other iteration, where it used to do nothing."""
     options = ("runner.max_iters=4", "runner.accumulative_counts=2")
@@ -400,9 +412,12 @@ def test_a_spoilt_file_stops_training_before_it_begins(
 def test_a_checkpoint_of_something_else_is_one_sentence(
     modules: dict[str, ModuleType], small: Path, tmp_path: Path
 ) -> None:
-    torch.save({"model": {}}, tmp_path / "other.pt")
-    with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale"):
-        train(modules, small, tmp_path / "out", "as_found", more=("--resume", str(tmp_path / "other.pt")))
+    other = tmp_path / "other.pt"
+    torch.save({"model": {}}, other)
+    for _ in range(2):
+        with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale"):
+            train(modules, small, tmp_path / "out", "as_found", more=("--resume", str(other)))
+        other.write_bytes(b"nothing")
 
 
 def test_a_batch_that_does_not_fit_is_said(
@@ -431,16 +446,9 @@ def test_sweep_says_both_speeds(
 
 def test_two_ranks_train_on_half_the_pictures_each(small: Path, tmp_path: Path) -> None:
     log = tmp_path / "steps.jsonl"
-    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(small), "--variant", "cured"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    flags = ["--out", str(tmp_path), "--step_log", str(log), "--options", *SAME, "runner.max_iters=2"]
-    done = subprocess.run(
-        [*launcher, *script, *flags],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )  # fmt: skip
+    script = [FOLDER / "train.py", "--scale", "tiny", "--data", small, "--variant", "cured"]
+    flags = ["--out", tmp_path, "--step_log", log, "--options", *SAME, "runner.max_iters=2"]
+    done = finished([*TORCHRUN, *script, *flags])
     assert done.returncode == 0, done.stderr[-2000:]
     assert "4 batches an epoch" in done.stdout
     assert done.stdout.count("Iter 2 mIoU") == 1  # one rank speaks

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.workloads.scripts import imported
+from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, finished, imported
 
 pytest.importorskip("torch")
 pytest.importorskip("yaml")
@@ -238,6 +235,8 @@ def test_a_part_can_be_left_out(modules: dict[str, ModuleType], capsys: pytest.C
         ("  ema_decay: 0.9\n", "", "training.ema_decay is missing"),
         ("num_workers: 1", "num_workers: many", "data.num_workers is 'many': expected a whole number from 0"),
         ("model:", "model: [", "while parsing"),
+        ("lr: 3.0e-3", "lr: 3e-3", "training.lr is '3e-3': expected a number (YAML wants a point: 3.0e-4)"),
+        ("channels: [8, 16, 24, 32]", "channels: [8, 16, many]", "model: "),
     ],
 )
 def test_a_configuration_with_a_mistake_is_named(
@@ -299,6 +298,16 @@ def test_a_spoilt_file_stops_training_before_it_begins(
     assert str(raised.value).startswith("error: ")
 
 
+@pytest.mark.parametrize("content", [{"model": {}}, None])
+def test_a_checkpoint_of_something_else_is_one_sentence(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, content: object
+) -> None:
+    other = tmp_path / "other.pt"
+    torch.save(content, other) if content else other.write_bytes(b"nothing")
+    with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale: "):
+        train(modules, folder, tmp_path / "out", "--resume", str(other))
+
+
 def test_no_data_is_one_sentence(modules: dict[str, ModuleType], tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no files train_NNNN\.npy in"):
         modules["train"].main(["--data", str(tmp_path), "--scale", "tiny"])
@@ -341,23 +350,8 @@ def test_the_compact_files_are_made_once_and_again_when_the_data_changes(
 
 def test_two_ranks_make_the_compact_files_once_and_train_on_half_each(own: Path, tmp_path: Path) -> None:
     log = tmp_path / "steps.jsonl"
-    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(own), "--variant", "cured"]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        *script,
-    ]
-    done = subprocess.run(
-        [*command, "--epochs", "1", "--out", str(tmp_path), "--step_log", str(log)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    script = [FOLDER / "train.py", "--scale", "tiny", "--data", own, "--variant", "cured"]
+    done = finished([*TORCHRUN, *script, "--epochs", "1", "--out", tmp_path, "--step_log", log])
     assert done.returncode == 0, done.stderr[-2000:]
     assert "2 files a rank" in done.stdout
     assert done.stdout.count("Epoch 1/1") == 1  # one rank speaks
@@ -366,12 +360,7 @@ def test_two_ranks_make_the_compact_files_once_and_train_on_half_each(own: Path,
 
 
 def test_cured_without_hotloop_says_what_it_needs(folder: Path, tmp_path: Path) -> None:
-    script = [str(FOLDER / "train.py"), "--scale", "tiny", "--data", str(folder), "--out", str(tmp_path)]
-    block = "import runpy, sys; sys.modules['hotloop'] = None; sys.argv[:] = sys.argv[1:]; "
-    block += (
-        "sys.path.insert(0, sys.argv[0].rpartition('/')[0]); runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    command = [sys.executable, "-c", block, *script, "--epochs", "1", "--variant"]
-    cured = subprocess.run([*command, "cured"], capture_output=True, text=True, timeout=120)
+    script = [FOLDER / "train.py", "--scale", "tiny", "--data", folder, "--out", tmp_path]
+    cured = finished([*WITHOUT_HOTLOOP, *script, "--epochs", "1", "--variant", "cured"])
     assert cured.returncode == 1
     assert cured.stderr == "error: compact needs hotloop.feed: pip install hotloop, or --ablate compact\n"

@@ -100,15 +100,17 @@ class Config:
 
         return list(walk(self.values, ""))
 
-    def require_read(self, dead=()):
-        """Raise ConfigError for the first key that nothing asked for; those in ``dead`` may stay."""
+    def require_read(self, may_be_dead=()):
+        """Raise ConfigError for the first key that nothing asked for; return those that may be dead."""
         covered = tuple(f"{key}." for key in self.asked)  # a section that was read whole
-        for key in self.keys():
-            if key in self.asked or key.startswith(covered) or key in dead:
+        unread = [key for key in self.keys() if key not in self.asked and not key.startswith(covered)]
+        for key in unread:
+            if key.rpartition(".")[2] in may_be_dead:
                 continue
             near = difflib.get_close_matches(key, self.asked, n=1, cutoff=0.8)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self.siblings(key))}"
             raise ConfigError(f"{self.path}: {key} is read by nothing: {hint}")
+        return unread
 
     def siblings(self, key):
         section = key.rpartition(".")[0]

@@ -13,9 +13,12 @@ import argparse
 import contextlib
 import json
 import os
+import re
+import sys
 import textwrap
 import time
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import torch
@@ -45,28 +48,23 @@ CONFIGS = {
     "guide": "lss_swin_nuscenes_optimized",
     "cured": "lss_swin_nuscenes_cured",
 }
-#: Keys that the project had, or its guide added, and that nothing reads as long as ``live_keys`` is left out.
-DEAD = (
-    "data.pin_memory", "data.persistent_workers", "data.prefetch_factor", "runner.accumulative_counts",
-    "evaluation.efficient_test", "evaluation.pre_eval",
-)  # fmt: skip
 #: Small scales change the sizes in a configuration and divide its counts of iterations.
 SCALES = {
     "tiny": (
         10_000,
         "model.embed_dim=24 model.depths=(1,1,2,1) model.num_heads=(1,2,4,8) model.lift_channels=16 "
-        "model.topdown_width=16 model.topdown_layers=(1,1) data.img_scale=(128,96) log_config.interval=4",
+        "model.topdown_width=16 model.topdown_layers=(1,1) data.img_scale=(128,96) "
+        "lr_config.warmup_iters=1 log_config.interval=4",
     ),
     "cpu": (
         1000,
         "model.embed_dim=48 model.depths=(2,2,2,2) model.lift_channels=32 model.topdown_width=32 "
-        "model.topdown_layers=(1,1) data.img_scale=(256,192) log_config.interval=10",
+        "model.topdown_layers=(1,1) data.img_scale=(256,192) "
+        "lr_config.warmup_iters=2 log_config.interval=10",
     ),
     "full": (1, ""),
 }
-COUNTS = (
-    "runner.max_iters", "evaluation.interval", "checkpoint_config.interval", "lr_config.warmup_iters",
-)  # fmt: skip
+COUNTS = ("runner.max_iters", "evaluation.interval", "checkpoint_config.interval")
 
 
 def parse_args(argv=None):
@@ -117,6 +115,19 @@ def load_config(args):
     config.merge(sizes.split())
     config.merge(args.options)
     return config
+
+
+def require_live_keys(args, config):
+    """Stop for a key that nothing reads; as found, those of the project's own files are only named."""
+    files = [] if "live_keys" in args.parts else sorted((HERE / "configs" / "baseline").glob("*.py"))
+    known = {name for path in files for name in re.findall(r"(\w+)=", path.read_text())}
+    dead = config.require_read(known)
+    if dead and is_first_rank():
+        print(f"{config.path}: read by nothing: {', '.join(dead)}", file=sys.stderr)
+
+
+def is_first_rank():
+    return not dist.is_initialized() or dist.get_rank() == 0
 
 
 # -- loss, metric -------------------------------------------------------------------------------------------
@@ -237,7 +248,7 @@ def prepare(args, config, device):
     """Return the two loaders, the model without wrappers, and the step."""
     root = args.data or config.get("data.data_root")
     if root is None:
-        if not dist.is_initialized() or dist.get_rank() == 0:
+        if is_first_rank():
             make_data(args.scale, args.seed)
         if dist.is_initialized():
             dist.barrier()
@@ -262,28 +273,24 @@ def train(args):
     for key, known in (("runner.type", "IterBasedRunner"), ("evaluation.metric", "mIoU")):
         if config[key] != known:
             raise ConfigError(f"{config.path}: {key} is {config[key]!r}: only {known!r} is known")
-    every = {
-        key: config.count(f"{key}.interval") for key in ("evaluation", "checkpoint_config", "log_config")
-    }
+    evaluate_every, log_every = config.count("evaluation.interval"), config.count("log_config.interval")
+    save_every = config.count("checkpoint_config.interval")
     max_iters = config.count("runner.max_iters")
     if args.sweep:
         sweep(args, config, device)
         return
     train_loader, val_loader, plain, step = prepare(args, config, device)
-    config.require_read(() if "live_keys" in args.parts else DEAD)
+    require_live_keys(args, config)
     if args.epochs:
         max_iters = args.epochs * len(train_loader)
     begin, best = resume(args.resume, plain, step, device) if args.resume else (0, -1.0)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    first_rank = not dist.is_initialized() or dist.get_rank() == 0
+    first_rank = is_first_rank()
     log, writer = StepLog(args.step_log if first_rank else None), tensorboard(args) if first_rank else None
     if first_rank:
         num_params = sum(p.numel() for p in plain.parameters())
         print(f"{args.variant} on {device}: {len(train_loader)} batches an epoch, {num_params:,} parameters")
-
-    def done(iteration, key):
-        return iteration % every[key] == 0 or (iteration == max_iters and key != "log_config")
 
     speed = Speed("samples" if "live_keys" in args.parts else "iter")
     stream = batches(train_loader, begin)
@@ -297,12 +304,12 @@ def train(args):
             log.mark("other")
             log.write(iteration - 1, len(batch["image"]), loss)
             speed.count(len(batch["image"]))
-            if first_rank and done(iteration, "log_config"):
+            if first_rank and iteration % log_every == 0:
                 lr = step.optimizer.param_groups[0]["lr"]
                 tqdm.write(f"Iter [{iteration}/{max_iters}] lr: {lr:.3e}, loss: {float(loss):.4f}, {speed}")
                 write_scalars(writer, iteration, loss=float(loss), lr=lr)
                 speed.restart()
-            if done(iteration, "evaluation"):
+            if iteration % evaluate_every == 0 or iteration == max_iters:
                 iou = evaluate(args, plain, val_loader, device)  # ranks may have unequal shares
                 if first_rank:
                     mean = say_iou(iteration, iou)
@@ -312,7 +319,7 @@ def train(args):
                         step.check()
                         save_checkpoint(out / "best.pt", model=plain.state_dict(), config=config.values)
                 speed.restart()
-            if first_rank and done(iteration, "checkpoint_config"):
+            if first_rank and (iteration % save_every == 0 or iteration == max_iters):
                 step.check()
                 state = {"model": plain.state_dict(), "step": step.state_dict()}
                 save_checkpoint(out / "last.pt", iteration=iteration, best=best, **state)
@@ -353,7 +360,7 @@ def resume(path, plain, step, device):
         return state["iteration"], state["best"]
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
-    except (KeyError, RuntimeError, ValueError, EOFError) as error:
+    except (KeyError, RuntimeError, ValueError, TypeError, EOFError, UnpicklingError) as error:
         raise DataError(
             f"{path} is no last.pt of this variant and scale: {str(error).splitlines()[0]}"
         ) from None
@@ -370,7 +377,7 @@ def sweep(args, config, device, num_steps=5, num_rounds=3):
         config.set("data.samples_per_gpu", size)
         loader, _, _, step = prepare(args, config, device)
         made[size] = (batches(loader, 0), step, [])
-    config.require_read(() if "live_keys" in args.parts else DEAD)
+    require_live_keys(args, config)
     log = StepLog(None)
     for _ in tqdm(range(num_rounds), desc="rounds", leave=False, disable=None):
         for stream, step, seconds in made.values():

@@ -14,6 +14,7 @@ import json
 import os
 import time
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import torch
@@ -86,6 +87,7 @@ COUNTS = {
     "data": {"num_workers": 0, "prefetch_factor": 1},
     "training": {"epochs": 1, "restart_epochs": 1, "gradient_accumulation_steps": 1},
 }
+NUMBERS = ("lr", "weight_decay", "ema_decay", "clip_grad_norm", "offset_weight")
 
 
 def load_config(path):
@@ -104,6 +106,10 @@ def load_config(path):
                 raise ConfigError(
                     f"{path}: {section}.{key} is {value!r}: expected a whole number from {least}"
                 )
+    for key in NUMBERS:
+        if type(value := config["training"][key]) not in (int, float):
+            hint = " (YAML wants a point: 3.0e-4)" if "e" in str(value) else ""
+            raise ConfigError(f"{path}: training.{key} is {value!r}: expected a number{hint}")
     return config
 
 
@@ -376,6 +382,23 @@ def save_checkpoint(path, **state):
     os.replace(f"{path}.partial", path)
 
 
+def resume(path, parts, train_loader):
+    """Load a checkpoint into what it was made of; return the next epoch and the best error so far."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+        if getattr(train_loader.sampler, "generator", None):
+            train_loader.sampler.generator.set_state(state["order"])
+        return state["epoch"] + 1, state["best"]
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except (KeyError, RuntimeError, ValueError, TypeError, EOFError, UnpicklingError) as error:
+        raise DataError(
+            f"{path} is no last.pt of this variant and scale: {str(error).splitlines()[0]}"
+        ) from None
+
+
 def tensorboard(args):
     if not args.tensorboard:
         return None
@@ -389,7 +412,8 @@ def tensorboard(args):
 
 
 def train(args):
-    config = load_config(args.config or HERE / "configs" / f"{args.scale}.yaml")
+    path = args.config or HERE / "configs" / f"{args.scale}.yaml"
+    config = load_config(path)
     settings = config["training"]
     epochs = args.epochs or settings["epochs"]
     device = torch.device("cpu")
@@ -405,26 +429,18 @@ def train(args):
 
     root = args.data or config["data"]["root"] or make_data(args.scale, args.seed)
     train_loader, val_loader = make_loaders(args, config, root, device)
-    plain = LandmarkNet(**config["model"]).to(device, memory_format=torch.channels_last)
+    try:
+        plain = LandmarkNet(**config["model"]).to(device, memory_format=torch.channels_last)
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise ConfigError(f"{path}: model: {error}") from None
     fused = {"fused": True} if "fused_optimizer" in args.parts else {}
     optimizer = torch.optim.AdamW(
         plain.parameters(), lr=settings["lr"], weight_decay=settings["weight_decay"], **fused
     )
     scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, settings["restart_epochs"])
     ema = EMA(plain, settings["ema_decay"], "foreach_ema" in args.parts)
-    first_epoch, best = 0, float("inf")
-    if args.resume:
-        state = torch.load(args.resume, map_location="cpu", weights_only=True)
-        for part, name in (
-            (plain, "model"),
-            (ema.model, "ema"),
-            (optimizer, "optimizer"),
-            (scheduler, "scheduler"),
-        ):
-            part.load_state_dict(state[name])
-        if getattr(train_loader.sampler, "generator", None):
-            train_loader.sampler.generator.set_state(state["order"])
-        first_epoch, best = state["epoch"] + 1, state["best"]
+    parts = {"model": plain, "ema": ema.model, "optimizer": optimizer, "scheduler": scheduler}
+    first_epoch, best = resume(args.resume, parts, train_loader) if args.resume else (0, float("inf"))
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
     if "compile" in args.parts and device.type == "cuda":  # on a CPU it takes minutes to start
         model = torch.compile(model, mode="max-autotune")
