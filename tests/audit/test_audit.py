@@ -82,6 +82,17 @@ def test_the_first_training_system_as_found() -> None:
     assert {"input/per-sample-conversion", "host/sync-in-step"} <= ids(done)
 
 
+def test_settings_of_the_third_system_that_do_nothing_are_named() -> None:
+    """Its schedule is put away, two keys are read by no code; what another variant reads is left alone."""
+    bev = ROOT / "workloads" / "bev"
+    config = bev / "configs" / "baseline" / "lss_swin_nuscenes.py"
+    schedule, *rest = (f for f in audit([bev], [config]).findings if f.id == "config/dead-key")
+    assert "keeps lr_config in self.lr_config, which nothing reads: with Step" in schedule.message
+    assert schedule.where is not None
+    assert "policy=" in config.read_text().splitlines()[schedule.where.line - 1]
+    assert [f.message.partition(" ")[0] for f in rest] == ["evaluation.efficient_test", "evaluation.pre_eval"]
+
+
 def test_aliases_are_seen_through(tmp_path: Path) -> None:
     done = audited(
         tmp_path,

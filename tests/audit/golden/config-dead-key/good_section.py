@@ -1,0 +1,10 @@
+import torch
+
+
+def main(config, model, loader, Evaluation):
+    hook = Evaluation(config["evaluation"])
+    for number, batch in enumerate(loader):
+        model(batch).sum().backward()
+        if number % config["evaluation.interval"] == 0:
+            torch.save(model, "model.pt")
+            hook(model)
