@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 GUIDE = ("workers", "rare_evaluation", "fewer_images", "amp_flag")
 CURE = (
     "byte_cache", "non_blocking", "device_metrics", "cached_features", "camera_batches", "kept_loaders",
-    "throttled_viewer", "unscaled_amp",
+    "throttled_viewer", "unscaled_amp", "fused_optimizer",
 )  # fmt: skip
 PARTS = {"as_found": (), "guide": GUIDE, "cured": GUIDE + CURE}
 
@@ -40,7 +40,7 @@ COUNTS = {  # flag -> (default, least, what it is); None: see SCALED
     "densification_interval": (None, 1, "steps between densifications"),
     "opacity_reset_interval": (None, 1, "steps between resets of the opacities"),
     "dataloader_workers": (None, 0, "processes that read pictures"),
-    "prefetch_factor": (2, 1, "items each of them reads ahead"),
+    "prefetch_factor": (None, 1, "items each of them reads ahead"),
     "num_vis_img": (None, 1, "pictures an evaluation writes to TensorBoard (as found 10, guide 5)"),
     "cameras_per_step": (None, 1, "cameras of one timestep in a step (default 1; cured 4)"),
     "vgg_width": (None, 1, "channels of the first layer of the perceptual network (VGG19 has 64)"),
@@ -89,7 +89,9 @@ def bounded(kind, least):
 
 def make_parser():
     parser = argparse.ArgumentParser(
-        description="Train a mesh-bound Gaussian head avatar.", allow_abbrev=False
+        usage="train.py [--variant as_found|guide|cured] [--scale tiny|cpu|full] [-s DATA] [-m OUT] [flags]",
+        description="Train a mesh-bound Gaussian head avatar.",
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--variant", choices=tuple(PARTS), default="as_found")
@@ -147,6 +149,8 @@ def parse_args(argv=None):
 
 def fill(args):
     """Put in the defaults that depend on scale and variant."""
+    if "byte_cache" in args.parts and args.dataloader_workers is None:
+        args.dataloader_workers = "auto"  # hotloop.feed.Loader: as many as help, none once all is decoded
     for name, by_scale in SCALED.items():
         if getattr(args, name) is None:
             value = by_scale[SCALES.index(args.scale)]
@@ -164,6 +168,7 @@ def fill(args):
     if "fewer_images" not in args.parts:
         args.num_vis_img = 10
     args.num_vis_img = args.num_vis_img or 5
+    args.prefetch_factor = args.prefetch_factor or 2
 
 
 def dead_flags(args, argv):

@@ -160,7 +160,7 @@ def make_feed(args, folder, splits, device, training):
         # Few pictures are decoded twice: workers are for the first epoch of training.
         options = options if training else {"num_workers": 0}
         options["non_blocking"] = "non_blocking" in args.parts
-    if options["num_workers"]:
+    if options["num_workers"] not in (0, "auto"):
         options.update(prefetch_factor=args.prefetch_factor, persistent_workers=training)
     kind = Bytes if "byte_cache" in args.parts else Modules
     return kind(dataset, frames, size, steps, device, **options)

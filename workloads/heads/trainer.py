@@ -84,7 +84,7 @@ class Trainer:
             self.avatar.load({name: value.to(self.device) for name, value in state["avatar"].items()})
             self.avatar.gaussians.sh_degree = state["sh_degree"]
         groups = self.avatar.parameter_groups(self.args, self.extent)
-        fused = {"fused": True} if "device_metrics" in self.args.parts and self.device.type == "cuda" else {}
+        fused = {"fused": True} if "fused_optimizer" in self.args.parts else {}
         self.optimizer = torch.optim.Adam(groups, lr=0.0, eps=1e-15, **fused)
         if state:
             self.optimizer.load_state_dict(state["optimizer"])
