@@ -285,7 +285,8 @@ def render(request):
     return picture
 while True:
     iteration += 1
-    gui.poll(render, {{"iteration": iteration, "num_gaussians": 320, "num_timesteps": 3, "loss": 0.25}})
+    loss = torch.tensor(float("nan"))
+    gui.poll(render, {{"iteration": iteration, "num_gaussians": 320, "num_timesteps": 3, "loss": loss}})
     time.sleep(0.005)
 """
 
@@ -375,7 +376,7 @@ def test_the_page_shows_the_training_and_pauses_it(browser: Chromium, port: int)
         browser.call("Page.navigate", url=running.stdout.readline().strip())
         wait_in(browser, "document.getElementById('picture')?.naturalWidth === 60")
         state = "document.getElementById('state').textContent"
-        wait_in(browser, f"/^live, iteration \\d+, gaussians 320, loss 0.25$/.test({state})")
+        wait_in(browser, f"/^live, iteration \\d+, gaussians 320, loss nan$/.test({state})")
         assert browser.run("document.getElementById('timestep').max") == "2"
 
         browser.run(PIXEL)

@@ -87,7 +87,7 @@ def answer(request, render, stats):
 
 
 def packed(said, pixels):
-    header = json.dumps({**said, "num_bytes": len(pixels)}).encode()
+    header = json.dumps({**said, "num_bytes": len(pixels)}, default=float).encode()  # a loss is a tensor
     return LENGTH.pack(len(header)) + header + pixels
 
 

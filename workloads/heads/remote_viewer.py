@@ -7,6 +7,7 @@ python remote_viewer.py --port 6009 --headless   asks for pictures all the time 
 import argparse
 import io
 import json
+import math
 import socket
 import sys
 import threading
@@ -62,7 +63,11 @@ class Link(threading.Thread):
 
     def _tell(self, said, pixels=b""):
         with self.changed:
-            self.said = said
+            # A page's JSON knows neither NaN nor infinity.
+            self.said = {
+                key: value if not isinstance(value, float) or math.isfinite(value) else str(value)
+                for key, value in said.items()
+            }
             if pixels:
                 self.pixels, self.number = pixels, self.number + 1
             self.changed.notify_all()
@@ -162,6 +167,7 @@ at("picture").onwheel = e => {
   if (view) change({ field: Math.max(0.05, Math.min(2, view.field * Math.exp(e.deltaY / 800))) });
   e.preventDefault();
 };
+const short = value => Number.isFinite(value) && !Number.isInteger(value) ? value.toPrecision(4) : value;
 async function watch() {
   for (;;) {
     try {
@@ -182,7 +188,7 @@ async function watch() {
       }
       if (state.num_timesteps) at("timestep").max = state.num_timesteps - 1;
       const known = ["iteration", "num_gaussians", "loss"].filter(key => key in state);
-      const words = known.map(key => key.replace("num_", "") + " " + state[key]);
+      const words = known.map(key => key.replace("num_", "") + " " + short(state[key]));
       at("state").textContent = state.error || [state.state, ...words].join(", ");
     } catch {
       at("state").textContent = "remote_viewer.py has ended";
