@@ -293,12 +293,13 @@ while True:
 
 @contextmanager
 def program(*words: str) -> Iterator[subprocess.Popen[str]]:
-    running = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, *words]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield running
     finally:
         running.kill()
-        running.communicate(timeout=30)
+        assert "Traceback" not in running.communicate(timeout=30)[1]
 
 
 @pytest.fixture(scope="module")
@@ -401,6 +402,7 @@ def test_the_page_shows_the_training_and_pauses_it(browser: Chromium, port: int)
         assert browser.run("fetch('/view', {method: 'POST', body: '[1'}).then(a => a.status)") == 400
         problems = [words for words in browser.problems() if "400" not in words]
         assert problems == []
+        browser.call("Page.navigate", url="about:blank")  # in the middle of a request
 
 
 def test_a_page_port_that_is_taken(port: int) -> None:

@@ -119,8 +119,11 @@ def handler_of(link):
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Number", str(number))
-            self.end_headers()
-            self.wfile.write(body)
+            try:
+                self.end_headers()
+                self.wfile.write(body)
+            except ConnectionError:  # the page was closed
+                self.close_connection = True
 
         def log_message(self, *_):
             pass
@@ -133,7 +136,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>heads: liv
 <style>
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 40rem; padding: 0 1rem;
   background: #16181c; color: #e6e6e6 }
-#picture { display: block; width: 100%; max-height: 70vh; object-fit: contain; background: #000;
+#picture { display: block; width: 100%; max-height: 70vh; object-fit: contain;
   touch-action: none; cursor: grab; user-select: none }
 label { margin-right: 1rem; white-space: nowrap } #state { font-variant-numeric: tabular-nums }
 </style>
