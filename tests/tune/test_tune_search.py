@@ -124,6 +124,21 @@ def test_what_fills_first_is_launched_for_two_epochs(tmp_path: Path) -> None:
     assert "an epoch has 80 steps: too long" in tuned.left_out[0].why
 
 
+def test_another_remedy_comes_before_another_value(tmp_path: Path) -> None:
+    again = finding("input/too-few-workers", "num-workers", cost_s=0.019, num_workers=6)
+    scenario = Scenario(lambda arm: 0.04, (SLOW, again, SHALLOW))
+    tune(scenario, tmp_path)
+    assert scenario.launched[2:5] == ["num-workers=4", "prefetch-factor=8", "num-workers=6"]
+
+
+def test_samples_that_draw_are_not_cached(tmp_path: Path) -> None:
+    again = finding("input/slow-sample", "cache-samples")
+    scenario = Scenario(factors(cache_samples=2.0), (again,), draws=("numpy.random",))
+    tuned = tune(scenario, tmp_path)
+    assert scenario.launched == ["as found"]
+    assert "samples draw from numpy.random" in tuned.left_out[0].why
+
+
 def test_what_makes_it_slower_is_dropped_after_one_launch(tmp_path: Path) -> None:
     scenario = Scenario(factors(num_workers=0.3, prefetch_factor=1.5), (SLOW, SHALLOW))
     assert {str(one) for one in tune(scenario, tmp_path).best} == {"prefetch-factor=8"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -65,7 +66,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Ideas:
-    """What a diagnosis gives to try, the largest predicted gain first, and what is left out."""
+    """What a diagnosis gives to try, the most promising first, and what is left out."""
 
     candidates: tuple[Candidate, ...]
     left_out: tuple[LeftOut, ...]
@@ -117,8 +118,19 @@ def ideas(
             told = _told(pipeline, one, have)
             if told.why != _MODEL or (told.predicted or 1.0) > _LEAST_GAIN:
                 kept.append(told)
-    kept.sort(key=lambda one: -(one.predicted or 1.0))
-    return Ideas(candidates=tuple(kept), left_out=tuple(left.values()))
+    return Ideas(candidates=tuple(_varied(kept)), left_out=tuple(left.values()))
+
+
+def _varied(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The largest predicted gain first, and before the same remedies with other values different ones."""
+    ordered = sorted(candidates, key=lambda one: -(one.predicted or 1.0))
+    seen: Counter[frozenset[str]] = Counter()
+    turns = []
+    for one in ordered:
+        names = frozenset(part.remedy.id for part in one.arm)
+        turns.append(seen[names])
+        seen[names] += 1
+    return [one for _, one in sorted(zip(turns, ordered, strict=True), key=lambda pair: pair[0])]
 
 
 def _remedies(finding: Finding) -> list[Remedy]:

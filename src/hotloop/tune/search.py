@@ -126,21 +126,25 @@ class Search:
         found = {
             one.name: one
             for one in (*waiting, *told.candidates)
-            if not self._failed & set(map(str, one.arm)) and self._shows(one, have)
+            if not self._failed & set(map(str, one.arm)) and self._shows(one, have, seen.draws)
         }
         self._waiting = []
         promising = list(found.values())[:_MOST_ARMS]
         self._tried.update(one.name for one in promising)
         return [one for one in promising if {*map(str, one.arm)} != {*map(str, have)}]
 
-    def _shows(self, one: Candidate, have: Arm) -> bool:
-        """Whether a launch is long enough for a candidate to show."""
+    def _shows(self, one: Candidate, have: Arm, draws: Sequence[str]) -> bool:
+        """Whether a candidate could show anything in a launch."""
         launcher = self.launcher
-        long = launcher.steps is not None and 2 * launcher.epoch_s > _FILL_PART * launcher.budget_s
-        if not long or not fills(one.arm) or fills(have):
+        why = ""
+        if launcher.steps is not None and 2 * launcher.epoch_s > _FILL_PART * launcher.budget_s:
+            words = f"shows from the second epoch on, and an epoch has {launcher.epoch:,} steps"
+            why = f"{words}: too long for a trial"
+        if draws:
+            why = f"samples draw from {', '.join(draws)}: they are others in each epoch"
+        if not why or not fills(one.arm) or fills(have):
             return True
-        words = f"shows from the second epoch on, and an epoch has {launcher.epoch:,} steps"
-        self._left[CACHE] = LeftOut(remedy=CACHE, why=f"{words}: too long for a trial")
+        self._left[CACHE] = LeftOut(remedy=CACHE, why=why)
         return False
 
     def _screen(self, found: list[Candidate], seen: Examined) -> list[Candidate]:
