@@ -275,6 +275,14 @@ def test_a_run_that_fails_as_found_is_told_with_its_words(tmp_path: Path) -> Non
         tune(Scenario(lambda arm: 0.04, fails={"as found": failed}), tmp_path)
 
 
+def test_a_run_that_was_ended_before_its_first_step_asks_for_a_larger_budget(tmp_path: Path) -> None:
+    stopped = Ran(exit_code=130, wall_s=12.0, stopped=True)
+    with pytest.raises(CheckFailed, match="no training step was seen") as error:
+        tune(Scenario(lambda arm: 0.04, fails={"as found": stopped}), tmp_path, budget_s=60.0)
+    assert "ended after 12" in str(error.value.hint)
+    assert "larger --budget" in str(error.value.hint)
+
+
 def test_a_budget_without_room_is_told_with_one_that_has(tmp_path: Path) -> None:
     scenario = Scenario(lambda arm: 0.04, (SLOW,))
     run = scenario.run

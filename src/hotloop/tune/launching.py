@@ -115,10 +115,11 @@ class Launcher:
         trial = self._trial("first", (), timeout_s=2 * stop_s + _PATIENCE_S, stop_s=stop_s)
         seen = self.examine(trial) if trial.status == "measured" else None
         if seen is None or seen.evidence is None:
-            raise CheckFailed(
-                f"the run as found gives nothing to tune: {trial.why}",
-                hint=f"its output is in {self.folder / trial.folder / 'output.log'}",
-            )
+            hint = f"its output is in {self.folder / trial.folder / 'output.log'}"
+            if trial.more.get("stopped"):
+                more = ": give a larger --budget" if stop_s < _FIRST_S else ""
+                hint = f"it was ended after {duration(stop_s)}{more}; {hint}"
+            raise CheckFailed(f"the run as found gives nothing to tune: {trial.why}", hint=hint)
         self._plan(trial, seen)
         if len(self.journal.trials) < 2 and not self.room(launches * self.launch_s):
             least_s = max(60, round(trial.seconds + 2 * launches * self.launch_s))
