@@ -31,7 +31,9 @@ from model import SpikeVRT  # type: ignore[import-not-found]  # noqa: E402
 from steps import psnr  # type: ignore[import-not-found]  # noqa: E402
 
 SENSOR, CROP = (10, 66, 80), 128
-OPTIONS = ("OPTIM.LR=2.0e-3", "MODEL.EMBED_DIM=16", "DATALOADER.TOTAL_WORKERS=0")
+OPTIONS = (
+    "OPTIM.LR=3.0e-3", "MODEL.EMBED_DIM=16", "TRAIN.BATCH_SIZE=2", "DATALOADER.TOTAL_WORKERS=0",
+)  # fmt: skip
 
 
 def trained(folder: Path, epochs: int) -> Path:
@@ -61,7 +63,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--checkpoint", type=Path, help="best.pt of a run at tiny scale")
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=50)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         clip, found = restored(options.checkpoint or trained(Path(name), options.epochs))

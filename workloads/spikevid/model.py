@@ -16,6 +16,8 @@ from data import NUM_BINS
 
 #: Size of each stage: frames divided by two to this power.
 LEVELS = (0, 1, 2, 3, 2, 1, 0)
+#: Neighbouring frames differ little, and say most: enlarged, their differences are learned from soon.
+DIFFERENCE_SCALE = 8.0
 
 
 def no_timer(name):
@@ -277,7 +279,7 @@ class SpikeVRT(nn.Module):
         checkpoints = checkpoint_attn, checkpoint_ffn
         self.flow = Flow()
         self.spikes = SpikeBranch(dim, spike_tsa)
-        self.conv_first = nn.Conv2d(3, dim, 3, padding=1)
+        self.conv_first = nn.Conv2d(9, dim, 3, padding=1)
         self.stages = nn.ModuleList(Stage(dim, heads, depth, window, checkpoints) for depth in depths[:7])
         self.fusions = nn.ModuleList(PixelAttention(dim, **fuse) for _ in range(4))
         self.down = nn.ModuleList(nn.Conv2d(4 * dim, dim, 1) for _ in range(3))
@@ -291,6 +293,7 @@ class SpikeVRT(nn.Module):
         )
         self.norm = nn.LayerNorm(dim)
         self.conv_last = nn.Conv2d(dim, 3, 3, padding=1)
+        nn.init.constant_(self.norm.weight, 0.1)
         nn.init.zeros_(self.conv_last.weight)
         nn.init.zeros_(self.conv_last.bias)
 
@@ -301,7 +304,12 @@ class SpikeVRT(nn.Module):
             flows = [self.flow(flat, neighbour(blur, side).flatten(0, 1)) for side in (-1, 1)]
         with timer("Spike branch"):
             spikes = self.spikes(voxel, timer)
-        x = self.conv_first(flat).unflatten(0, shape)
+        near = [
+            warp(neighbour(blur, side).flatten(0, 1), flow[0])
+            for side, flow in zip((-1, 1), flows, strict=True)
+        ]
+        changes = [DIFFERENCE_SCALE * (warped - flat) for warped in near]
+        x = first = self.conv_first(torch.cat([flat - 0.5, *changes], dim=1)).unflatten(0, shape)
         kept = []
         for index, (stage, level) in enumerate(zip(self.stages, LEVELS, strict=True)):
             name = f"Stage {index + 1}"
@@ -321,5 +329,5 @@ class SpikeVRT(nn.Module):
             y = x.permute(0, 1, 3, 4, 2)
             for group in self.stage8:
                 y = y + group(y)
-            x = self.norm(y).permute(0, 1, 4, 2, 3)
+            x = first + self.norm(y).permute(0, 1, 4, 2, 3)
         return blur + self.conv_last(x.flatten(0, 1)).unflatten(0, shape)
