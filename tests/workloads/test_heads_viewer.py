@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -27,13 +28,17 @@ import torch
 from PIL import Image
 
 FOLDER = Path(__file__).parents[2] / "workloads" / "heads"
+NAMES = (
+    "rotation", "tiles", "raster", "rig", "ply", "gaussians", "network_gui", "data", "remote_viewer",
+    "local_viewer",
+)  # fmt: skip
 ASKED = {"width": 6, "height": 4, "timestep": 0, "do_training": True}
 browser_only = pytest.mark.skipif(find() is None, reason="no Chromium here")
 
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
-    with imported(FOLDER, "network_gui", "remote_viewer") as found:
+    with imported(FOLDER, *NAMES) as found:
         yield found
 
 
@@ -337,7 +342,7 @@ def wait_in(browser: Chromium, condition: str) -> None:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def browser() -> Iterator[Chromium]:
     with Chromium() as running:
         yield running
@@ -427,17 +432,16 @@ def test_a_page_port_that_is_taken(port: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(modules: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A PLY with what lies beside it: one red Gaussian per face."""
     folder = tmp_path_factory.mktemp("trained")
-    with imported(FOLDER, "rotation", "tiles", "raster", "rig", "ply", "gaussians") as modules:
-        rig = modules["rig"].Rig.make(162)
-        gaussians = modules["gaussians"].Gaussians.one_per_face(rig.faces)
-        with torch.no_grad():
-            gaussians.features_dc[:] = torch.tensor([1.5, -1.5, -1.5])
-            gaussians.opacity[:] = 4
-            gaussians.scaling[:] = 0.0
-        modules["gaussians"].save_ply(folder / "point_cloud.ply", gaussians)
+    rig = modules["rig"].Rig.make(162)
+    gaussians = modules["gaussians"].Gaussians.one_per_face(rig.faces)
+    with torch.no_grad():
+        gaussians.features_dc[:] = torch.tensor([1.5, -1.5, -1.5])
+        gaussians.opacity[:] = 4
+    modules["gaussians"].save_ply(folder / "point_cloud.ply", gaussians)
+    modules["gaussians"].save_ply(folder / "in_world.ply", gaussians, (rig.template, rig.faces))
     rig.save(folder / "rig.npz")
     shapes = {"expr": 100, "rotation": 3, "neck_pose": 3, "jaw_pose": 3, "eyes_pose": 6, "translation": 3}
     moving = {name: np.zeros((2, size), np.float32) for name, size in shapes.items()}
@@ -446,17 +450,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def local(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(FOLDER / "local_viewer.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.browser
 @browser_only
 def test_a_turn_around_a_trained_head(browser: Chromium, trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "turn"
     size = ("--width", "48", "--height", "64", "--num_frames", "6")
-    done = local("--point_path", str(trained / "point_cloud.ply"), "--out", str(out), *size)
+    command = [sys.executable, str(FOLDER / "local_viewer.py"), "--out", str(out), *size]
+    ply = str(trained / "point_cloud.ply")
+    done = subprocess.run([*command, "--point_path", ply], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(out / "index.html")
     names = [f"{number:03d}.png" for number in range(6)]
@@ -480,21 +481,42 @@ def test_a_turn_around_a_trained_head(browser: Chromium, trained: Path, tmp_path
     assert all(url.startswith(("file:", "data:")) for url in browser.requests())
 
 
-def test_a_trained_head_that_cannot_be_shown(trained: Path, tmp_path: Path) -> None:
+def test_gaussians_in_the_world_need_no_mesh(
+    modules: dict[str, ModuleType], trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(trained / "in_world.ply", tmp_path)
+    size = ["--width", "48", "--height", "64", "--num_frames", "2"]
+    main = modules["local_viewer"].main
+    assert main(["--point_path", str(tmp_path / "in_world.ply"), *size, "--white_background"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "turntable" / "index.html")
+    picture = np.array(Image.open(tmp_path / "turntable" / "001.png")).astype(int)
+    assert (picture[0, 0] == 255).all() and picture[32, 24, 0] - picture[32, 24, 1] > 100
+
+
+def test_a_trained_head_that_cannot_be_shown(
+    modules: dict[str, ModuleType], trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ply = tmp_path / "point_cloud.ply"
-    for words, spoil in (
-        ("point_cloud.ply", lambda: None),
-        ("rig.npz is missing", lambda: ply.write_bytes((trained / ply.name).read_bytes())),
-        (
-            "flame_param.npz is missing",
-            lambda: (tmp_path / "rig.npz").write_bytes((trained / "rig.npz").read_bytes()),
-        ),
-        (
-            "--timestep 2: ",
-            lambda: (tmp_path / "flame_param.npz").write_bytes((trained / "flame_param.npz").read_bytes()),
-        ),
-    ):
-        spoil()
-        done = local("--point_path", str(ply), "--timestep", "2", "--num_frames", "1")
-        assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
-    assert "--num_frames 0: must be above 0" in local("--point_path", str(ply), "--num_frames", "0").stderr
+
+    def refused(*options: str) -> str:
+        command = ["--point_path", str(ply), "--num_frames", "1", "--width", "8", "--height", "8", *options]
+        assert modules["local_viewer"].main(command) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.startswith("local_viewer.py: ")
+        return said.err
+
+    assert "point_cloud.ply" in refused()
+    shutil.copy(trained / "point_cloud.ply", tmp_path)
+    assert "rig.npz is missing" in refused()
+    modules["rig"].Rig.make(20).save(tmp_path / "rig.npz")
+    assert "on face 319: the rig beside it has 36 faces" in refused()
+    shutil.copy(trained / "rig.npz", tmp_path)
+    assert "flame_param.npz is missing" in refused()
+    shutil.copy(trained / "flame_param.npz", tmp_path)
+    assert "--timestep 2: " in refused("--timestep", "2")
+    assert "File exists" in refused("--out", str(ply))
+    ply.write_bytes(ply.read_bytes()[:3000])
+    assert "point_cloud.ply is cut off" in refused()
+    with pytest.raises(SystemExit):
+        refused("--num_frames", "0")
+    assert "--num_frames 0: must be above 0" in capsys.readouterr().err

@@ -5,6 +5,7 @@ python local_viewer.py --point_path output/306/point_cloud/iteration_600000/poin
 
 import argparse
 import base64
+import html
 import io
 import math
 import sys
@@ -22,13 +23,22 @@ from raster import Views, rasterize
 from rig import Rig, read_npz
 
 
-def pose_at(folder, timestep):
-    """The mesh (V, 3) and faces (F, 3) that lie beside a PLY, at a timestep."""
-    rig = Rig.load(folder / "rig.npz")
-    arrays = read_npz(folder / "flame_param.npz", PARAMETERS)
+def mesh_of(path, gaussians, timestep):
+    """The mesh (V, 3), (F, 3) of a PLY at a timestep, of the files beside it; none for one in the world."""
+    if not len(gaussians.xyz):
+        raise DataError(f"{path} has no Gaussians")
+    if gaussians.binding is None:
+        return None, None
+    rig = Rig.load(path.parent / "rig.npz")
+    last, there = int(gaussians.binding.max()), len(rig.faces)
+    if last >= there:
+        raise DataError(f"{path} has a Gaussian on face {last}: the rig beside it has {there} faces")
+    arrays = read_npz(path.parent / "flame_param.npz", PARAMETERS)
     num_timesteps = len(arrays["expr"])
     if not 0 <= timestep < num_timesteps:
-        raise DataError(f"--timestep {timestep}: {folder / 'flame_param.npz'} has 0 to {num_timesteps - 1}")
+        raise DataError(
+            f"--timestep {timestep}: {path.parent / 'flame_param.npz'} has 0 to {num_timesteps - 1}"
+        )
     still = ("shape", "static_offset")
     now = {name: a if name in still else a[timestep : timestep + 1] for name, a in arrays.items()}
     return rig.vertices(**{name: torch.from_numpy(array) for name, array in now.items()})[0], rig.faces
@@ -59,6 +69,16 @@ def turn_around(gaussians, mesh, args):
         yield (255 * seen.images[0].clamp(0, 1)).round().byte().permute(1, 2, 0).numpy()
 
 
+def write_turn(folder, frames, args):
+    """The pictures as PNG files and a page of them all; returns the page."""
+    pictures = []
+    for number, pixels in enumerate(tqdm(frames, total=args.num_frames, unit="frame", disable=None)):
+        pictures.append(Image.fromarray(pixels))
+        pictures[-1].save(folder / f"{number:03d}.png")
+    write_page(folder / "index.html", pictures, args.point_path.name)
+    return folder / "index.html"
+
+
 def write_page(path, pictures, name):
     """One file that needs no other and no network."""
     addresses = []
@@ -69,7 +89,9 @@ def write_page(path, pictures, name):
     images = "\n".join(f'<img src="{address}" alt="" draggable="false" hidden>' for address in addresses)
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(
-        PAGE.replace("NAME", name).replace("LAST", str(len(addresses) - 1)).replace("IMAGES", images)
+        PAGE.replace("NAME", html.escape(name))
+        .replace("LAST", str(len(addresses) - 1))
+        .replace("IMAGES", images)
     )
     partial.replace(path)
 
@@ -128,19 +150,13 @@ def main(argv=None):
             parser.error(f"--{name} {getattr(args, name)}: must be above 0")
     try:
         gaussians = load_ply(args.point_path)
-        mesh = pose_at(args.point_path.parent, args.timestep)
+        mesh = mesh_of(args.point_path, gaussians, args.timestep)
+        folder = args.out or args.point_path.parent / "turntable"
+        folder.mkdir(parents=True, exist_ok=True)
+        print(write_turn(folder, turn_around(gaussians, mesh, args), args))
     except (OSError, ValueError) as error:
         print(f"local_viewer.py: {error}", file=sys.stderr)
         return 2
-    folder = args.out or args.point_path.parent / "turntable"
-    folder.mkdir(parents=True, exist_ok=True)
-    frames = turn_around(gaussians, mesh, args)
-    pictures = []
-    for number, pixels in enumerate(tqdm(frames, total=args.num_frames, unit="frame", disable=None)):
-        pictures.append(Image.fromarray(pixels))
-        pictures[-1].save(folder / f"{number:03d}.png")
-    write_page(folder / "index.html", pictures, args.point_path.name)
-    print(folder / "index.html")
     return 0
 
 
