@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from known_pipelines import pipeline
 from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
+from hotloop.tune import candidates
 from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
@@ -129,6 +131,17 @@ def test_another_remedy_comes_before_another_value(tmp_path: Path) -> None:
     scenario = Scenario(lambda arm: 0.04, (SLOW, again, SHALLOW))
     tune(scenario, tmp_path)
     assert scenario.launched[2:5] == ["num-workers=4", "prefetch-factor=8", "num-workers=6"]
+
+
+def test_a_cache_is_tried_without_the_workers_it_makes_useless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "calibrate", lambda evidence: pipeline(receive_s=0.005))
+    again = finding("input/repeated-work", "cache-samples")
+    scenario = Scenario(factors(cache_samples=2.0, no_workers=1.5, num_workers=1.0), (again,))
+    tuned = tune(scenario, tmp_path)
+    assert "cache-samples + no-workers" in scenario.launched
+    assert [str(one) for one in tuned.best] == ["cache-samples", "no-workers"]
 
 
 def test_samples_that_draw_are_not_cached(tmp_path: Path) -> None:

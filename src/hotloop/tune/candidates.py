@@ -107,7 +107,8 @@ def ideas(
             one = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio)
             found.setdefault(one.name, one)
     if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
-        for one in _by_model(pipeline, have):
+        cached = [one for one in found.values() if one.arm == onto(have, [catalogue.parse("cache-samples")])]
+        for one in (*_by_model(pipeline, have), *_without_workers(pipeline, have, cached)):
             found[one.name] = one
     kept: list[Candidate] = []
     for one in found.values():
@@ -219,6 +220,13 @@ def _by_model(pipeline: Pipeline, have: Arm) -> Iterator[Candidate]:
             deeper = replace(setups[workers], prefetch_factor=2 * (recorded.prefetch_factor or 2))
             if workers and seconds[workers] > 1.03 * fast(pipeline, deeper):
                 yield from _loader(have, recorded, deeper)
+
+
+def _without_workers(pipeline: Pipeline, have: Arm, cached: Iterable[Candidate]) -> Iterator[Candidate]:
+    """What a cache hands out at once needs no workers, whose batches have to be shipped."""
+    if pipeline.recorded.num_workers:
+        for one in cached:
+            yield Candidate(arm=onto(one.arm, [catalogue.parse("no-workers")]), why=_MODEL)
 
 
 def _loader(have: Arm, recorded: Setup, wanted: Setup) -> Iterator[Candidate]:
