@@ -60,6 +60,15 @@ def test_values_count(tmp_path: Path, change: Change, exact: str, numeric: str) 
     assert judged(one, need_bits=False).status == numeric
 
 
+def test_a_file_that_was_renamed_when_complete_is_found(tmp_path: Path) -> None:
+    one = rewritten(run_of(run("none")), tmp_path / "it.pt", times(1.0))
+    note = one.trace.checkpoints[-1]
+    during = replace(one.trace, checkpoints=({**note, "path": f"{note['path']}.partial"},))
+    assert judged(replace(one, traces=(during,)), need_bits=True).status == "passed"
+    Path(note["path"]).unlink()
+    assert judged(replace(one, traces=(during,)), need_bits=True).status == "not-measured"
+
+
 def test_values_of_other_computations_are_not_compared(tmp_path: Path) -> None:
     item = judged(
         rewritten(run_of(run("none")), tmp_path / "it.pt", times(0.0)), need_bits=False, alike=False

@@ -24,6 +24,9 @@ _LATER_S: Final = 2.0
 _NEAR: Final = 0.1
 _FAR: Final = 0.5
 
+#: Endings of files that are renamed when they are complete.
+_UNFINISHED: Final = (".partial", ".part", ".tmp", ".temp")
+
 _LOADED: Final = Path(__file__).with_name("loaded.py")
 
 
@@ -94,7 +97,14 @@ def _last(trace: Trace) -> Note | None:
         return None
     note = trace.checkpoints[-1]
     entries = next(one["entries"] for one in trace.checkpoints if one["layout"] == note["layout"])
-    return {**note, "entries": entries}
+    return {**note, "entries": entries, "path": _published(str(note["path"]))}
+
+
+def _published(path: str) -> str:
+    """Where a file went that was written beside its place and renamed; what it holds is compared as ever."""
+    place, final = Path(path), Path(path).with_suffix("")
+    renamed = place.suffix in _UNFINISHED and not place.exists() and final.is_file()
+    return str(final) if renamed else path
 
 
 def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str:

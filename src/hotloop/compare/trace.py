@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -35,7 +35,8 @@ class Batches:
     """The batches of one training loader, in the order they were handed out.
 
     ``order``: [n] checksum of the sample indices, ``sums`` their sum modulo 2^16; empty where the loader has
-    none. ``first`` is [n] whether a batch is the first of its pass.
+    none. ``first`` is [n] whether a batch is the first of its pass. ``unread``: fields that the script did
+    not look at.
     """
 
     loader: int
@@ -43,6 +44,7 @@ class Batches:
     sums: U32
     first: npt.NDArray[np.bool_]
     leaves: tuple[Leaf, ...]
+    unread: frozenset[str] = frozenset()
 
     @property
     def num_batches(self) -> int:
@@ -127,7 +129,11 @@ def _loaders(process: Process, steps: Steps) -> tuple[Batches, ...]:
     trains = {use.id for use in steps.loaders if use.role == "train"}
     seen = dict.fromkeys(int(obj) for obj in evidence["obj"][evidence["kind"] == row.CONTENT])
     wanted = [loader for loader in seen if loader in trains] or [loader for loader in seen if loader == 0]
-    return tuple(_batches(evidence, loader, paths.get(loader, [])) for loader in wanted)
+    unread = {int(note["loader"]): frozenset(note["unread"]) for note in process.notes.get("unread", ())}
+    return tuple(
+        replace(_batches(evidence, loader, paths.get(loader, [])), unread=unread.get(loader, frozenset()))
+        for loader in wanted
+    )
 
 
 def _batches(evidence: npt.NDArray[np.void], loader: int, paths: list[str]) -> Batches:
