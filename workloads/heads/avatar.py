@@ -20,7 +20,7 @@ MOVING = sum(TRAINED.values(), ())
 class Avatar(nn.Module):
     """``parameters``: those of the rig for all timesteps; ``resting``: one pose for all of them."""
 
-    def __init__(self, rig, parameters, sh_degree, resting=False):
+    def __init__(self, rig, parameters, resting=False):
         super().__init__()
         self.rig, self.resting = rig, resting
         for name, values in parameters.items():
@@ -28,7 +28,7 @@ class Avatar(nn.Module):
                 self.register_parameter(name, nn.Parameter(values.clone()))
             else:
                 self.register_buffer(name, values)
-        self.gaussians = Gaussians.one_per_face(rig.faces, sh_degree=sh_degree)
+        self.gaussians = Gaussians.one_per_face(rig.faces)
 
     @property
     def num_timesteps(self):

@@ -26,6 +26,7 @@ SCALED = {
     "resolution": (1, 8, 1),
     "vgg_width": (8, 8, 64),
     "dataloader_workers": (2, 2, 8),
+    "densify_grad_threshold": (0.0015, 0.0008, 0.0002),  # a Gaussian of a small picture has more of it
 }
 SCALES = ("tiny", "cpu", "full")
 
@@ -65,7 +66,7 @@ NUMBERS = {
     "lambda_perceptual": (None, "weight of the perceptual loss, with --use_vgg_loss (default 0.05)"),
     "lambda_temporal": (None, "weight of unsteady rig parameters (default 0.01)"),
     "adaptive_densify_ratio": (None, "eyes, mouth and nose densify at 1/ratio of the threshold (1.5)"),
-    "densify_grad_threshold": (0.0002, "mean screen gradient above which a Gaussian is split or cloned"),
+    "densify_grad_threshold": (None, "mean screen gradient above which a Gaussian is split or cloned"),
     "feature_cache_gb": (2.0, "memory for features of the pictures (cured)"),
 }
 #: A flag without which another one is read by nothing, and the other's default.

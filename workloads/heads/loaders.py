@@ -155,10 +155,12 @@ def make_feed(args, folder, splits, device, training):
     frames = [frame for part in parts for frame in part.frames]
     steps = Steps([f.timestep for f in frames], args.cameras_per_step, args.seed if training else None)
     dataset = parts[0] if len(parts) == 1 else ConcatDataset(parts)
-    options = {"num_workers": args.dataloader_workers}
+    # Of its own: what loaders draw when they begin would change what densification draws.
+    options = {"num_workers": args.dataloader_workers, "generator": torch.Generator()}
     if "byte_cache" in args.parts:
         # Few pictures are decoded twice: workers are for the first epoch of training.
-        options = options if training else {"num_workers": 0}
+        if not training:
+            options["num_workers"] = 0
         options["non_blocking"] = "non_blocking" in args.parts
     if options["num_workers"] not in (0, "auto"):
         options.update(prefetch_factor=args.prefetch_factor, persistent_workers=training)

@@ -8,6 +8,7 @@ measuring it proposes. Without ``-s`` synthetic data is made once and used again
 """
 
 import os
+import select
 import subprocess
 import sys
 from contextlib import suppress
@@ -34,10 +35,13 @@ def open_gui(args):
     return NetworkGui(args.ip, args.port)
 
 
-def start_viewer(args, gui):
-    """A viewer that looks on; in the guide's variant it is paused."""
+def start_viewer(args, gui, size):
+    """A viewer that looks on from the first step, at a size (height, width); in guide paused."""
     command = [sys.executable, str(HERE / "remote_viewer.py"), "--port", str(gui.port), "--headless"]
-    return subprocess.Popen([*command, *(["--pause"] if args.variant == "guide" else [])])
+    command += ["--height", str(size[0]), "--width", str(size[1])]
+    viewer = subprocess.Popen([*command, *(["--pause"] if args.variant == "guide" else [])])
+    select.select([gui.listener], [], [], 30)  # until it has knocked
+    return viewer
 
 
 class Loop:
@@ -56,7 +60,11 @@ class Loop:
         self.metrics = Metrics("device_metrics" not in args.parts, self.writer, self.bar)
         self.evaluation = Evaluation(args, folder, trainer.device)
         self.gui = open_gui(args) if trainer.first_rank else None
-        self.viewer = start_viewer(args, self.gui) if args.viewer and self.gui and self.gui.listener else None
+        self.viewer = (
+            start_viewer(args, self.gui, trainer.feed.size)
+            if args.viewer and self.gui and self.gui.listener
+            else None
+        )
 
     def run(self):
         trainer = self.trainer

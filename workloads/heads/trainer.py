@@ -54,7 +54,7 @@ class Trainer:
             raise SetupError(f"{len(self.feed.frames)} pictures are too few for {self.world_size} ranks")
         self.extent = scene_extent(self.feed.frames)
         rig, parameters = Rig.load(Path(folder) / "rig.npz"), load_parameters(folder)
-        self.avatar = Avatar(rig, parameters, args.sh_degree, resting=not args.bind_to_mesh).to(device)
+        self.avatar = Avatar(rig, parameters, resting=not args.bind_to_mesh).to(device)
         self.background = torch.full((3,), float(args.white_background), device=device)
         self.weights = None
         if args.use_adaptive_densification:
@@ -192,7 +192,7 @@ class Trainer:
     def densify(self):
         """Split, clone and prune Gaussians, forget opacities, refine colours, when it is time to."""
         args, gaussians, now = self.args, self.avatar.gaussians, self.iteration
-        if now % args.sh_interval == 0:
+        if now % args.sh_interval == 0 and gaussians.sh_degree < args.sh_degree:
             gaussians.raise_degree()
         if now >= args.densify_until_iter:
             return
