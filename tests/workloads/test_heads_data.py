@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parents[2] / "workloads" / "heads"
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
     """The workload's modules, imported as the script imports them and forgotten afterwards."""
-    with imported(FOLDER, "rotation", "tiles", "raster", "rig", "network_gui", "data") as found:
+    with imported(FOLDER, "rotation", "tiles", "raster", "rig", "network_gui", "scene", "data") as found:
         yield found
 
 

@@ -29,8 +29,8 @@ from PIL import Image
 
 FOLDER = Path(__file__).parents[2] / "workloads" / "heads"
 NAMES = (
-    "rotation", "tiles", "raster", "rig", "ply", "gaussians", "network_gui", "data", "remote_viewer",
-    "local_viewer",
+    "rotation", "tiles", "raster", "rig", "ply", "sh", "gaussians", "network_gui", "scene", "data",
+    "remote_viewer", "local_viewer",
 )  # fmt: skip
 ASKED = {"width": 6, "height": 4, "timestep": 0, "do_training": True}
 browser_only = pytest.mark.skipif(find() is None, reason="no Chromium here")
@@ -184,6 +184,7 @@ def test_training_waits_while_the_viewer_says_so(modules: dict[str, ModuleType],
         b"\x02\x00\x00\x00[]",
         b"\x02\x00\x00\x00{}",
         b"\x04\x00\x00\x00\xff\xfe\xfd\xfc",
+        (60_000).to_bytes(4, "little") + b"[" * 60_000,
         *(
             len(message).to_bytes(4, "little") + message
             for message in (

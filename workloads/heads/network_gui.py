@@ -55,7 +55,7 @@ class Request:
             keys = ("yaw", "pitch", "distance", "field")
             yaw, pitch, distance, field = (float(asked.get(key, VIEW[key])) for key in keys)
             do_training = bool(asked.get("do_training", True))
-        except (TypeError, KeyError, AttributeError, OverflowError) as error:
+        except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"no request: {error!r}") from None
         if not (0 <= width <= MAX_SIDE and 0 <= height <= MAX_SIDE and timestep >= 0):
             raise ValueError(f"no request: {width} x {height} at timestep {timestep}")
