@@ -88,7 +88,7 @@ class Launcher:
         known = [one for one in self.journal.trials.values() if one.remedies == words and "/" in one.key]
         if known:
             return known[-1].seconds
-        if fills(arm):
+        if fills(arm) and self.steps is not None:
             return self.start_s + self.epoch_s * (1 + 1 / ratio)
         return self.start_s + max(0.0, self.launch_s - self.start_s) / max(ratio, _SLOWEST)
 
