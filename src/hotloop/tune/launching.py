@@ -15,8 +15,9 @@ from hotloop.tune.journal import Journal
 from hotloop.tune.trial import Arm, Bench, Examined, Ran, Request, Trial, device_bytes, queue_of, rate, spell
 from hotloop.units import duration
 
-#: The first run may take this part of the budget, and no longer than this.
+#: The first run may take this part of the budget, but not less and not more than these.
 _FIRST_PART: Final = 0.2
+_LEAST_FIRST_S: Final = 10.0
 _FIRST_S: Final = 90.0
 #: Seconds and steps that a launch is meant to show, its start not counted.
 _SHOWN_S: Final = 3.0
@@ -111,7 +112,7 @@ class Launcher:
 
         Raises CheckFailed where it fails, UsageError where the budget has no room for so many launches more.
         """
-        stop_s = min(_FIRST_S, _FIRST_PART * self.budget_s)
+        stop_s = min(_FIRST_S, max(_LEAST_FIRST_S, _FIRST_PART * self.budget_s))
         trial = self._trial("first", (), timeout_s=2 * stop_s + _PATIENCE_S, stop_s=stop_s)
         seen = self.examine(trial) if trial.status == "measured" else None
         if seen is None or seen.evidence is None:
