@@ -35,7 +35,7 @@ def read_vertices(path):
     if not found:
         raise ValueError(f"{path}: the PLY header has no end_header")
     body = body[body.find(b"\n") + 1 :]
-    count, fields, element = 0, [], None
+    count, fields, element = 0, {}, None
     for line in head.decode("ascii", "replace").splitlines()[1:]:
         words = line.split()
         if words[:1] == ["format"] and words[1:2] != ["binary_little_endian"]:
@@ -44,15 +44,20 @@ def read_vertices(path):
             if element is None and words[1:2] != ["vertex"]:
                 raise ValueError(f"{path}: {line!r}: the first element is not vertex")
             element = words[1]
-            count = int(words[2]) if element == "vertex" and words[2].isdigit() else count
+            if element == "vertex":
+                if len(words) != 3 or not words[2].isdigit():
+                    raise ValueError(f"{path}: {line!r} does not say how many vertices there are")
+                count = int(words[2])
         if words[:1] == ["property"] and element == "vertex":
             if len(words) != 3 or words[1] not in TYPES:
                 raise ValueError(f"{path}: {line!r}: vertices have single numbers only")
-            fields.append((words[2], "<" + TYPES[words[1]]))
-    layout = np.dtype(fields)
+            if words[2] in fields:
+                raise ValueError(f"{path}: {line!r} is there twice")
+            fields[words[2]] = "<" + TYPES[words[1]]
+    layout = np.dtype(list(fields.items()))
     if len(body) < count * layout.itemsize:
         raise ValueError(
             f"{path} is cut off: {count:,} vertices of {layout.itemsize} bytes, {len(body):,} bytes are there"
         )
     vertices = np.frombuffer(body, layout, count)
-    return {name: vertices[name] for name in layout.names or ()}
+    return {name: vertices[name] for name in fields}
