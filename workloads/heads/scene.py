@@ -118,7 +118,8 @@ def draw_parameters(rng, num_timesteps, rig):
 
 def arrange_cameras(num_cameras):
     """Cameras to world (C + 1, 4, 4), OpenGL: an arc in front of the head; the last one is for validation."""
-    yaws = [*np.linspace(-1.1, 1.1, num_cameras), 0.0 if num_cameras % 2 == 0 else 0.3]
+    reach = min(1.1, 0.25 * num_cameras)  # few cameras stay near enough to see the same
+    yaws = [*np.linspace(-reach, reach, num_cameras), 0.0 if num_cameras % 2 == 0 else 0.3]
     pitches = [0.22 * (-1) ** camera for camera in range(num_cameras)] + [0.05]
     poses = [
         np.linalg.inv(orbit(yaw, pitch, VIEW["distance"])) for yaw, pitch in zip(yaws, pitches, strict=True)
