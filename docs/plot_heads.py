@@ -32,7 +32,7 @@ def trained(variant: str, folder: Path) -> tuple[Path, list[float]]:
     out, log = folder / variant, folder / f"{variant}.jsonl"
     if not (out / "last.pt").exists():
         command = [sys.executable, str(WORKLOAD / "train.py"), "--variant", variant, "-m", str(out)]
-        more = ["--epochs", "3", "--step_log", str(log), "--port", "0", "--no-tensorboard"]
+        more = ["--epochs", "3", "-r", "8", "--step_log", str(log), "--port", "0", "--no-tensorboard"]
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         subprocess.run([*command, *more], env=env, check=True)
     return out, [json.loads(line)["loss"] for line in log.read_text().splitlines()]
@@ -46,7 +46,9 @@ def rendered(out: Path, places: list[int]) -> list[tuple[Any, Any]]:
     from trainer import Trainer  # type: ignore[import-not-found]
 
     folder = make_data(scale="cpu")
-    args = parse_args(["--variant", "cured", "--resume", str(out / "last.pt"), "--ablate", "byte_cache"])
+    args = parse_args(
+        ["-r", "8", "--variant", "cured", "--resume", str(out / "last.pt"), "--ablate", "byte_cache"]
+    )
     trainer = Trainer(args, folder, torch.device("cpu"))
     trainer.start()
     height, width = (4 * side for side in trainer.feed.size)

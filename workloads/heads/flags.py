@@ -23,10 +23,10 @@ SCALED = {
     "densification_interval": (20, 100, 2_000),
     "opacity_reset_interval": (60, 1500, 60_000),
     "sh_interval": (30, 300, 1_000),
-    "resolution": (1, 8, 1),
+    "resolution": (1, 12, 1),
     "vgg_width": (8, 8, 64),
     "dataloader_workers": (2, 2, 8),
-    "densify_grad_threshold": (0.0015, 0.0008, 0.0002),  # a Gaussian of a small picture has more of it
+    "densify_grad_threshold": (0.0015, 0.001, 0.0002),  # a Gaussian of a small picture has more of it
 }
 SCALES = ("tiny", "cpu", "full")
 
