@@ -16,7 +16,7 @@ from hotloop.tune import candidates
 from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
-from hotloop.tune.ratios import pooled, unpaired
+from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.search import Search
 from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
@@ -70,6 +70,13 @@ def test_nothing_tried_is_told_as_that(tmp_path: Path) -> None:
     scenario = Scenario(lambda arm: 0.04, (SLOW,), fails={"num-workers=4": failed})
     words = render(tune(scenario, tmp_path / "b"), ["train"], None, tmp_path)
     assert "nothing that was tried ran to its end" in words
+
+
+def test_one_pair_of_launches_has_no_interval_to_print(tmp_path: Path) -> None:
+    tuned = tune(Scenario(lambda arm: 0.04, (SLOW,)), tmp_path)
+    single = Ratio(ratio=2.2, low=0.0, high=1e304, pairs=1)
+    words = render(replace(tuned, best=(), gain=single), ["train"], None, tmp_path)
+    assert "(what won the race gave 2.20x in the end: too few launches to tell)" in words
 
 
 def test_gains_that_mask_each_other_are_not_counted_twice(tmp_path: Path) -> None:

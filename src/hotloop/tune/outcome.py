@@ -132,7 +132,8 @@ def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder
     else:
         lines += _wrapped(_nothing(tuned))
         if tuned.gain is not None and tuned.gain.pairs:
-            edges = f"{tuned.gain.low:.2f} - {tuned.gain.high:.2f}"
+            told = tuned.gain.low > 0.01 and tuned.gain.high < 100  # one pair tells nothing of the noise
+            edges = f"{tuned.gain.low:.2f} - {tuned.gain.high:.2f}" if told else "too few launches to tell"
             lines += [f"(what won the race gave {tuned.gain.ratio:.2f}x in the end: {edges})"]
     lines += _left(tuned)
     if tuned.ended:
