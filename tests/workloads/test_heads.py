@@ -304,6 +304,18 @@ def test_tensorboard_gets_every_step(
     assert [len(one) for one in pictures] == [3 * 4, 3 * 2]  # all four as found: it has 10 in its code
 
 
+def test_pinning_a_camera_does_nothing(modules: dict[str, ModuleType], folder: Path) -> None:
+    """X1: torch hands a module through as it is."""
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    camera = modules["data"].Heads(folder, "train", style="as_found")[0]
+    assert pin_memory(camera) is camera
+    assert {type(value) for value in modules["data"].Heads(folder, "train")[0].values()} <= {
+        torch.Tensor,
+        int,
+    }
+
+
 # -- processes ----------------------------------------------------------------------------------------------
 
 
