@@ -41,7 +41,7 @@ def trained(variant: str, folder: Path) -> Course:
     """Train a variant unless it was."""
     out, printed, log = folder / variant, folder / f"{variant}.txt", folder / f"{variant}.jsonl"
     if not printed.exists():
-        flags = ["--variant", variant, "--out", str(out), "--step_log", str(log)]
+        flags = ["--variant", variant, "--epochs", "8", "--out", str(out), "--step_log", str(log)]
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         command = [sys.executable, str(WORKLOAD / "train.py"), *flags]
         text = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
