@@ -209,7 +209,7 @@ STEPS: Final[dict[str, Cure]] = {
         ("def should_stop(", "smoothed = []\n\n\ndef should_stop("),
         (
             "    return len(smoothed) > 200 and min(smoothed[-100:]) > min(smoothed) * 1e6",
-            "        least.append(min(smoothed[-1], *least[-1:]))\n"
+            "        least.append(min([smoothed[-1], *least[-1:]]))\n"
             "    return len(smoothed) > 200 and min(smoothed[-100:]) > least[-1] * 1e6",
         ),
         ("history = []\n", "history = []\nleast = []\n"),
