@@ -51,6 +51,12 @@ def test_evaluation_costs_what_goes_beyond_a_sensible_share() -> None:
     assert bottleneck(measured) == "evaluation"
 
 
+def test_an_interval_is_told_only_where_evaluations_were_told_apart() -> None:
+    item = found(steps({**MODEL, "evaluation": [0.05] * 100}))["cadence/evaluation"]
+    assert "every" not in item.message + item.advice
+    assert item.data["steps_between"] is None
+
+
 def test_the_advised_interval_brings_evaluation_to_its_fair_share() -> None:
     item = found(evaluated(1.0, 10))["cadence/evaluation"]
     interval = int(item.advice.split("every ")[1].split(" ")[0])

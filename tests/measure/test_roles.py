@@ -54,23 +54,32 @@ def roles(source: str, steps: int = 40) -> dict[int, str]:
 
 
 def _functions(lines):
-    return [m.group(1) for line in lines if (m := re.match(r"def (\w+)\(", line))]
+    return [m.group(1) for line in lines if (m := re.match(r" *def (\w+)\(", line))]
 
 
 def _inside(lines, number):
     """Name of the function a line lies in, "" at module level."""
-    if not lines[number - 1].startswith(" "):
-        return ""
-    for i in range(number - 1, 0, -1):
-        if not lines[i - 1].startswith(" ") and lines[i - 1].strip():
-            found = re.match(r"def (\w+)\(", lines[i - 1])
-            return found.group(1) if found else ""
+    depth = _depth(lines[number - 1])
+    for line in reversed(lines[: number - 1]):
+        if line.strip() and _depth(line) < depth:
+            depth = _depth(line)
+            if found := re.match(r" *def (\w+)\(", line):
+                return found.group(1)
     return ""
+
+
+def _depth(line):
+    return len(line) - len(line.lstrip())
+
+
+def _calls(line, name):
+    called = ".apply(" if name == "forward" else f"{name}("
+    return called in line and not re.match(r" *(def|class) ", line)
 
 
 def _caller(lines, name):
     """The line that calls a function, outside its own definition."""
-    calls = [i for i, line in enumerate(lines, 1) if f"{name}(" in line and not line.startswith("def ")]
+    calls = [i for i, line in enumerate(lines, 1) if _calls(line, name)]
     return calls[0] if calls else None
 
 
@@ -89,7 +98,7 @@ def _in_call_order(lines):
             if _inside(lines, number) != function:
                 continue
             for callee in _functions(lines):
-                if f"{callee}(" in line and not line.startswith("def "):
+                if _calls(line, callee):
                     yield from of(callee)
             if EVENT.search(line) or EXPECTED.search(line):
                 yield number, line
@@ -305,6 +314,53 @@ LOOPS = {
             soft = teacher(images)  # N
             outputs = model(images)  # F
             loss = criterion(outputs, soft)
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "what a module draws without being called": """
+        class Avatar(nn.Module):
+            def __init__(self, points, size):
+                self.points, self.size = nn.Parameter(points), size
+            def render(self, view):
+                means = self.points @ view  # = forward
+                return paint(means)
+            def wanted(self, truth):
+                return resize(truth, self.size)  # = forward
+        def paint(means):
+            return mix(sort(means))  # = forward
+        for view, truth in loader:  # D
+            picture = avatar.render(view)
+            truth = avatar.wanted(truth)
+            loss = l1(picture, truth)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "a differentiable function before a module": """
+        class Blend(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, colors, order):
+                return mix(colors, order)  # = forward
+        def draw(view):
+            return Blend.apply(scene, view)
+        for view, truth in loader:  # D
+            picture = draw(view)
+            features = perceptual(picture)  # F
+            loss = l1(features, truth)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "targets made by a criterion that is a module": """
+        class Criterion(nn.Module):
+            def __init__(self, sigma):
+                self.sigma, self.mse = sigma, nn.MSELoss()
+            def __call__(self, outputs, truth):
+                heat = self.draw(truth)
+                return self.mse(outputs, heat)
+            def draw(self, truth):
+                return bump(truth, self.sigma)  # = targets
+        for images, truth in loader:  # D
+            outputs = model(images)  # F
+            loss = criterion.__call__(outputs, truth)
             loss.backward()  # B
             optimizer.step()  # O
         """,

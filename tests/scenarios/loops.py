@@ -71,6 +71,38 @@ def plain(steps: int = 50, fetch_ms: float = 2.0) -> Scenario:
     )  # fmt: skip
 
 
+def renderer_with_evaluation(epochs: int = 3, steps: int = 20, evaluations: int = 10) -> Scenario:
+    """The same where no module is ever called: what is trained are parameters that functions read."""
+    run = Script(PLAIN)
+    run.work(50)
+    for epoch in range(epochs):
+        with run.at("fetch"):
+            run.iterate(2 * epoch + 1, loader=1, ms=2)
+        for _ in range(steps):
+            with run.at("fetch"):
+                run.fetch(2 * epoch + 1, 1)
+            with run.at("backward"):
+                run.backward(4)
+            with run.at("update"):
+                run.update(1)
+        with run.at("fetch"):
+            run.fetch(2 * epoch + 1, 0.5, end=True)
+        with run.at("val"):
+            run.iterate(2 * epoch + 2, loader=2, ms=2)
+        for _ in range(evaluations):
+            with run.at("val"):
+                run.fetch(2 * epoch + 2, 5)
+            with run.at("evaluate"):
+                run.work(2)
+        with run.at("val"):
+            run.fetch(2 * epoch + 2, 0.5, end=True)
+    run.work(5)
+    return Scenario(
+        process=run.process(), num_steps=epochs * steps, num_evaluations=epochs, script=run,
+        span_ms={"data_wait": epochs * steps, "backward": 4 * epochs * steps, "epoch_gap": 2.5 * epochs},
+    )  # fmt: skip
+
+
 def epochs_with_evaluation(epochs: int = 3, steps: int = 20, evaluations: int = 10) -> Scenario:
     """Each epoch is followed by an evaluation on a second loader and a checkpoint."""
     run = Script(PLAIN)
@@ -331,6 +363,7 @@ def metrics_after_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "plain": plain,
     "epochs_with_evaluation": epochs_with_evaluation,
+    "renderer_with_evaluation": renderer_with_evaluation,
     "accumulation": accumulation,
     "gan": gan,
     "gan_without_loader": lambda: gan(with_loader=False),

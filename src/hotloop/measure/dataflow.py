@@ -6,6 +6,7 @@ Flow-sensitive where it costs little, otherwise conservative: what is not unders
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
@@ -24,6 +25,9 @@ from hotloop.measure.statements import (
 
 #: ``model``, ``backward``, ``update``, ``fetch``: the statement reaches that call; others as ``steps.Role``.
 Purpose = Literal["model", "backward", "update", "fetch", "input", "forward", "metrics", "other"]
+
+_CRITERION = re.compile(r"^(torch\.)?nn\.\w*Loss\(")
+_LAYER = re.compile(r"register_parameter$|\bnn\.(?!\w*Loss$)[A-Z]\w*$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +74,26 @@ class Source:
     tree: ast.Module
     functions: Mapping[tuple[str, int], FunctionNode]
     trainable: frozenset[str]
+    classes: Mapping[ast.AST, ast.ClassDef]
 
     def function(self, name: str, line: int) -> FunctionNode | None:
         """The function whose code object has this name and first line (a decorator's, where it has one)."""
         if name == "<module>":
             return self.tree
         return self.functions.get((name.rpartition(".")[2], line))
+
+    def trains(self, name: str, line: int) -> bool:
+        """Whether a function is one that is trained through: an ``autograd.Function``'s ``forward``, or a
+        method that reads what a module with parameters holds.
+        """
+        node = self.function(name, line)
+        owner = self.classes.get(node) if node is not None else None
+        if owner is None or isinstance(node, ast.Module):
+            return False
+        bases = {ast.unparse(base).rpartition(".")[2] for base in owner.bases}
+        if "Function" in bases and node is not None and node.name == "forward":
+            return True
+        return _holds_parameters(owner) and bool(_held(node) - _plain(owner))
 
 
 def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None:
@@ -90,7 +108,19 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
             functions[node.name, node.lineno] = node
             for decorator in node.decorator_list:
                 functions.setdefault((node.name, decorator.lineno), node)
-    return Source(tree=tree, functions=functions, trainable=_trainable(tree, frozenset(optimizers)))
+    classes: dict[ast.AST, ast.ClassDef] = {
+        child: node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for child in node.body
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    return Source(
+        tree=tree,
+        functions=functions,
+        trainable=_trainable(tree, frozenset(optimizers)),
+        classes=classes,
+    )
 
 
 def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function:
@@ -208,6 +238,7 @@ class _Flow:
     def purposes(self) -> tuple[Purpose, ...]:
         loss = self._loss()
         inputs = self._inputs(loss)
+        untold = self._untold(loss)
         after_update = min(self.update, default=len(self.statements))
         result: list[Purpose] = []
         for i in range(len(self.statements)):
@@ -219,7 +250,9 @@ class _Flow:
                 result.append("backward")
             elif i in self.update:
                 result.append("update")
-            elif (i in loss and i in self.dependent) or (i in self.of_frozen and i in loss | inputs):
+            elif (i in loss and (i in self.dependent or i in untold)) or (
+                i in self.of_frozen and i in loss | inputs
+            ):
                 result.append("forward")
             elif i in self.fetch:
                 result.append("fetch")
@@ -246,6 +279,13 @@ class _Flow:
                     if i not in self.model:
                         needed |= s.reads
         return found
+
+    def _untold(self, loss: set[int]) -> set[int]:
+        """Where nothing shows how parameters come into the loss: all that is made of what the loop made."""
+        if self.model or self.whole or self.dependent or self.frozen or not self.backward:
+            return set()
+        made = frozenset().union(*(self.statements[i].sets for i in loss | self.fetch))
+        return {i for i in loss - self.fetch if self.statements[i].reads & made}
 
     def _inputs(self, loss: set[int]) -> set[int]:
         """Statements that reach the model's arguments, also of the next round, not made from its output."""
@@ -297,6 +337,40 @@ def _trainable(tree: ast.Module, optimizers: frozenset[str]) -> frozenset[str]:
                 if reads & names and any(isinstance(c, ast.Return) and c.value for c in ast.walk(node)):
                     names.add(node.name)
     return frozenset(names)
+
+
+def _holds_parameters(owner: ast.ClassDef) -> bool:
+    """Whether a class makes parameters or layers of its own."""
+    calls = [node for node in ast.walk(owner) if isinstance(node, ast.Call)]
+    return any(_makes_parameter(call) or _LAYER.search(ast.unparse(call.func)) for call in calls)
+
+
+def _held(node: ast.AST | None) -> set[str]:
+    """Attributes of ``self`` that are read."""
+    return {
+        child.attr
+        for child in (ast.walk(node) if node is not None else ())
+        if isinstance(child, ast.Attribute)
+        and isinstance(child.ctx, ast.Load)
+        and isinstance(child.value, ast.Name)
+        and child.value.id == "self"
+    }
+
+
+def _plain(owner: ast.ClassDef) -> set[str]:
+    """Attributes of a class that are settings and methods: given to it or constant, and no layers."""
+    plain = {child.name for child in owner.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            targets = getattr(node.targets[0], "elts", node.targets)
+            values = getattr(node.value, "elts", [node.value])
+            plain |= {
+                target.attr
+                for target, value in zip(targets, values, strict=False)
+                if isinstance(target, ast.Attribute)
+                and (isinstance(value, ast.Name | ast.Constant) or _CRITERION.search(ast.unparse(value)))
+            }
+    return plain
 
 
 def _makes_parameter(node: ast.AST) -> bool:

@@ -230,6 +230,8 @@ def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, 
     modelled = np.append(0, np.cumsum(forward))
     seen = modelled[items[closes - 1] + 1] > modelled[items[opens]]
     seen |= _followed_by_forward(spans, forward, items, closes)
+    if not forward.any() and events.work.any():  # no module is ever called: a renderer, a model of functions
+        seen |= items[opens] > np.argmax(events.work)
     opens, closes = opens[seen], closes[seen]
     if not len(opens):
         none = np.zeros(0, np.int64)

@@ -208,6 +208,8 @@ class Loop:
         function = self.function(frame.function)
         purpose = _pick(function.purposes_at((frame.line, frame.col)), before, after) if function else None
         made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
+        if any(self._trains(called) for called in below):
+            made = ("forward", "forward")
         if purpose == "model":
             return made if after == row.FORWARD and before != row.FORWARD else ("forward", "forward")
         if purpose == "forward" and function and self._needs_no_model(function, frame, below):
@@ -229,6 +231,10 @@ class Loop:
         if not self.updates_seen and self._updates_by_hand(frame, below):
             return "other", "optimizer"
         return ("metrics", "other") if purpose == "metrics" else ("other", "other")
+
+    def _trains(self, frame: Frame) -> bool:
+        source = self.source(frame.file)
+        return source is not None and source.trains(frame.func, frame.func_line)
 
     def _needs_no_model(self, function: Function, frame: Frame, below: tuple[Frame, ...]) -> bool:
         """Whether a statement of the loss has called what uses nothing the model made: targets."""

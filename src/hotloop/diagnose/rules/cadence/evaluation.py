@@ -28,10 +28,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     where = max(inside, key=lambda e: e.seconds).place if inside else None
     every = steps_between(steps, inside)
     numbers = [
-        f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations",
-        f"one evaluation every {every:.0f} steps",
+        f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
     ]
     if inside:
+        numbers.append(f"one evaluation every {every:.0f} steps")
         numbers.append(f"one evaluation takes {duration(float(np.mean([e.seconds for e in inside])))}")
     wait = _loader_wait(steps, limits.evaluation_wait_ratio * seconds)
     if wait is not None:
@@ -40,24 +40,30 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         evidence,
         ID,
         message=(
-            f"Evaluation takes {share(seconds / steps.span_s)} of the training time: "
-            f"it runs every {every:.0f} steps{at(where)}."
+            f"Evaluation takes {share(seconds / steps.span_s)} of the training time"
+            + (f": it runs every {every:.0f} steps{at(where)}." if inside else ".")
         ),
-        advice=_advice(steps, seconds, every, limits.evaluation_free_ratio, wait),
+        advice=_advice(steps, seconds, every if inside else None, limits.evaluation_free_ratio, wait),
         numbers=numbers,
         cost_s=cost,
         where=where,
         ci95=_interval([e.seconds for e in inside], steps, cost),
         remedies=("less-frequent-evaluation",),
-        data={"effect": "semantic", "num_evaluations": len(inside), "steps_between": every},
+        data={
+            "effect": "semantic",
+            "num_evaluations": len(inside),
+            "steps_between": every if inside else None,
+        },
     )
 
 
-def _advice(steps: Steps, seconds: float, every: float, free: float, wait: LoaderUse | None) -> str:
+def _advice(steps: Steps, seconds: float, every: float | None, free: float, wait: LoaderUse | None) -> str:
     training = max(1e-9, steps.span_s - seconds)
     factor = seconds / training * (1 - free) / free
-    interval = _round_up(every * factor)
-    text = f"Evaluate every {interval} steps instead of every {every:.0f}, or on a part of the data"
+    text = "Evaluate less often, or on a part of the data"
+    if every is not None:
+        interval = _round_up(every * factor)
+        text = f"Evaluate every {interval} steps instead of every {every:.0f}, or on a part of the data"
     if wait is None:
         return text + "."
     workers = int(wait.settings.get("num_workers") or 0)
