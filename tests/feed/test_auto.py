@@ -143,25 +143,25 @@ def test_workers_are_added_and_ended_while_it_runs() -> None:
 
 
 class Waiting(Dataset[int]):
-    """The third sample is not made before the fifth, nor the first before the fourth."""
+    """Sample 0 is made when the other worker, done with 1 and 3, is at 5; and 2 when somebody is at 6."""
 
     def __init__(self) -> None:
-        self.fourth, self.fifth = multiprocessing.Event(), multiprocessing.Event()
+        self.fifth, self.sixth = multiprocessing.Event(), multiprocessing.Event()
 
     def __len__(self) -> int:
-        return 8
+        return 9
 
     def __getitem__(self, index: int) -> int:
-        if index in (3, 4):
-            (self.fourth if index == 3 else self.fifth).set()
+        if index in (5, 6):
+            (self.fifth if index == 5 else self.sixth).set()
         if index in (0, 2):
-            assert (self.fourth if index == 0 else self.fifth).wait(20), "the other worker was left idle"
+            assert (self.fifth if index == 0 else self.sixth).wait(20), "the other worker was left idle"
         return index
 
 
 def test_a_worker_that_is_ahead_takes_over_from_one_that_is_slow() -> None:
-    loader = scripted(Waiting(), Scripted(start=Setting("process", 2, 2)), batch_size=1)
-    assert [int(batch) for batch in loader] == list(range(8))
+    loader = scripted(Waiting(), Scripted(start=Setting("process", 2, 3)), batch_size=1)
+    assert [int(batch) for batch in loader] == list(range(9))
 
 
 def test_nothing_is_started_where_nothing_is_wanted() -> None:
