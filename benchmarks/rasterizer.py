@@ -1,11 +1,11 @@
-"""What drawing a head costs, forward and backward in `heads`' tile rasterizer, cameras together and one by one.
+"""What drawing a head costs: `heads`' tile rasterizer forward and backward, cameras together and one by one.
 
     python benchmarks/rasterizer.py [--seconds 20] [--threads 2] [--out FILE]
 
 Gaussians lie on a sphere that fills three quarters of the picture, as on a head's mesh: «trained», half a
-face wide and of any opacity, or «new», a face wide and faint, as training begins with. Cases take turns, every
-other round backwards. Times are medians with the quartiles; the gain of drawing cameras together is a median
-over rounds of the ratio within a round.
+face wide and of any opacity, or «new», a face wide and faint, as training begins with. Cases take turns,
+every other round backwards. Times are medians with the quartiles; the gain of drawing cameras together is a
+median over rounds of the ratio within a round.
 """
 
 from __future__ import annotations

@@ -45,34 +45,39 @@ class Rendered:
 
 
 def project(means, quaternions, scales, opacities, views):
-    """Means (C, N, 2), conics a, b, c (C, N, 3), reach in x and y (C, N, 2) in pixels and depths (C, N)."""
-    rotations, translations = views.world_to_camera[:, :3, :3], views.world_to_camera[:, :3, 3]
-    focal = views.intrinsics[:, None, (0, 1), (0, 1)]
-    middle = views.intrinsics[:, None, :2, 2]
-    points = means @ rotations.transpose(1, 2) + translations[:, None]
-    depths = points[..., 2]
-    per_depth = 1 / points[..., 2:].clamp_min(NEAR)
-    slopes = points[..., :2] * per_depth
-    means2d = focal * slopes + middle
+    """Means (C, 2, N), conics a, b, c (C, 3, N), reach in x and y (C, 2, N) in pixels and depths (C, N).
+
+    Gaussians are the last dimension here: a camera's two axes or three are one operation.
+    """
+    cameras = len(views.world_to_camera)
+    rotations = views.world_to_camera[:, :3, :3].reshape(-1, 3)
+    translations = views.world_to_camera[:, :3, 3].reshape(-1, 1)
+    focal, middle = views.intrinsics[:, (0, 1), (0, 1), None], views.intrinsics[:, :2, 2:]
+    points = torch.addmm(translations, rotations, means.t()).view(cameras, 3, -1)
+    depths = points[:, 2]
+    per_depth = points[:, 2:].clamp_min(NEAR).reciprocal()
+    slopes = points[:, :2] * per_depth
+    means2d = torch.addcmul(middle, focal, slopes)
 
     # Far outside the picture the linearization would explode: it is taken within 0.15 pictures of the border.
-    size = focal.new_tensor([views.width, views.height])
+    size = focal.new_tensor([[views.width], [views.height]])
     margin = 0.15 * size
     bounded = slopes.clamp(-(middle + margin) / focal, (size - middle + margin) / focal)
-    jacobian = rotations[:, None, :2] - bounded[..., None] * rotations[:, None, 2:]
-    jacobian = (focal * per_depth)[..., None] * jacobian
-    x, y = (jacobian @ (rotation.to_matrix(quaternions) * scales[:, None])).unbind(2)
-    xx, xy, yy = (x * x).sum(2), (x * y).sum(2), (y * y).sum(2)
-    # |x|²|y|² - (x.y)² as a cross product: needles keep their area, which the difference would lose.
-    determinant = torch.linalg.cross(x, y).square().sum(2) + LOW_PASS * (xx + yy) + LOW_PASS**2
-    xx, yy = xx + LOW_PASS, yy + LOW_PASS
-    conics = torch.stack([yy, -xy, xx], 2) / determinant[..., None]
+    axes = rotation.to_entries(quaternions.t()).view(3, 3, -1) * scales.t()
+    axes = (rotations @ axes.flatten(1)).view(cameras, 3, 3, -1)
+    seen = (focal * per_depth)[:, :, None] * (axes[:, :2] - bounded[:, :, None] * axes[:, 2:])
+    # A needle's area is a small difference of large products.
+    seen = seen.double()
+    covariances = (seen[:, :, None] * seen[:, None]).sum(3)
+    covariances = covariances + LOW_PASS * torch.eye(2, device=means.device, dtype=torch.float64)[..., None]
+    xx, xy, yy = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
+    conics = (torch.stack([yy, -xy, xx], 1) / (xx * yy - xy * xy)[:, None]).to(means)
 
     with torch.no_grad():
         level = 2 * (opacities / tiles.ALPHA_MIN).log()
-        reach = (level[:, None] * torch.stack([xx, yy], 2)).sqrt() * 1.001
-        reach = torch.where(((depths > NEAR) & (level > 0))[..., None], reach, -torch.inf)
-    return means2d, conics, reach, depths
+        reach = (level * torch.stack([xx, yy], 1)).sqrt() * 1.001
+        reach = torch.where(((depths > NEAR) & (level > 0))[:, None], reach, -torch.inf)
+    return means2d, conics, reach.to(means), depths
 
 
 def rasterize(means, quaternions, scales, opacities, colors, views, background, *, backend="torch"):
@@ -101,11 +106,12 @@ def rasterize(means, quaternions, scales, opacities, colors, views, background, 
 
 def _torch(means, quaternions, scales, opacities, colors, views, background):
     means2d, conics, reach, depths = project(means, quaternions, scales, opacities, views)
+    means2d = means2d.transpose(1, 2)
     lists = tiles.make_lists(means2d, reach, depths, views.height, views.width)
     pictures = tiles.composite(lists, means2d, conics, opacities, colors, views.height, views.width)
     left = pictures[:, 3:]
     radii = torch.zeros_like(depths, dtype=torch.int32)
-    radii.view(-1)[lists.seen] = reach.amax(2).view(-1)[lists.seen].ceil().int()
+    radii.view(-1)[lists.seen] = reach.amax(1).view(-1)[lists.seen].ceil().int()
     return Rendered(
         images=pictures[:, :3] + left * background[:, None, None],
         alphas=1 - left,

@@ -35,12 +35,16 @@ def _product_table():
 TABLE, PRODUCT = _table(), _product_table()
 
 
+def to_entries(quaternions):
+    """(4, N) of any length but zero to the entries (9, N) of rotation matrices, row by row."""
+    products = (quaternions[:, None] * quaternions).flatten(0, 1)
+    return TABLE.to(quaternions).t() @ products / quaternions.square().sum(0)
+
+
 def to_matrix(quaternions):
     """(..., 4) of any length but zero to rotation matrices (..., 3, 3)."""
-    products = (quaternions[..., :, None] * quaternions[..., None, :]).flatten(-2)
-    entries = products @ TABLE.to(quaternions)
-    lengths = quaternions.square().sum(-1, keepdim=True)
-    return (entries / lengths).unflatten(-1, (3, 3))
+    entries = to_entries(quaternions.reshape(-1, 4).t())
+    return entries.t().reshape(*quaternions.shape[:-1], 3, 3)
 
 
 def from_matrix(matrices):

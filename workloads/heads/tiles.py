@@ -1,28 +1,35 @@
 """Gaussians on the screen to pixels, tile by tile, in plain torch operations.
 
 Every Gaussian is listed, front to back, in each tile that it reaches; the lists are cut into rows of ROW
-entries, the last one filled up, so that all of them are one array (ROW, rows, pixels of a tile). In it
+entries, the last one filled up, so that all of them are one array (rows, ROW, pixels of a tile). In it
 - the logarithm of an entry's alpha is a quadratic polynomial of the pixel: one matrix product with the
   pixels' monomials about the tile's centre,
 - what light is left before each entry is exp of a sum of logarithms: one product with a triangle of ones,
   rows of the same tile being joined by a running sum in float64,
-and the backward pass, written out in ``Composite``, has the same shape. Light left is not cut off at a small
-value: it costs nothing here to go on.
+and the backward pass, written out in ``Draw``, has the same shape.
 """
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
 #: Edge of a tile in pixels, and entries in a row.
-TILE, ROW = 8, 16
+TILE, ROW = 8, 32
 #: Less alpha than this is none, more than this is this (3D Gaussian Splatting, Kerbl et al. 2023).
 ALPHA_MIN, ALPHA_MAX = 1 / 255, 0.99
-LOG_MAX = math.log(ALPHA_MAX)
+LOG_NONE, LOG_MIN, LOG_MAX = -45.0, math.log(ALPHA_MIN), math.log(ALPHA_MAX)
+ODDS_MAX = 0.99999 * ALPHA_MAX / (1 - ALPHA_MAX)
+#: Less light than this reaches no row: what it would add is too small to be a normal number.
+LIGHT_MIN = 1e-12
+#: What is kept of large arrays between calls.
+POOL_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +40,7 @@ class Lists:
     centres: torch.Tensor  # (rows, 2) centre of the row's tile, x and y in pixels
     row_tile: torch.Tensor  # (rows,)
     first_row: torch.Tensor  # (tiles,)
-    entries: torch.Tensor  # (ROW * rows,) Gaussian of each slot, C * N where none; slot = place * rows + row
+    entries: torch.Tensor  # (rows * ROW,) Gaussian of each slot, C * N where none
     seen: torch.Tensor  # (G,) Gaussians that are in a tile
     slots: torch.Tensor  # (pairs,) their slots, Gaussian by Gaussian
     offsets: torch.Tensor  # (G,) where in ``slots`` each begins
@@ -42,9 +49,7 @@ class Lists:
 def sorted_with_order(keys):
     """Whole numbers from 0 to 2**31 in order, and where each was; equal ones stay in order."""
     packed = (keys.long() << 32) | torch.arange(len(keys), device=keys.device)
-    if (
-        packed.device.type == "cpu"
-    ):  # a few thousand numbers: NumPy's vectorized sort takes a tenth of the time
+    if packed.device.type == "cpu":  # NumPy's sort is vectorized
         packed = torch.from_numpy(np.sort(packed.numpy()))
     else:
         packed = packed.sort().values
@@ -53,148 +58,210 @@ def sorted_with_order(keys):
 
 @torch.no_grad()
 def make_lists(means2d, reach, depths, height, width):
-    """Lists for means (C, N, 2), reach (C, N, 2) in pixels (negative: not seen) and depths (C, N)."""
-    cameras, device = len(means2d), means2d.device
-    last_pixel = torch.tensor([width - 1, height - 1], device=device, dtype=means2d.dtype)
-    low = (means2d - reach - 0.5).ceil().clamp_min(0).flatten(0, 1)
-    high = torch.minimum((means2d + reach - 0.5).floor(), last_pixel).flatten(0, 1)
-    seen = (low <= high).all(1).nonzero().squeeze(1)
+    """Lists for means (C, N, 2), reach (C, 2, N) in pixels (negative: not seen) and depths (C, N)."""
+    cameras, number = depths.shape
+    device, across, down = depths.device, -(-width // TILE), -(-height // TILE)
+    last = reach.new_tensor([[width - 1], [height - 1]])
+    middle = means2d.transpose(1, 2) - 0.5
+    low, high = (middle - reach).ceil().clamp_min(0), torch.minimum((middle + reach).floor(), last)
+    seen = (low <= high).all(1).flatten().nonzero().squeeze(1)
     # Positive floats have the order of their bits.
-    _, order = sorted_with_order(depths.flatten()[seen].float().view(torch.int32))
-    seen = seen[order]
+    _, order = sorted_with_order(depths.flatten().index_select(0, seen).float().view(torch.int32))
+    seen = seen.index_select(0, order)
 
-    across, down = -(-width // TILE), -(-height // TILE)
-    first = (low[seen] / TILE).long()
-    span = (high[seen] / TILE).long() - first + 1
-    start = (seen // depths.shape[1] * down + first[:, 1]) * across + first[:, 0]
-    counts = span.prod(1)
+    edges = torch.cat([low, high], 1).transpose(1, 2).reshape(-1, 4).index_select(0, seen)
+    left, top, right, bottom = (edges.t() / TILE).long()
+    columns = right - left + 1
+    start = (seen // number * down + top) * across + left
+    counts = columns * (bottom - top + 1)
     offsets = counts.cumsum(0) - counts
     owner = torch.repeat_interleave(counts)
-    nth = torch.arange(len(owner), device=device) - offsets[owner]
-    columns = span[:, 0][owner]
+    start, columns, first = torch.stack([start, columns, offsets], 1).index_select(0, owner).t()
+    nth = torch.arange(len(owner), device=device) - first
     row = nth // columns
-    tile, order = sorted_with_order(start[owner] + row * across + nth - row * columns)
+    tile, order = sorted_with_order(start + row * across + nth - row * columns)
 
     num_tiles = cameras * down * across
     counts = torch.bincount(tile, minlength=num_tiles)
-    num_rows = -(-counts // ROW)
+    num_rows = (counts + ROW - 1) // ROW
     first_row, row_tile = num_rows.cumsum(0) - num_rows, torch.repeat_interleave(num_rows)
-    rank = torch.arange(len(tile), device=device) - (counts.cumsum(0) - counts)[tile]
+    # In front of a tile's first slot are as many empty ones as slots less pairs of all tiles before it.
+    empty = first_row * ROW - counts.cumsum(0) + counts
     slots = torch.empty_like(tile)
-    slots[order] = rank % ROW * len(row_tile) + first_row[tile] + rank // ROW
+    slots[order] = torch.arange(len(tile), device=device) + empty.index_select(0, tile)
     entries = torch.full((ROW * len(row_tile),), depths.numel(), device=device)
-    entries[slots] = seen[owner]
+    entries[slots] = seen.index_select(0, owner)
     in_camera = row_tile % (down * across)
-    centres = torch.stack([in_camera % across, in_camera // across], 1).to(means2d) * TILE + TILE / 2
+    centres = torch.stack([in_camera % across, in_camera // across], 1).to(depths) * TILE + TILE / 2
     return Lists(
         num_tiles=num_tiles, centres=centres, row_tile=row_tile, first_row=first_row,
         entries=entries, seen=seen, slots=slots, offsets=offsets,
     )  # fmt: skip
 
 
-class Gather(Function):
-    """Records (C * N, K) to those of the slots (ROW * rows, K); ``empty`` (1, K) where no Gaussian is."""
-
-    @staticmethod
-    def forward(ctx, records, empty, lists):
-        ctx.lists, ctx.shape = lists, records.shape
-        return torch.cat([records, empty]).index_select(0, lists.entries)
-
-    @staticmethod
-    def backward(ctx, grad):
-        lists = ctx.lists
-        found = grad.new_zeros(ctx.shape)
-        # A bag of slots per Gaussian: an order of magnitude faster than adding at indices.
-        found[lists.seen] = embedding_bag(lists.slots, grad, lists.offsets, mode="sum")
-        return found, None, None
-
-
-def monomials(like):
+@functools.cache
+def monomials(device, dtype):
     """(6, pixels): 1, x, y, -x²/2, -xy, -y²/2 of a tile's pixel centres, from the tile's centre."""
-    at = torch.arange(TILE, device=like.device, dtype=like.dtype) + 0.5 - TILE / 2
+    at = torch.arange(TILE, device=device, dtype=dtype) + 0.5 - TILE / 2
     y, x = torch.meshgrid(at, at, indexing="ij")
     return torch.stack([torch.ones_like(x), x, y, -x * x / 2, -x * y, -y * y / 2]).flatten(1)
 
 
-def coefficients(records, centres):
-    """Of the logarithm of alpha in ``monomials``, (slots, 6), from (x, y, conic a, b, c, log of opacity)."""
-    x, y, a, b, c, log_opacity = records.unbind(1)
-    from_centre = (torch.stack([x, y], 1).view(ROW, -1, 2) - centres).view(-1, 2)
-    x, y = from_centre.unbind(1)
-    in_x, in_y = a * x + b * y, b * x + c * y
-    constant = log_opacity - (x * in_x + y * in_y) / 2
-    return torch.stack([constant, in_x, in_y, a, b, c], 1)
+class Scratch:
+    """A large array out of a pool, into which it returns when nobody refers to it any more.
+
+    On a CPU the pages of a new array cost more than an operation on it.
+    """
+
+    pool: ClassVar[list[torch.Tensor]] = []
+
+    def __init__(self, shape, like):
+        size = math.prod(shape)
+        self.block = None
+        for place, block in enumerate(self.pool):
+            if len(block) >= size and (block.dtype, block.device) == (like.dtype, like.device):
+                self.block = self.pool.pop(place)
+                break
+        if self.block is None:
+            self.block = like.new_empty(size + size // 4)
+        self.array = self.block[:size].view(shape)
+
+    def __del__(self):
+        if self.block.device.type == "cpu":
+            self.pool.append(self.block)
+            while sum(block.nbytes for block in self.pool) > POOL_BYTES:
+                del self.pool[0]
 
 
-class Composite(Function):
-    """Coefficients (slots, 6) and colours (slots, 3) to tiles (tiles, 4, pixels): colour and light left."""
+class Draw(Function):
+    """Records (C * N, 9) to tiles (tiles, 4, pixels): colour, and the light left.
 
-    @staticmethod
-    def forward(ctx, coefs, colors, lists):
-        rows, pixels = len(lists.row_tile), TILE * TILE
-        basis = monomials(coefs)
-        alpha = torch.mm(coefs, basis).view(ROW, rows, pixels)
-        capped = alpha > LOG_MAX
-        # Bounded below as well: numbers too small to be normal are a hundred times as slow.
-        alpha = torch.threshold_(alpha.clamp_(-20, LOG_MAX).exp_(), ALPHA_MIN, 0)
-        passed = 1 - alpha
-        triangle = torch.ones(ROW + 1, ROW, device=coefs.device, dtype=coefs.dtype).tril_(-1)
-        before = torch.mm(triangle, passed.log().view(ROW, -1)).view(ROW + 1, rows, pixels)
-        in_row = before[-1].double()
-        before_row = in_row.cumsum(0) - in_row
-        before_row = before_row - before_row[lists.first_row[lists.row_tile]]
-        entering = torch.threshold_(before_row.exp_(), 1e-20, 0).to(coefs)
-        left = sum_rows(before[-1], lists).exp_()
-        before.exp_()
-        weights = before[:-1] - before[1:]
-        by_row = colors.view(ROW, rows, 3)
-        picture = torch.bmm(by_row.permute(1, 2, 0), weights.transpose(0, 1)) * entering[:, None]
-        ctx.lists = lists
-        ctx.save_for_backward(by_row, weights, alpha.div_(passed), capped, entering, picture, left)
-        return torch.cat([sum_rows(picture.flatten(1), lists), left], 1).view(-1, 4, pixels)
+    A record is mean x, y, conic a, b, c, the logarithm of opacity, and a colour.
+    """
 
     @staticmethod
+    def forward(ctx, records, lists, capping):
+        empty = records.new_tensor([[0, 0, 0, 0, 0, -100, 0, 0, 0]])
+        slots = torch.cat([records, empty]).index_select(0, lists.entries)
+        shape, colors = slots[:, :6].t().contiguous(), slots[:, 6:].reshape(-1, ROW, 3)
+        rows, pixels = len(colors), TILE * TILE
+        x, y = (shape[axis].view(rows, ROW) - lists.centres[:, axis, None] for axis in (0, 1))
+        ctx.terms = x.view(-1), y.view(-1), *shape[2:5]
+        coefs = polynomials(*ctx.terms, shape[5])
+
+        ctx.odds, ctx.weights = (Scratch((rows, ROW, pixels), records) for _ in range(2))
+        before = Scratch((rows, ROW + 1, pixels), records)
+        in_row = weigh(coefs, capping, ctx.odds.array, ctx.weights.array, before.array)
+        picture = torch.bmm(colors.transpose(1, 2), ctx.weights.array)
+
+        total, ahead = sum_in_tiles(in_row, lists)
+        entering = torch.threshold_(ahead.exp_(), LIGHT_MIN, 0).to(records)
+        left = total.exp_().to(records)
+        picture *= entering[:, None]
+        ctx.lists, ctx.capping, ctx.number, ctx.steepness = lists, capping, len(records), coefs[1:3]
+        ctx.save_for_backward(colors, entering, picture, left)
+        every_row = torch.arange(rows, device=records.device)
+        drawn = embedding_bag(every_row, picture.flatten(1), lists.first_row, mode="sum")
+        return torch.cat([drawn, left], 1).view(-1, 4, pixels)
+
+    @staticmethod
+    @once_differentiable
     def backward(ctx, grad):
         with torch.autocast(grad.device.type, enabled=False):
-            return Composite.gradients(ctx, grad)
+            coefs, colors = Draw.through_light(ctx, grad)
+            return Draw.to_records(ctx, coefs, colors), None, None
 
     @staticmethod
-    def gradients(ctx, grad):
-        """With v = weight * (gradient . colour), of log alpha: v - alpha / (1 - alpha) * sum of v behind."""
-        by_row, weights, odds, capped, entering, picture, left = ctx.saved_tensors
-        lists = ctx.lists
-        places, rows, pixels = weights.shape
-        in_tile = grad[lists.row_tile, :3]
-        of_row = (in_tile * picture).sum(1).double()
+    def through_light(ctx, grad):
+        """Gradients of the polynomials (slots, 6) and of colours (rows, 3, ROW).
+
+        With v = weight * (gradient . colour), that of log alpha is v - alpha / (1 - alpha) * sum of v behind.
+        """
+        colors, entering, picture, left = ctx.saved_tensors
+        lists, rows, pixels = ctx.lists, *picture.shape[::2]
+        in_tile = grad.index_select(0, lists.row_tile)[:, :3]
         incoming = in_tile * entering[:, None]
+        of_row = (in_tile * picture).sum(1)
+        of_tile, ahead = sum_in_tiles(of_row, lists)
+        of_tile += left * grad[:, 3]
+        odds, weights = ctx.odds.array, ctx.weights.array
+        values, other = Scratch((rows, ROW + 1, pixels), grad), Scratch((rows, ROW, pixels), grad)
+        torch.mul(torch.bmm(colors, incoming, out=other.array), weights, out=values.array[:, :-1])
+        values.array[:, -1] = of_tile.index_select(0, lists.row_tile) - ahead - of_row
+        torch.bmm(triangle(values.array).transpose(1, 2), values.array, out=other.array)
+        logs = torch.addcmul(values.array[:, :-1], odds, other.array, value=-1, out=other.array)
+        if ctx.capping:  # no gradient where alpha is capped
+            torch.ops.aten.hardtanh_backward.grad_input(logs, odds, -1, ODDS_MAX, grad_input=logs)
+        coefs = torch.mm(logs.view(-1, pixels), monomials(grad.device, grad.dtype).t())
+        return coefs, torch.bmm(incoming, weights.transpose(1, 2))
 
-        values = weights.new_empty(places + 1, rows, pixels)
-        torch.mul(torch.bmm(by_row.transpose(0, 1), incoming).transpose(0, 1), weights, out=values[:-1])
-        behind = of_row.cumsum(0)
-        last = torch.searchsorted(lists.row_tile, lists.row_tile, right=True) - 1
-        values[-1] = (behind[last] - behind).to(grad) + (left * grad[:, 3])[lists.row_tile]
-        triangle = torch.ones(places, places + 1, device=grad.device, dtype=grad.dtype).triu_(1)
-        behind = torch.mm(triangle, values.view(places + 1, -1)).view_as(weights)
-        exponents = torch.addcmul(values[:-1], odds, behind, value=-1).masked_fill_(capped, 0)
+    @staticmethod
+    def to_records(ctx, coefs, colors):
+        """Sums over each Gaussian's slots (C * N, 9)."""
+        lists, (x, y, a, b, c), (in_x, in_y) = ctx.lists, ctx.terms, ctx.steepness
+        one, of_x, of_y, of_a, of_b, of_c = coefs.t().contiguous()
+        columns = [
+            a * of_x + b * of_y - in_x * one,
+            b * of_x + c * of_y - in_y * one,
+            of_a + x * (of_x - x * one / 2),
+            of_b + y * of_x + x * (of_y - y * one),
+            of_c + y * (of_y - y * one / 2),
+            one,
+        ]
+        slots = torch.cat([torch.stack(columns, 1), colors.transpose(1, 2).reshape(-1, 3)], 1)
+        records = slots.new_zeros(ctx.number, 9)
+        # A bag of slots per Gaussian: an order of magnitude faster than adding at indices.
+        records.index_copy_(0, lists.seen, embedding_bag(lists.slots, slots, lists.offsets, mode="sum"))
+        return records
 
-        coefs = exponents.view(-1, pixels) @ monomials(grad).T
-        colors = torch.bmm(incoming, weights.permute(1, 2, 0)).permute(2, 0, 1).reshape(-1, 3)
-        return coefs, colors, None
+
+def weigh(coefs, capping, odds, weights, sums):
+    """Fill odds alpha / (1 - alpha) and weights (rows, ROW, pixels); returns logs of the light let through."""
+    torch.mm(coefs.t(), monomials(coefs.device, coefs.dtype), out=odds.view(-1, TILE * TILE))
+    # Neither minus infinity nor numbers too small to be normal: both are a hundred times as slow.
+    torch.threshold_(odds, LOG_MIN, LOG_NONE)
+    if capping:
+        odds.clamp_(max=LOG_MAX)
+    odds.exp_()
+    torch.sub(odds.new_ones(()), odds, out=weights)
+    odds.div_(weights)
+    torch.bmm(triangle(sums), weights.log_(), out=sums)
+    in_row = sums[:, -1].clone()
+    sums.exp_()
+    torch.sub(sums[:, :-1], sums[:, 1:], out=weights)
+    return in_row
 
 
-def sum_rows(rows, lists):
-    """Sums (tiles, K) over the rows (rows, K) of each tile."""
-    return embedding_bag(torch.arange(len(rows), device=rows.device), rows, lists.first_row, mode="sum")
+def polynomials(x, y, a, b, c, log_opacity):
+    """Log alpha's coefficients (6, slots) of ``monomials``; x and y are from the tile's centre."""
+    in_x, in_y = a * x + b * y, b * x + c * y
+    return torch.stack([log_opacity - (x * in_x + y * in_y) / 2, in_x, in_y, a, b, c])
+
+
+def triangle(sums):
+    """(rows, k + 1, k) for an array (rows, k + 1, pixels): ones left of the diagonal add what precedes."""
+    rows, height, _ = sums.shape
+    return sums.new_ones(height, height - 1).tril_(-1).expand(rows, -1, -1)
+
+
+def sum_in_tiles(values, lists):
+    """Of values (rows, pixels), in float64: sums over each tile, and over the tile's rows before each row."""
+    running = values.new_zeros(len(values) + 1, values.shape[1], dtype=torch.float64)
+    running[1:] = values.t().cumsum(1, dtype=torch.float64).t()
+    at_first = running.index_select(0, lists.first_row)
+    at_next = torch.cat([at_first[1:], running[-1:]])
+    return at_next - at_first, running[:-1] - at_first.index_select(0, lists.row_tile)
 
 
 def composite(lists, means2d, conics, opacities, colors, height, width):
-    """Pictures (C, 4, H, W): colour and light left, of Gaussians (C, N, ...) on the screen."""
+    """Pictures (C, 4, H, W), colour and light left; means (C, N, 2), conics (C, 3, N), colours (C, N, 3)."""
     cameras = len(means2d)
-    log_opacities = opacities.clamp_min(ALPHA_MIN / 2).log()[:, None].expand(cameras, -1, -1)
-    records = torch.cat([means2d, conics, log_opacities, colors], 2).flatten(0, 1)
-    empty = records.new_tensor([[0, 0, 0, 0, 0, -100, 0, 0, 0]])
-    records = Gather.apply(records, empty, lists)
-    tiles = Composite.apply(coefficients(records[:, :6], lists.centres), records[:, 6:], lists)
+    log_opacities = opacities.clamp_min(ALPHA_MIN / 2).log().expand(cameras, 1, -1)
+    records = torch.cat([means2d.transpose(1, 2), conics, log_opacities, colors.transpose(1, 2)], 1)
+    records = records.transpose(1, 2).reshape(-1, 9)
+    tiles = Draw.apply(records, lists, bool((opacities > ALPHA_MAX).any()))
     across, down = -(-width // TILE), -(-height // TILE)
     pictures = tiles.view(cameras, down, across, 4, TILE, TILE).permute(0, 3, 1, 4, 2, 5)
-    return pictures.reshape(cameras, 4, down * TILE, across * TILE)[..., :height, :width]
+    pictures = pictures.reshape(cameras, 4, down * TILE, across * TILE)
+    whole = (height, width) == pictures.shape[2:]
+    return pictures if whole else pictures[..., :height, :width]
