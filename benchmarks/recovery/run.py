@@ -208,7 +208,7 @@ def ceiling(subject: Subject, folder: Path, row: dict[str, Any]) -> float | None
     """The step with batches for free, as cured (as found where that is over too soon to tell).
 
     Or all work on all cores, where that takes longer and no cure did without it. Where neither runs long
-    enough: the cured run without its waiting.
+    enough, or the cure is faster: the cured run without its waiting.
     """
     for which in ("cured", "found"):
         options = ["free-data", "--throw-away", "--budget", "8s", "--json", "--out", f"{folder}-{which}"]
@@ -219,6 +219,8 @@ def ceiling(subject: Subject, folder: Path, row: dict[str, Any]) -> float | None
             row["ceiling_unknown"] = done.stderr.strip()[-200:]
             continue
         row["ceiling_of"], row["step_alone_s"], row["cores_s"] = which, told["step_alone_s"], told["cores_s"]
+        if which == "found" and alone < (row["cured_per_s"] or 0.0):  # its epochs still begin anew
+            break
         shared = _ratio(row["samples_per_step"], told["cores_s"])
         return alone if shared is None or (row["cured_per_s"] or 0.0) > shared else min(alone, shared)
     cured_per_s, waiting = row["cured_per_s"], row.get("waiting", {}).get("cured-0")
