@@ -20,6 +20,8 @@ class Fields(Dataset):
 
 net = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+if "compile" in sys.argv:  # offered, and not asked for
+    net = torch.compile(net)
 kinds = set()
 for step, batch in enumerate(DataLoader(Fields(), batch_size=8)):
     kinds.add(type(batch).__name__)

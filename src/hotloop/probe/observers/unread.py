@@ -21,10 +21,11 @@ FIRST: Final = 6
 STEADY: Final = 3
 EVERY: Final = 50
 MAX_KEYS: Final = 64
-#: A script that looks at exact types or walks nested structures in C gets plain dictionaries.
+#: A script that looks at exact types or walks nested structures in C gets plain dictionaries. One that can
+#: compile gets them from the moment it does: by the first batch watched, steps have run.
 _PARTICULAR: Final = (
     r"\btype\s*\([^)]*\)\s*(?:is\b|==|!=|in\b|not\b)|"
-    r"\bpytree\b|\btree_map\b|\boptree\b|\bjit\b|\bvmap\b|torch\.compile"
+    r"\bpytree\b|\btree_map\b|\boptree\b|\bjit\b|\bvmap\b"
 )
 
 
