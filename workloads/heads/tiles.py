@@ -142,12 +142,11 @@ class Draw(Function):
     @staticmethod
     def forward(ctx, records, lists, capping):
         empty = records.new_tensor([[0, 0, 0, 0, 0, -100, 0, 0, 0]])
-        slots = torch.cat([records, empty]).index_select(0, lists.entries)
-        shape, colors = slots[:, :6].t().contiguous(), slots[:, 6:].reshape(-1, ROW, 3)
-        rows, pixels = len(colors), TILE * TILE
-        x, y = (shape[axis].view(rows, ROW) - lists.centres[:, axis, None] for axis in (0, 1))
-        ctx.terms = x.view(-1), y.view(-1), *shape[2:5]
-        coefs = polynomials(*ctx.terms, shape[5])
+        slots = torch.cat([records, empty]).index_select(0, lists.entries).view(-1, ROW, 9)
+        shape, colors = slots.unbind(2)[:6], slots[..., 6:].contiguous()
+        rows, pixels = len(slots), TILE * TILE
+        x, y = (at - middle[:, None] for at, middle in zip(shape, lists.centres.t(), strict=False))
+        coefs = polynomials(x, y, *shape[2:])
 
         ctx.odds, ctx.weights = (Scratch((rows, ROW, pixels), records) for _ in range(2))
         before = Scratch((rows, ROW + 1, pixels), records)
@@ -155,11 +154,11 @@ class Draw(Function):
         picture = torch.bmm(colors.transpose(1, 2), ctx.weights.array)
 
         total, ahead = sum_in_tiles(in_row, lists)
-        entering = torch.threshold_(ahead.exp_(), LIGHT_MIN, 0).to(records)
-        left = total.exp_().to(records)
+        entering = torch.threshold_(ahead.exp_(), LIGHT_MIN, 0)
+        left = total.exp_()
         picture *= entering[:, None]
-        ctx.lists, ctx.capping, ctx.number, ctx.steepness = lists, capping, len(records), coefs[1:3]
-        ctx.save_for_backward(colors, entering, picture, left)
+        ctx.lists, ctx.capping = lists, capping
+        ctx.save_for_backward(records, x.flatten(), y.flatten(), colors, entering, picture, left)
         every_row = torch.arange(rows, device=records.device)
         drawn = embedding_bag(every_row, picture.flatten(1), lists.first_row, mode="sum")
         return torch.cat([drawn, left], 1).view(-1, 4, pixels)
@@ -168,16 +167,15 @@ class Draw(Function):
     @once_differentiable
     def backward(ctx, grad):
         with torch.autocast(grad.device.type, enabled=False):
-            coefs, colors = Draw.through_light(ctx, grad)
-            return Draw.to_records(ctx, coefs, colors), None, None
+            return Draw.to_records(ctx, *Draw.through_light(ctx, grad)), None, None
 
     @staticmethod
     def through_light(ctx, grad):
-        """Gradients of the polynomials (slots, 6) and of colours (rows, 3, ROW).
+        """Gradients of the polynomials (6, slots) and of colours (rows, 3, ROW).
 
         With v = weight * (gradient . colour), that of log alpha is v - alpha / (1 - alpha) * sum of v behind.
         """
-        colors, entering, picture, left = ctx.saved_tensors
+        *_, colors, entering, picture, left = ctx.saved_tensors
         lists, rows, pixels = ctx.lists, *picture.shape[::2]
         in_tile = grad.index_select(0, lists.row_tile)[:, :3]
         incoming = in_tile * entering[:, None]
@@ -192,31 +190,31 @@ class Draw(Function):
         logs = torch.addcmul(values.array[:, :-1], odds, other.array, value=-1, out=other.array)
         if ctx.capping:  # no gradient where alpha is capped
             torch.ops.aten.hardtanh_backward.grad_input(logs, odds, -1, ODDS_MAX, grad_input=logs)
-        coefs = torch.mm(logs.view(-1, pixels), monomials(grad.device, grad.dtype).t())
+        coefs = torch.mm(monomials(grad.device, grad.dtype), logs.view(-1, pixels).t())
         return coefs, torch.bmm(incoming, weights.transpose(1, 2))
 
     @staticmethod
     def to_records(ctx, coefs, colors):
-        """Sums over each Gaussian's slots (C * N, 9)."""
-        lists, (x, y, a, b, c), (in_x, in_y) = ctx.lists, ctx.terms, ctx.steepness
-        one, of_x, of_y, of_a, of_b, of_c = coefs.t().contiguous()
-        columns = [
-            a * of_x + b * of_y - in_x * one,
-            b * of_x + c * of_y - in_y * one,
-            of_a + x * (of_x - x * one / 2),
-            of_b + y * of_x + x * (of_y - y * one),
-            of_c + y * (of_y - y * one / 2),
-            one,
-        ]
-        slots = torch.cat([torch.stack(columns, 1), colors.transpose(1, 2).reshape(-1, 3)], 1)
-        records = slots.new_zeros(ctx.number, 9)
+        """Sums over each Gaussian's slots (C * N, 9), taken of moments about its mean."""
+        lists, (records, x, y, *_) = ctx.lists, ctx.saved_tensors
+        one, of_x, of_y, of_xx, of_xy, of_yy = coefs
+        slots = coefs.new_empty(9, len(one))
+        of_x = torch.addcmul(of_x, x, one, value=-1, out=slots[0])
+        of_y = torch.addcmul(of_y, y, one, value=-1, out=slots[1])
+        torch.addcmul(of_xx, x, coefs[1] + of_x, value=0.5, out=slots[2])
+        torch.addcmul(torch.addcmul(of_xy, y, coefs[1]), x, of_y, out=slots[3])
+        torch.addcmul(of_yy, y, coefs[2] + of_y, value=0.5, out=slots[4])
+        slots[5] = one
+        slots[6:] = colors.transpose(0, 1).flatten(1)
         # A bag of slots per Gaussian: an order of magnitude faster than adding at indices.
-        records.index_copy_(0, lists.seen, embedding_bag(lists.slots, slots, lists.offsets, mode="sum"))
-        return records
+        sums = embedding_bag(lists.slots, slots.t().contiguous(), lists.offsets, mode="sum")
+        x, y, a, b, c = *sums[:, :2].t(), *records.index_select(0, lists.seen)[:, 2:5].t()
+        sums[:, :2] = torch.stack([a * x + b * y, b * x + c * y], 1)
+        return torch.zeros_like(records).index_copy_(0, lists.seen, sums)
 
 
 def weigh(coefs, capping, odds, weights, sums):
-    """Fill odds alpha / (1 - alpha) and weights (rows, ROW, pixels); returns logs of the light let through."""
+    """Fill odds alpha / (1 - alpha) and weights (rows, ROW, pixels); returns logs of light let through."""
     torch.mm(coefs.t(), monomials(coefs.device, coefs.dtype), out=odds.view(-1, TILE * TILE))
     # Neither minus infinity nor numbers too small to be normal: both are a hundred times as slow.
     torch.threshold_(odds, LOG_MIN, LOG_NONE)
@@ -235,7 +233,7 @@ def weigh(coefs, capping, odds, weights, sums):
 def polynomials(x, y, a, b, c, log_opacity):
     """Log alpha's coefficients (6, slots) of ``monomials``; x and y are from the tile's centre."""
     in_x, in_y = a * x + b * y, b * x + c * y
-    return torch.stack([log_opacity - (x * in_x + y * in_y) / 2, in_x, in_y, a, b, c])
+    return torch.stack([log_opacity - (x * in_x + y * in_y) / 2, in_x, in_y, a, b, c]).flatten(1)
 
 
 def triangle(sums):
@@ -245,12 +243,13 @@ def triangle(sums):
 
 
 def sum_in_tiles(values, lists):
-    """Of values (rows, pixels), in float64: sums over each tile, and over the tile's rows before each row."""
+    """Sums of values (rows, pixels) over each tile, and over the tile's rows before each row."""
     running = values.new_zeros(len(values) + 1, values.shape[1], dtype=torch.float64)
     running[1:] = values.t().cumsum(1, dtype=torch.float64).t()
     at_first = running.index_select(0, lists.first_row)
     at_next = torch.cat([at_first[1:], running[-1:]])
-    return at_next - at_first, running[:-1] - at_first.index_select(0, lists.row_tile)
+    before = running[:-1] - at_first.index_select(0, lists.row_tile)
+    return (at_next - at_first).to(values), before.to(values)
 
 
 def composite(lists, means2d, conics, opacities, colors, height, width):
