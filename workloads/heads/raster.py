@@ -108,12 +108,11 @@ def _torch(means, quaternions, scales, opacities, colors, views, background):
     means2d, conics, reach, depths = project(means, quaternions, scales, opacities, views)
     means2d = means2d.transpose(1, 2)
     lists = tiles.make_lists(means2d, reach, depths, views.height, views.width)
-    pictures = tiles.composite(lists, means2d, conics, opacities, colors, views.height, views.width)
-    left = pictures[:, 3:]
+    drawn, left = tiles.Draw.apply(means2d, conics, opacities, colors, lists, (views.height, views.width))
     radii = torch.zeros_like(depths, dtype=torch.int32)
     radii.view(-1)[lists.seen] = reach.amax(1).view(-1)[lists.seen].ceil().int()
     return Rendered(
-        images=pictures[:, :3] + left * background[:, None, None],
+        images=drawn + left * background[:, None, None],
         alphas=1 - left,
         means2d=means2d,
         radii=radii,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import embedding_bag, pad
 
 #: Edge of a tile in pixels, and entries in a row.
 TILE, ROW = 8, 32
@@ -134,13 +134,16 @@ class Scratch:
 
 
 class Draw(Function):
-    """Records (C * N, 9) to tiles (tiles, 4, pixels): colour, and the light left.
+    """Means (C, N, 2), conics (C, 3, N), opacities (N,) and colours (C, N, 3) to colour and light left.
 
-    A record is mean x, y, conic a, b, c, the logarithm of opacity, and a colour.
+    Colour is (C, 3, H, W), light left (C, 1, H, W).
     """
 
     @staticmethod
-    def forward(ctx, records, lists, capping):
+    def forward(ctx, means2d, conics, opacities, colors, lists, size):
+        log_opacities = opacities.clamp_min(ALPHA_MIN / 2).log().expand(len(means2d), 1, -1)
+        records = torch.cat([means2d.transpose(1, 2), conics, log_opacities, colors.transpose(1, 2)], 1)
+        records = records.transpose(1, 2).reshape(-1, 9)
         empty = records.new_tensor([[0, 0, 0, 0, 0, -100, 0, 0, 0]])
         slots = torch.cat([records, empty]).index_select(0, lists.entries).view(-1, ROW, 9)
         shape, colors = slots.unbind(2)[:6], slots[..., 6:].contiguous()
@@ -150,38 +153,40 @@ class Draw(Function):
 
         ctx.odds, ctx.weights = (Scratch((rows, ROW, pixels), records) for _ in range(2))
         before = Scratch((rows, ROW + 1, pixels), records)
-        in_row = weigh(coefs, capping, ctx.odds.array, ctx.weights.array, before.array)
+        ctx.capping = bool((opacities > ALPHA_MAX).any())
+        in_row = weigh(coefs, ctx.capping, ctx.odds.array, ctx.weights.array, before.array)
         picture = torch.bmm(colors.transpose(1, 2), ctx.weights.array)
 
         total, ahead = sum_in_tiles(in_row, lists)
         entering = torch.threshold_(ahead.exp_(), LIGHT_MIN, 0)
         left = total.exp_()
         picture *= entering[:, None]
-        ctx.lists, ctx.capping = lists, capping
-        ctx.save_for_backward(records, x.flatten(), y.flatten(), colors, entering, picture, left)
+        ctx.lists, ctx.size = lists, size
+        ctx.save_for_backward(conics, opacities, x.flatten(), y.flatten(), colors, entering, picture, left)
         every_row = torch.arange(rows, device=records.device)
         drawn = embedding_bag(every_row, picture.flatten(1), lists.first_row, mode="sum")
-        return torch.cat([drawn, left], 1).view(-1, 4, pixels)
+        return to_picture(drawn, len(conics), size), to_picture(left, len(conics), size)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad):
-        with torch.autocast(grad.device.type, enabled=False):
-            return Draw.to_records(ctx, *Draw.through_light(ctx, grad)), None, None
+    def backward(ctx, *grads):
+        with torch.autocast(grads[0].device.type, enabled=False):
+            coefs, colors = Draw.through_light(ctx, *(to_tiles(grad) for grad in grads))
+            return *Draw.to_gaussians(ctx, coefs, colors), None, None
 
     @staticmethod
-    def through_light(ctx, grad):
+    def through_light(ctx, grad, left_grad):
         """Gradients of the polynomials (6, slots) and of colours (rows, 3, ROW).
 
         With v = weight * (gradient . colour), that of log alpha is v - alpha / (1 - alpha) * sum of v behind.
         """
         *_, colors, entering, picture, left = ctx.saved_tensors
         lists, rows, pixels = ctx.lists, *picture.shape[::2]
-        in_tile = grad.index_select(0, lists.row_tile)[:, :3]
+        in_tile = grad.index_select(0, lists.row_tile)
         incoming = in_tile * entering[:, None]
         of_row = (in_tile * picture).sum(1)
         of_tile, ahead = sum_in_tiles(of_row, lists)
-        of_tile += left * grad[:, 3]
+        of_tile += left * left_grad[:, 0]
         odds, weights = ctx.odds.array, ctx.weights.array
         values, other = Scratch((rows, ROW + 1, pixels), grad), Scratch((rows, ROW, pixels), grad)
         torch.mul(torch.bmm(colors, incoming, out=other.array), weights, out=values.array[:, :-1])
@@ -194,9 +199,9 @@ class Draw(Function):
         return coefs, torch.bmm(incoming, weights.transpose(1, 2))
 
     @staticmethod
-    def to_records(ctx, coefs, colors):
-        """Sums over each Gaussian's slots (C * N, 9), taken of moments about its mean."""
-        lists, (records, x, y, *_) = ctx.lists, ctx.saved_tensors
+    def to_gaussians(ctx, coefs, colors):
+        """Gradients of the inputs: sums over each Gaussian's slots, taken of moments about its mean."""
+        lists, (conics, opacities, x, y, *_) = ctx.lists, ctx.saved_tensors
         one, of_x, of_y, of_xx, of_xy, of_yy = coefs
         slots = coefs.new_empty(9, len(one))
         of_x = torch.addcmul(of_x, x, one, value=-1, out=slots[0])
@@ -208,9 +213,30 @@ class Draw(Function):
         slots[6:] = colors.transpose(0, 1).flatten(1)
         # A bag of slots per Gaussian: an order of magnitude faster than adding at indices.
         sums = embedding_bag(lists.slots, slots.t().contiguous(), lists.offsets, mode="sum")
-        x, y, a, b, c = *sums[:, :2].t(), *records.index_select(0, lists.seen)[:, 2:5].t()
-        sums[:, :2] = torch.stack([a * x + b * y, b * x + c * y], 1)
-        return torch.zeros_like(records).index_copy_(0, lists.seen, sums)
+        cameras, _, number = conics.shape
+        sums = sums.new_zeros(cameras * number, 9).index_copy_(0, lists.seen, sums).view(cameras, number, 9)
+        x, y, (a, b, c) = sums[..., 0], sums[..., 1], conics.unbind(1)
+        return (
+            torch.stack([a * x + b * y, b * x + c * y], 2),
+            sums[..., 2:5].transpose(1, 2),
+            sums[..., 5].sum(0) / opacities.clamp_min(ALPHA_MIN / 2),
+            sums[..., 6:],
+        )
+
+
+def to_picture(tiles, cameras, size):
+    """Tiles (tiles, channels * pixels) to pictures (C, channels, H, W)."""
+    across, down = -(-size[1] // TILE), -(-size[0] // TILE)
+    parts = tiles.view(cameras, down, across, -1, TILE, TILE).permute(0, 3, 1, 4, 2, 5)
+    return parts.reshape(cameras, -1, down * TILE, across * TILE)[..., : size[0], : size[1]]
+
+
+def to_tiles(picture):
+    """Pictures (C, channels, H, W), filled up with zeros, to tiles (tiles, channels, pixels)."""
+    height, width = picture.shape[2:]
+    picture = pad(picture, (0, -width % TILE, 0, -height % TILE))
+    parts = picture.unflatten(3, (-1, TILE)).unflatten(2, (-1, TILE)).permute(0, 2, 4, 1, 3, 5)
+    return parts.reshape(-1, picture.shape[1], TILE * TILE)
 
 
 def weigh(coefs, capping, odds, weights, sums):
@@ -250,17 +276,3 @@ def sum_in_tiles(values, lists):
     at_next = torch.cat([at_first[1:], running[-1:]])
     before = running[:-1] - at_first.index_select(0, lists.row_tile)
     return (at_next - at_first).to(values), before.to(values)
-
-
-def composite(lists, means2d, conics, opacities, colors, height, width):
-    """Pictures (C, 4, H, W), colour and light left; means (C, N, 2), conics (C, 3, N), colours (C, N, 3)."""
-    cameras = len(means2d)
-    log_opacities = opacities.clamp_min(ALPHA_MIN / 2).log().expand(cameras, 1, -1)
-    records = torch.cat([means2d.transpose(1, 2), conics, log_opacities, colors.transpose(1, 2)], 1)
-    records = records.transpose(1, 2).reshape(-1, 9)
-    tiles = Draw.apply(records, lists, bool((opacities > ALPHA_MAX).any()))
-    across, down = -(-width // TILE), -(-height // TILE)
-    pictures = tiles.view(cameras, down, across, 4, TILE, TILE).permute(0, 3, 1, 4, 2, 5)
-    pictures = pictures.reshape(cameras, 4, down * TILE, across * TILE)
-    whole = (height, width) == pictures.shape[2:]
-    return pictures if whole else pictures[..., :height, :width]
