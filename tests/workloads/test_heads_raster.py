@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ NAMES = ("means", "quaternions", "scales", "opacities", "colors")
 
 @pytest.fixture(scope="module")
 def raster() -> Iterator[ModuleType]:
-    with imported(FOLDER, "raster", "tiles", "rotation") as modules:
+    with imported(FOLDER, "raster", "projection", "tiles", "rotation") as modules:
         yield modules["raster"]
 
 
@@ -255,6 +256,40 @@ def test_autocast_changes_nothing_and_halves_are_taken_to_floats(raster: ModuleT
     assert all(torch.equal(expected[name], gradients[name]) for name in expected)
     halves = raster.rasterize(*[value.bfloat16() for value in values], cameras, torch.ones(3))
     assert halves.images.dtype == torch.float32
+
+
+def test_a_step_gives_back_its_memory_without_the_garbage_collector(raster: ModuleType) -> None:
+    values = [value.float() for value in scene(12, 60, cameras=2)]
+    cameras = views(raster, 24, 24, 2, dtype=torch.float32)
+    pool = raster.tiles.Scratch.pool
+    pool.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        kept = []
+        for _ in range(3):
+            drawn(raster, values, cameras, "torch")
+            kept.append(len(pool))
+        assert kept[0] > 0
+        assert len(set(kept)) == 1
+    finally:
+        gc.enable()
+
+
+def test_pictures_that_wait_for_their_gradients_are_not_overwritten(raster: ModuleType) -> None:
+    values = scene(13, 40)
+    leaves = [value.clone().requires_grad_() for value in values]
+    cameras = [views(raster, 16, 16, distance=distance) for distance in (2.5, 3.5)]
+    waiting = [raster.rasterize(*leaves, camera, torch.zeros(3)).images for camera in cameras]
+    sum((image * image).sum() for image in waiting).backward(retain_graph=True)
+    once = [leaf.grad.clone() for leaf in leaves]
+    sum((image * image).sum() for image in waiting).backward()
+    alone = [value.clone().requires_grad_() for value in values]
+    for camera in cameras:
+        raster.rasterize(*alone, camera, torch.zeros(3)).images.square().sum().backward()
+    for leaf, first, other in zip(leaves, once, alone, strict=True):
+        torch.testing.assert_close(first, other.grad)
+        torch.testing.assert_close(leaf.grad, 2 * first)
 
 
 def test_views_know_where_they_are(raster: ModuleType) -> None:

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-import rotation
 import tiles
-
-#: Nothing nearer than this is drawn; variance added to both screen axes, in pixels squared.
-NEAR, LOW_PASS = 0.01, 0.3
+from projection import LOW_PASS, MARGIN, NEAR, project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,42 +41,6 @@ class Rendered:
     radii: torch.Tensor
 
 
-def project(means, quaternions, scales, opacities, views):
-    """Means (C, 2, N), conics a, b, c (C, 3, N), reach in x and y (C, 2, N) in pixels and depths (C, N).
-
-    Gaussians are the last dimension here: a camera's two axes or three are one operation.
-    """
-    cameras = len(views.world_to_camera)
-    rotations = views.world_to_camera[:, :3, :3].reshape(-1, 3)
-    translations = views.world_to_camera[:, :3, 3].reshape(-1, 1)
-    focal, middle = views.intrinsics[:, (0, 1), (0, 1), None], views.intrinsics[:, :2, 2:]
-    points = torch.addmm(translations, rotations, means.t()).view(cameras, 3, -1)
-    depths = points[:, 2]
-    per_depth = points[:, 2:].clamp_min(NEAR).reciprocal()
-    slopes = points[:, :2] * per_depth
-    means2d = torch.addcmul(middle, focal, slopes)
-
-    # Far outside the picture the linearization would explode: it is taken within 0.15 pictures of the border.
-    size = focal.new_tensor([[views.width], [views.height]])
-    margin = 0.15 * size
-    bounded = slopes.clamp(-(middle + margin) / focal, (size - middle + margin) / focal)
-    axes = rotation.to_entries(quaternions.t()).view(3, 3, -1) * scales.t()
-    axes = (rotations @ axes.flatten(1)).view(cameras, 3, 3, -1)
-    seen = (focal * per_depth)[:, :, None] * (axes[:, :2] - bounded[:, :, None] * axes[:, 2:])
-    # A needle's area is a small difference of large products.
-    seen = seen.double()
-    covariances = (seen[:, :, None] * seen[:, None]).sum(3)
-    covariances = covariances + LOW_PASS * torch.eye(2, device=means.device, dtype=torch.float64)[..., None]
-    xx, xy, yy = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
-    conics = (torch.stack([yy, -xy, xx], 1) / (xx * yy - xy * xy)[:, None]).to(means)
-
-    with torch.no_grad():
-        level = 2 * (opacities / tiles.ALPHA_MIN).log()
-        reach = (level * torch.stack([xx, yy], 1)).sqrt() * 1.001
-        reach = torch.where(((depths > NEAR) & (level > 0))[:, None], reach, -torch.inf)
-    return means2d, conics, reach.to(means), depths
-
-
 def rasterize(means, quaternions, scales, opacities, colors, views, background, *, backend="torch"):
     """Draw Gaussians on ``background`` (3,): nearest first, alphas below 1/255 none, above 0.99 capped.
 
@@ -106,7 +67,6 @@ def rasterize(means, quaternions, scales, opacities, colors, views, background, 
 
 def _torch(means, quaternions, scales, opacities, colors, views, background):
     means2d, conics, reach, depths = project(means, quaternions, scales, opacities, views)
-    means2d = means2d.transpose(1, 2)
     lists = tiles.make_lists(means2d, reach, depths, views.height, views.width)
     drawn, left = tiles.Draw.apply(means2d, conics, opacities, colors, lists, (views.height, views.width))
     radii = torch.zeros_like(depths, dtype=torch.int32)
@@ -194,7 +154,7 @@ def _seen(means, covariances, pose, lens, size):
     for axis in (0, 1):
         focal, middle, slope = lens[axis, axis], lens[axis, 2], points[:, axis] / depth
         mean.append(focal * slope + middle)
-        margin = 0.15 * size[axis]
+        margin = MARGIN * size[axis]
         slope = slope.clamp(-(middle + margin) / focal, (size[axis] - middle + margin) / focal)
         row = [torch.zeros_like(depth), torch.zeros_like(depth), -focal * slope / depth]
         row[axis] = focal / depth

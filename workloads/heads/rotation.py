@@ -41,6 +41,13 @@ def to_entries(quaternions):
     return TABLE.to(quaternions).t() @ products / quaternions.square().sum(0)
 
 
+def through_entries(quaternions, entries, of_entries):
+    """Gradients (4, N) of quaternions from those of their ``to_entries`` (9, N)."""
+    of_products = (TABLE.to(entries) @ of_entries).view(4, 4, -1)
+    along = (of_products * quaternions).sum(1) - (of_entries * entries).sum(0) * quaternions
+    return 2 * along / quaternions.square().sum(0)
+
+
 def to_matrix(quaternions):
     """(..., 4) of any length but zero to rotation matrices (..., 3, 3)."""
     entries = to_entries(quaternions.reshape(-1, 4).t())
