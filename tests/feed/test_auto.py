@@ -143,24 +143,30 @@ def test_workers_are_added_and_ended_while_it_runs() -> None:
 
 
 class Waiting(Dataset[int]):
-    """Sample 0 is made when the other worker, done with 1 and 3, is at 5; and 2 when somebody is at 6."""
+    """Once armed, 0 is made when the other worker, done with 1 and 3, is at 5; 2 when somebody is at 6."""
 
     def __init__(self) -> None:
-        self.fifth, self.sixth = multiprocessing.Event(), multiprocessing.Event()
+        self.armed, self.fifth, self.sixth = (multiprocessing.Event() for _ in range(3))
 
     def __len__(self) -> int:
         return 9
 
     def __getitem__(self, index: int) -> int:
-        if index in (5, 6):
+        if index in (5, 6) and self.armed.is_set():
             (self.fifth if index == 5 else self.sixth).set()
-        if index in (0, 2):
+        if index in (0, 2) and self.armed.is_set():
             assert (self.fifth if index == 0 else self.sixth).wait(20), "the other worker was left idle"
         return index
 
 
 def test_a_worker_that_is_ahead_takes_over_from_one_that_is_slow() -> None:
-    loader = scripted(Waiting(), Scripted(start=Setting("process", 2, 3)), batch_size=1)
+    dataset, start = Waiting(), Setting("process", 2, 3)
+    loader = scripted(dataset, Scripted(start=start), batch_size=1, persistent_workers=True)
+    assert [int(batch) for batch in loader] == list(range(9))
+    engine = loader._latest()
+    assert isinstance(engine, AutoEngine)
+    wait_until(lambda: engine._num_ready() == 2)  # a worker that is starting gets nothing
+    dataset.armed.set()
     assert [int(batch) for batch in loader] == list(range(9))
 
 

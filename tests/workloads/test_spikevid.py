@@ -388,7 +388,7 @@ def test_one_cache_for_all_workers_is_seen_from_the_main_process(
     train(modules, folder, tmp_path / "cured", "cured", more, more=("--epochs", "2"))
     rates = re.findall(r"Hit Rate (\S+)%", capfd.readouterr().out)
     first, both = (float(rate) for rate in rates)  # 16 frames, 40 reads an epoch; two may read one at once
-    assert first >= 40
+    assert first >= 20
     assert both == pytest.approx((first + 100) / 2, abs=0.1)  # everything is there from then on
     train(modules, folder, tmp_path / "found", "as_found", more)
     assert "0 hits / 0 misses" in capfd.readouterr().out  # the workers' own caches are not seen
