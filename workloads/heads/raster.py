@@ -93,8 +93,8 @@ def _gsplat(means, quaternions, scales, opacities, colors, views, background):
             f"backend='gsplat' needs the package gsplat ({error}): pip install gsplat, or backend='torch'"
         ) from error
     images, alphas, found = rasterization(
-        means, quaternions, scales, opacities, colors, views.world_to_camera, views.intrinsics,
-        views.width, views.height, near_plane=NEAR, eps2d=LOW_PASS, packed=False,
+        means, quaternions, scales, opacities, colors, views.world_to_camera.to(means),
+        views.intrinsics.to(means), views.width, views.height, near_plane=NEAR, eps2d=LOW_PASS, packed=False,
         backgrounds=background.expand(len(colors), 3),
     )  # fmt: skip
     radii = found["radii"]  # (C, N), from 1.5 on (C, N, 2)
