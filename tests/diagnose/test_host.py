@@ -219,6 +219,7 @@ def test_targets_made_in_the_step_are_their_own_finding() -> None:
     assert item.where == lines[0].place
     assert item.cost_s_per_step == pytest.approx(0.02)
     assert "once" in item.advice
+    assert item.remedies == ("use-precomputed-targets",)
 
 
 def test_random_work_on_the_batch_is_sent_to_the_workers_not_stored() -> None:
@@ -226,6 +227,7 @@ def test_random_work_on_the_batch_is_sent_to_the_workers_not_stored() -> None:
     item = found(run(lines, {"other": 0.02}))["host/recomputed-targets"]
     assert "workers" in item.advice
     assert "once" not in item.advice
+    assert not item.remedies
 
 
 # sync-in-step

@@ -333,7 +333,8 @@ class Session:
     def _finish_block(self, iterator: Any) -> None:
         block = self._block
         assert block is not None
-        if self._cpu is not None:
+        # Steps left out of the block would count in its time on the cores and not in its seconds.
+        if self._cpu is not None and not block.dropped:
             steps = self._step - self._cpu[2]
             cpu_s = time.process_time() - self._cpu[0]
             workers_s = workers_cpu_s(iterator) - self._cpu[1]

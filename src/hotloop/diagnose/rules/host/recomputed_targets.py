@@ -58,6 +58,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
+        remedies=() if varies else ("use-precomputed-targets",),
         data={"random": varies, "nature": group.nature()},
     )
 
