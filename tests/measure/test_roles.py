@@ -349,6 +349,22 @@ LOOPS = {
             loss.backward()  # B
             optimizer.step()  # O
         """,
+    "what a module draws before another is called": """
+        class Avatar(nn.Module):
+            def __init__(self, points, size):
+                self.points, self.size = nn.Parameter(points), size
+            def render(self, view):
+                return self.points @ view  # = forward
+            def wanted(self, truth):
+                return resize(truth, self.size)  # = targets
+        for view, truth in loader:  # D
+            picture = avatar.render(view)
+            wanted = avatar.wanted(truth)
+            features = perceptual(picture)  # F
+            loss = l1(features, wanted)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
     "targets made by a criterion that is a module": """
         class Criterion(nn.Module):
             def __init__(self, sigma):

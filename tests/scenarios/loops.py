@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from textwrap import dedent
 
 from hotloop.record.recording import Process
@@ -40,9 +41,10 @@ PLAIN = dedent("""
     """)
 
 
-def _train_step(run: Script, *, forward: float = 3, backward: float = 4, update: float = 1) -> None:
-    with run.at("forward"):
-        run.forward(forward)
+def _train_step(run: Script, *, forward: float | None = 3, backward: float = 4, update: float = 1) -> None:
+    if forward is not None:
+        with run.at("forward"):
+            run.forward(forward)
     with run.at("backward"):
         run.backward(backward)
     with run.at("update"):
@@ -71,74 +73,53 @@ def plain(steps: int = 50, fetch_ms: float = 2.0) -> Scenario:
     )  # fmt: skip
 
 
-def renderer_with_evaluation(epochs: int = 3, steps: int = 20, evaluations: int = 10) -> Scenario:
-    """The same where no module is ever called: what is trained are parameters that functions read."""
+def epochs_with_evaluation(
+    epochs: int = 3, steps: int = 20, evaluations: int = 10, *, modules: bool = True
+) -> Scenario:
+    """Each epoch is followed by an evaluation on a second loader and a checkpoint.
+
+    Without ``modules`` none is ever called, nor saved: functions read the parameters that are trained.
+    """
     run = Script(PLAIN)
     run.work(50)
     for epoch in range(epochs):
+        if modules:
+            run.mark(training=True)
         with run.at("fetch"):
             run.iterate(2 * epoch + 1, loader=1, ms=2)
         for _ in range(steps):
             with run.at("fetch"):
                 run.fetch(2 * epoch + 1, 1)
-            with run.at("backward"):
-                run.backward(4)
-            with run.at("update"):
-                run.update(1)
+            _train_step(run, forward=3 if modules else None)
         with run.at("fetch"):
             run.fetch(2 * epoch + 1, 0.5, end=True)
+        if modules:
+            run.mark(training=False)
         with run.at("val"):
             run.iterate(2 * epoch + 2, loader=2, ms=2)
         for _ in range(evaluations):
             with run.at("val"):
                 run.fetch(2 * epoch + 2, 5)
             with run.at("evaluate"):
+                if modules:
+                    run.evaluate(3)
                 run.work(2)
         with run.at("val"):
             run.fetch(2 * epoch + 2, 0.5, end=True)
+        if modules:
+            with run.at("save"):
+                run.call(13, 30, obj=1)
     run.work(5)
+    span_ms = {"data_wait": epochs * steps, "backward": 4 * epochs * steps, "epoch_gap": 2.5 * epochs}
+    if modules:
+        span_ms |= {
+            "forward": 3 * epochs * steps,
+            "evaluation": epochs * (2 + 10 * evaluations + 0.5),
+            "checkpoint": 30 * epochs,
+        }
     return Scenario(
-        process=run.process(), num_steps=epochs * steps, num_evaluations=epochs, script=run,
-        span_ms={"data_wait": epochs * steps, "backward": 4 * epochs * steps, "epoch_gap": 2.5 * epochs},
-    )  # fmt: skip
-
-
-def epochs_with_evaluation(epochs: int = 3, steps: int = 20, evaluations: int = 10) -> Scenario:
-    """Each epoch is followed by an evaluation on a second loader and a checkpoint."""
-    run = Script(PLAIN)
-    run.work(50)
-    for epoch in range(epochs):
-        run.mark(training=True)
-        with run.at("fetch"):
-            run.iterate(2 * epoch + 1, loader=1, ms=2)
-        for _ in range(steps):
-            with run.at("fetch"):
-                run.fetch(2 * epoch + 1, 1)
-            _train_step(run)
-        with run.at("fetch"):
-            run.fetch(2 * epoch + 1, 0.5, end=True)
-        run.mark(training=False)
-        with run.at("val"):
-            run.iterate(2 * epoch + 2, loader=2, ms=2)
-        for _ in range(evaluations):
-            with run.at("val"):
-                run.fetch(2 * epoch + 2, 5)
-            with run.at("evaluate"):
-                run.evaluate(3)
-                run.work(2)
-        with run.at("val"):
-            run.fetch(2 * epoch + 2, 0.5, end=True)
-        with run.at("save"):
-            run.call(13, 30, obj=1)
-    run.work(5)
-    return Scenario(
-        process=run.process(), num_steps=epochs * steps, num_evaluations=epochs, script=run,
-        span_ms={
-            "data_wait": epochs * steps, "forward": 3 * epochs * steps,
-            "evaluation": epochs * (2 + 10 * evaluations + 0.5), "checkpoint": 30 * epochs,
-            "epoch_gap": 2.5 * epochs,
-        },
-    )  # fmt: skip
+        process=run.process(), num_steps=epochs * steps, num_evaluations=epochs, script=run, span_ms=span_ms
+    )
 
 
 def accumulation(updates: int = 12, every: int = 4) -> Scenario:
@@ -363,7 +344,7 @@ def metrics_after_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "plain": plain,
     "epochs_with_evaluation": epochs_with_evaluation,
-    "renderer_with_evaluation": renderer_with_evaluation,
+    "renderer_with_evaluation": partial(epochs_with_evaluation, modules=False),
     "accumulation": accumulation,
     "gan": gan,
     "gan_without_loader": lambda: gan(with_loader=False),

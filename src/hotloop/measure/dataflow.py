@@ -88,10 +88,10 @@ class Source:
         """
         node = self.function(name, line)
         owner = self.classes.get(node) if node is not None else None
-        if owner is None or isinstance(node, ast.Module):
+        if node is None or owner is None or isinstance(node, ast.Module):
             return False
         bases = {ast.unparse(base).rpartition(".")[2] for base in owner.bases}
-        if "Function" in bases and node is not None and node.name == "forward":
+        if "Function" in bases and node.name == "forward":
             return True
         return _holds_parameters(owner) and bool(_held(node) - _plain(owner))
 
@@ -345,11 +345,11 @@ def _holds_parameters(owner: ast.ClassDef) -> bool:
     return any(_makes_parameter(call) or _LAYER.search(ast.unparse(call.func)) for call in calls)
 
 
-def _held(node: ast.AST | None) -> set[str]:
+def _held(node: ast.AST) -> set[str]:
     """Attributes of ``self`` that are read."""
     return {
         child.attr
-        for child in (ast.walk(node) if node is not None else ())
+        for child in ast.walk(node)
         if isinstance(child, ast.Attribute)
         and isinstance(child.ctx, ast.Load)
         and isinstance(child.value, ast.Name)

@@ -107,6 +107,7 @@ class Loop:
             for frame in self._below(places.sites.get(number))
         }
         self._functions: dict[FunctionKey, Function | None] = {}
+        self._trained: dict[FunctionKey, bool] = {}
         self._sources: dict[str, Source | None] = {}
         self._readings: dict[tuple[int, int], Reading] = {}
         self._optimizers = tuple(optimizers)
@@ -233,8 +234,10 @@ class Loop:
         return ("metrics", "other") if purpose == "metrics" else ("other", "other")
 
     def _trains(self, frame: Frame) -> bool:
-        source = self.source(frame.file)
-        return source is not None and source.trains(frame.func, frame.func_line)
+        if frame.function not in self._trained:
+            source = self.source(frame.file)
+            self._trained[frame.function] = source is not None and source.trains(frame.func, frame.func_line)
+        return self._trained[frame.function]
 
     def _needs_no_model(self, function: Function, frame: Frame, below: tuple[Frame, ...]) -> bool:
         """Whether a statement of the loss has called what uses nothing the model made: targets."""
