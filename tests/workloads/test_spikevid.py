@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -76,6 +77,7 @@ def train(
 ) -> list[dict[str, float]]:
     log = out / "steps.jsonl"
     out.mkdir(exist_ok=True)
+    gc.collect()  # the training before this one may still hold the cache of the same frames
     command = ["--variant", variant, "--scale", "tiny", "--data", str(folder), "--out", str(out)]
     words = [word for option in (*SAME, *options) for word in ("--options", option)]
     modules["train"].main([*command, "--step_log", str(log), *more, *words])
