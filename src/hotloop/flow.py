@@ -202,16 +202,14 @@ def publish(examination: Examination, folder: Path) -> dict[str, Any]:
 
 
 def step_columns(steps: Steps) -> Mapping[str, np.ndarray[Any, Any]]:
-    """The steps table as columns: start, end and every phase in nanoseconds, samples."""
-    columns: dict[str, np.ndarray[Any, Any]] = {
-        "start_ns": (steps.start_s * 1e9).astype(np.int64),
-        "end_ns": (steps.end_s * 1e9).astype(np.int64),
-        "samples": np.nan_to_num(steps.samples).astype(np.int64),
-        "steady": steps.steady.astype(np.int64),
+    """The steps table as columns: start, end and every phase in seconds (stored as ns), samples."""
+    return {
+        "start_s": steps.start_s,
+        "end_s": steps.end_s,
+        "samples": np.nan_to_num(steps.samples).astype(np.int32),
+        "steady": steps.steady,
+        **{phase: steps.phases[:, i] for i, phase in enumerate(PHASES)},
     }
-    for i, phase in enumerate(PHASES):
-        columns[f"{phase}_ns"] = (steps.phases[:, i] * 1e9).astype(np.int64)
-    return columns
 
 
 def _name(command: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from hotloop.footprint.stages import Dataset, Field, Stage
 from hotloop.record.recording import Note, Process, Recording
 from hotloop.record.rows import FETCH, FETCH_END
+from hotloop.record.spill import in_turn
 
 #: Reads below this per sample are metadata and pipes; a worker reads about so much besides, for imports.
 _MIN_READ_BYTES = 1024
@@ -39,10 +40,12 @@ def training_loader(process: Process) -> Mapping[str, Any]:
 
 def _sizes(process: Process, loader: int) -> np.ndarray[Any, Any]:
     iterators = [one["id"] for one in process.notes.get("iterator", []) if one.get("loader") == loader]
-    rows = process.rows
-    fed = (rows["kind"] == FETCH) & ((rows["flags"] & FETCH_END) == 0) & np.isin(rows["obj"], iterators)
-    sizes = rows["value"][fed]
-    return np.asarray(sizes[sizes > 0], np.int64)
+    found = [np.zeros(0, np.int64)]
+    for rows in in_turn(process.rows):
+        fed = (rows["kind"] == FETCH) & ((rows["flags"] & FETCH_END) == 0) & np.isin(rows["obj"], iterators)
+        sizes = rows["value"][fed]
+        found.append(sizes[sizes > 0].astype(np.int64))
+    return np.concatenate(found)
 
 
 def dataset(recording: Recording) -> Dataset | None:

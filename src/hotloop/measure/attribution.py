@@ -147,12 +147,13 @@ def find_gaps(
     regions: Regions,
     saves: tuple[Ints, Ints, Ints],
     stepping: Stepping,
+    begin: int,
     wall: int,
     exit_ns: int | None,
 ) -> Gaps:
     """The time between outermost rows, cut at evaluations, the ends of the training span and the exit."""
     tops = np.flatnonzero(spans.level == 0)
-    starts = np.append(0, spans.end[tops])
+    starts = np.append(begin, spans.end[tops])
     ends = np.append(spans.start[tops], wall)
     kinds = np.full(len(tops) + 2, NO_ROW, np.uint16)  # of the row before and the row after each gap
     kinds[1:-1] = np.where((spans.kind[tops] == row.FETCH) & ~trains[tops], EVAL_FETCH, spans.kind[tops])

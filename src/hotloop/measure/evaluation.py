@@ -27,6 +27,7 @@ class Lives:
     trains: Bools
     num_batches: Ints
     training_row: Bools  # [rows] FETCH, ITER and SHUTDOWN rows of passes that train
+    goes_on: Bools  # began before these rows, which are a later piece of a long recording
 
     def __len__(self) -> int:
         return len(self.iterator)
@@ -104,8 +105,8 @@ def _eval_flags(spans: Spans, used: Bools) -> Bools:
     return np.asarray(forward & ~grad & ~training & trained[spans.obj])
 
 
-def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
-    """Splits fetches into passes and gives each pass its role."""
+def lives_of(spans: Spans, events: Events, loader_of: dict[int, int], *, later: bool = False) -> Lives:
+    """Splits fetches into passes and gives each pass its role; ``later``: rows came before these."""
     owned = np.isin(spans.kind, (row.FETCH, row.ITER, row.SHUTDOWN)) & events.used
     index = np.flatnonzero(owned)
     of_row = np.full(len(spans), -1, np.int32)
@@ -118,6 +119,7 @@ def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
             trains=none.astype(np.bool_),
             num_batches=none,
             training_row=np.zeros(len(spans), np.bool_),
+            goes_on=none.astype(np.bool_),
         )
     order = index[np.argsort(spans.obj[index], kind="stable")]
     obj = spans.obj[order].astype(np.int64)
@@ -137,7 +139,7 @@ def lives_of(spans: Spans, events: Events, loader_of: dict[int, int]) -> Lives:
     training_row[index] = trains[of_row[index]]
     return Lives(
         of_row=of_row, iterator=iterator, loader=loader, trains=trains, num_batches=num_batches,
-        training_row=training_row,
+        training_row=training_row, goes_on=(spans.kind[order[opens]] != row.ITER) & later,
     )  # fmt: skip
 
 

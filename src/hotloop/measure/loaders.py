@@ -104,7 +104,7 @@ def _use(
     waits = spans.duration[fetch] / 1e9
     ready = spans.extra[fetch].astype(np.float64)
     ready[ready == row.U16_MAX] = np.nan
-    _, first = np.unique(lives.of_row[fetch], return_index=True)
+    asked, first = np.unique(lives.of_row[fetch], return_index=True)
     fed = (spans.flags[fetch] & row.FETCH_WORKERS) != 0
     delivered = waits[(ready >= 1) & fed]
     batches = lives.num_batches[chosen]
@@ -120,13 +120,13 @@ def _use(
         where=where,
         settings=settings,
         dataset=dataset if isinstance(dataset, dict) else {},
-        num_iterators=int((batches > 0).sum()),
+        num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
         batches_per_epoch=_batches_per_epoch(batches[batches > 0]),
         num_batches=len(fetch),
         wait_s=waits,
         ready=ready,
         iter_s=spans.duration[rows[spans.kind[rows] == row.ITER]] / 1e9,
-        first_batch_s=waits[first],
+        first_batch_s=waits[first[~lives.goes_on[asked]]],
         shutdown_s=spans.duration[rows[spans.kind[rows] == row.SHUTDOWN]] / 1e9,
         make_s=making.make.duration / 1e9,
         sample_s=_sample_s(making),

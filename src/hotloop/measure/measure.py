@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from hotloop.measure.evaluation import (
     regions_of,
 )
 from hotloop.measure.facts import facts_of
+from hotloop.measure.joining import joined, narrowed
 from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, training_sites
 from hotloop.measure.pacing import pacing_optimizers
+from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import crowding_of, innermost, read_samples, split_gaps, tiled
@@ -32,13 +34,14 @@ from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
 from hotloop.measure.startup import startup_parts
-from hotloop.measure.stepping import Stepping, find_steps
+from hotloop.measure.stepping import Stepping, bounded, find_steps
 from hotloop.measure.steps import Floats, Steps
 from hotloop.measure.widening import widen
 from hotloop.measure.window import module_costs
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
+from hotloop.record.spill import IN_MEMORY, release
 
 #: An "evaluation" forward in more than this share of the steps is part of the step: pseudo labels, an action.
 PART_OF_STEP_RATIO = 0.5
@@ -48,31 +51,67 @@ WARM_UP_RATIO = 0.10
 WARM_UP_STEPS = 20
 
 
-def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
-    """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``."""
-    process = merge_rebuilt(process)
-    wall = wall_ns(process)
-    spans = nest(of_kind(process, *OWNERS))
-    samples = tiled(of_kind(process, row.SAMPLE))
-    places = places_of(process)
+def measure(process: Process, machine: Mapping[str, Any], *, at_once: int = IN_MEMORY) -> Steps:
+    """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``.
 
+    A long recording is measured in pieces of ``at_once`` rows: memory holds one of them and the steps so far.
+    """
+    parts = []
+    for piece in pieces(process, lambda part: _seen(part, places_of(part), later=True).stepping, at_once):
+        parts.append(narrowed(_measure(piece)) if piece.is_part else _measure(piece))
+        release(process.rows)
+    steps = joined(parts)
+    noted = merge_rebuilt(replace(process, rows=process.rows[:0]))
+    settings = settings_of(noted, steps.train_loader(), steps.facts, steps.backwards_per_update)
+    return replace(steps, settings=settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """Rows, and the steps found in them."""
+
+    spans: Spans
+    events: Events
+    lives: Lives
+    eval_forward: Bools
+    stepping: Stepping
+
+
+def _seen(process: Process, places: Places, *, later: bool) -> _Seen:
+    spans = nest(of_kind(process, *OWNERS))
     events = events_of(spans)
-    lives = lives_of(spans, events, loaders_of_iterators(process))
+    lives = lives_of(spans, events, loaders_of_iterators(process), later=later)
     eval_forward = eval_forwards(spans, events, lives)
     pacing = pacing_optimizers(spans, events, places)
     stepping = find_steps(spans, events, lives, eval_forward, pacing)
-    eval_forward = _without_step_parts(spans, events, lives, eval_forward, stepping)
+    return _Seen(spans=spans, events=events, lives=lives, eval_forward=eval_forward, stepping=stepping)
+
+
+def _measure(piece: Piece) -> Steps:
+    process = merge_rebuilt(piece.process)
+    wall = wall_ns(process) if piece.until is None else piece.until
+    samples = tiled(of_kind(process, row.SAMPLE))
+    places = places_of(process)
+
+    seen = _seen(process, places, later=piece.begin > 0)
+    spans, events, lives = seen.spans, seen.events, seen.lives
+    stepping = bounded(seen.stepping, piece.begin, piece.until) if piece.is_part else seen.stepping
+    eval_forward = _without_step_parts(spans, events, lives, seen.eval_forward, stepping)
+    del seen
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
     regions = widen(regions, spans, events, lives, eval_forward, samples, places)
     saves = saves_of(spans, events)
     stepping = _with_last_interval(spans, events, lives, regions, saves, stepping)
 
     phase = span_phases(spans, lives, regions, saves, stepping)
-    gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, wall, _exit_ns(process))
+    exit_ns = _exit_ns(process)
+    gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, piece.begin, wall, exit_ns)
     loop = _loop(process, places, spans, lives, eval_forward, phase, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
-    uncovered = uncovered_ns(samples, gaps, _exit_ns(process))
+    # What follows a piece's last sample is the weight of one in the next piece.
+    told_until = exit_ns if piece.until is None or not len(samples) else int(samples.start[-1])
+    uncovered = uncovered_ns(samples, gaps, told_until)
     unaccounted = min(uncovered / 1e9, max(0.0, float(totals[COLUMN["other"]])))
     del gaps
     totals[COLUMN["other"]] -= unaccounted
@@ -81,23 +120,23 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
     crowding = crowding_of(sampled, facts["accelerator"], facts.get("world_size"))
     loaders = loader_uses(process, spans, events, lives, stepping, loop, places, crowding)
     compiled = _compiles(spans, stepping)
-    steps = Steps(
+    return Steps(
         rank=process.rank,
         pid=process.pid,
         start_s=stepping.start / 1e9,
         end_s=stepping.end / 1e9,
         phases=phases,
         samples=_samples(spans, events, lives, stepping),
-        steady=_steady(stepping, compiled),
+        steady=~compiled if piece.begin else _steady(stepping, compiled),
         totals=_by_name(totals),
         span_totals=_by_name(span_totals),
         wall_s=wall / 1e9,
         span=(stepping.span[0] / 1e9, stepping.span[1] / 1e9),
         unaccounted_s=unaccounted,
         num_updates=stepping.num_updates,
-        num_epochs=int((lives.num_batches[stepping.driving] > 0).sum()),
+        num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
-        startup=startup_parts(process, spans, lives, samples, places, stepping, _exit_ns(process) or wall),
+        startup=startup_parts(process, spans, lives, samples, places, stepping, exit_ns or wall),
         lines=main_lines(sampled, loop, places, stepping.span, span_totals, crowding),
         loaders=loaders,
         core_ratio=crowding,
@@ -119,8 +158,6 @@ def measure(process: Process, machine: Mapping[str, Any]) -> Steps:
         source_loop=loop.place(),
         **_small(process, spans, phase, stepping),
     )
-    driving = steps.train_loader()
-    return replace(steps, settings=settings_of(process, driving, facts, steps.backwards_per_update))
 
 
 def _without_step_parts(

@@ -8,7 +8,7 @@ that already stepped in it steps again.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,17 @@ class Stepping:
         if len(self.start):
             at = np.where(times < self.end[np.maximum(at, 0)], at, -1)
         return at.astype(np.int64)
+
+
+def bounded(stepping: Stepping, begin: int, until: int | None) -> Stepping:
+    """The steps of a piece of a long recording, which begins and ends (ns) where a step of the whole does."""
+    start, end = stepping.start.copy(), stepping.end.copy()
+    if begin and len(start):
+        start[0] = begin
+    if until is not None and len(end):
+        end[-1] = until
+    span = (int(start[0]), int(end[-1])) if len(start) else stepping.span
+    return replace(stepping, start=start, end=end, span=span, ready=begin or stepping.ready)
 
 
 def find_steps(

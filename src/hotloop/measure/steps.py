@@ -170,7 +170,8 @@ class Steps:
     pid: int
     start_s: Floats  # [n] step starts
     end_s: Floats  # [n]
-    phases: Floats  # [n, len(PHASES)] exclusive seconds; a row sums to end - start
+    #: [n, len(PHASES)] exclusive seconds; a row sums to end - start. float32 in a long recording
+    phases: npt.NDArray[np.floating[Any]]
     samples: Floats  # [n] samples per step, nan unknown
     steady: npt.NDArray[np.bool_]  # [n] False for warm-up and for steps with a compile in them
     totals: Mapping[str, float]  # phase -> seconds over the whole process; sums to wall_s less unaccounted_s
@@ -227,7 +228,7 @@ class Steps:
 
     def phase(self, name: str) -> Floats:
         """[n] seconds of one phase in each step."""
-        return self.phases[:, COLUMN[name]]
+        return np.asarray(self.phases[:, COLUMN[name]], np.float64)
 
     def per_step(self, name: str) -> float:
         """Seconds per step of one phase over the training span."""

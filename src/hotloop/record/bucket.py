@@ -132,7 +132,7 @@ def _is_seconds(name: str, values: npt.NDArray[Any]) -> bool:
 def _plain(name: str, values: npt.NDArray[Any]) -> list[Any]:
     """Values as SQLite stores them smallest: an integer takes 0 to 8 bytes there. NaN becomes NULL."""
     if _is_seconds(name, values):
-        scaled = np.round(values * 1e9)
+        scaled = np.round(values.astype(np.float64) * 1e9)
         return [int(value) if value == value else None for value in scaled.tolist()]
     if values.dtype.kind == "b":
         values = values.astype(np.int64)

@@ -21,6 +21,7 @@ from hotloop.record.bucket import read_processes
 from hotloop.record.owners import Facts, Seat, assign
 from hotloop.record.recording import ROW_DTYPE, Note, Process, Recording
 from hotloop.record.schema import is_empty, unpack
+from hotloop.record.spill import empty_rows, release
 from hotloop.record.store import Store
 
 #: Rows are sorted in runs of this many.
@@ -187,11 +188,13 @@ def _read_rank(db: sqlite3.Connection, path: Path) -> list[_Part]:
     for process, num_rows in db.execute(
         "SELECT process, sum(num_rows) FROM chunks GROUP BY process"
     ).fetchall():
-        rows, at = np.empty(num_rows, ROW_DTYPE), 0  # once in memory, not as pieces beside it
+        rows, at = empty_rows(num_rows, path.parent), 0  # once, not as pieces beside it
         chunks = "SELECT num_rows, data FROM chunks WHERE process = ? ORDER BY seq"
         for length, data in db.execute(chunks, (process,)):
             rows[at : at + length] = unpack(data)
             at += length
+            if at % _SORT_ROWS < length:
+                release(rows)
         parts[numbers[process]].rows.append(rows)
     for process, text in db.execute("SELECT process, json FROM notes ORDER BY rowid"):
         note = raw.parse_note(text)
@@ -302,7 +305,10 @@ def _sorted(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     starts = rows["start"]
     blocks = range(0, len(rows), _SORT_ROWS)
-    lowest = [int(starts[at : at + _SORT_ROWS].min()) for at in blocks]
+    lowest = []
+    for at in blocks:
+        lowest.append(int(starts[at : at + _SORT_ROWS].min()))
+        release(rows)
     after = [*np.minimum.accumulate(lowest[::-1])[::-1][1:].tolist(), _NEVER]
     done = 0  # rows before this one are where they belong
     for at, least in zip(blocks, after, strict=True):
@@ -311,6 +317,7 @@ def _sorted(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         waiting = np.concatenate([rows[at:end][::-1], rows[done:at]])
         waiting = waiting[np.argsort(waiting["start"], kind="stable")]
         rows[done : done + len(waiting)] = waiting
+        release(rows)
         done += int(np.searchsorted(waiting["start"], np.uint64(least))) if end < len(rows) else len(waiting)
         if done == len(rows):
             break

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
+import numpy as np
+
 from hotloop import __version__
 from hotloop.findings import Finding, Gain, Place
 from hotloop.measure.blocks import steady_seconds
@@ -111,12 +113,12 @@ def _step_times(main: Steps | None) -> dict[str, float] | None:
     """Seconds per step over the span, and median, 95th percentile and longest of the steady steps."""
     if main is None or main.num_steps == 0:
         return None
-    seconds = sorted(steady_seconds(main).tolist())
+    seconds = np.sort(steady_seconds(main))
     return {
         "mean": main.step_s,
-        "median": seconds[(len(seconds) - 1) // 2],
-        "p95": seconds[int(0.95 * (len(seconds) - 1))],
-        "max": seconds[-1],
+        "median": float(seconds[(len(seconds) - 1) // 2]),
+        "p95": float(seconds[int(0.95 * (len(seconds) - 1))]),
+        "max": float(seconds[-1]),
     }
 
 

@@ -55,14 +55,17 @@ def _num_bins(num_steps: int) -> int:
 def _spread(steps: Steps, cumulative: Floats, at: Floats) -> Floats:
     """A quantity known at step ends, read at any time: even growth within a step, none between steps."""
     times = np.column_stack([steps.start_s, steps.end_s]).ravel()
-    values = np.column_stack([cumulative[:-1], cumulative[1:]]).ravel()
-    return np.asarray(np.interp(at, np.maximum.accumulate(times), values), float)
+    np.maximum.accumulate(times, out=times)
+    # Only the values on both sides of each time are looked at.
+    before = np.searchsorted(times, at, side="right") - 1
+    near = np.unique(np.clip([before, before + 1], 0, len(times) - 1))
+    return np.asarray(np.interp(at, times[near], cumulative[(near + 1) // 2]), float)
 
 
 def _phases(steps: Steps, edges: Floats) -> dict[str, list[float | None]]:
     seconds = np.zeros((len(PHASES), len(edges) - 1))
     for name in PHASES:
-        column = np.concatenate([[0.0], np.cumsum(steps.phases[:, COLUMN[name]])])
+        column = np.concatenate([[0.0], np.cumsum(steps.phase(name))])
         seconds[COLUMN[name]] = np.diff(_spread(steps, column, edges))
     seconds[COLUMN["startup"]] += _overlap(edges, 0.0, steps.span[0])
     _add_tail(steps, edges, seconds)

@@ -14,6 +14,7 @@ from hotloop.footprint.account import account
 from hotloop.measure.steps import Floats
 from hotloop.record.recording import Process, Recording
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
+from hotloop.record.spill import in_turn
 from hotloop.report.series import thinned
 from hotloop.report.values import rounded
 
@@ -117,17 +118,19 @@ def _workers(recording: Recording) -> Iterable[Line | None]:
 
 def _ready(recording: Recording) -> tuple[Floats, Floats] | None:
     """Batches that lay ready at each fetch of the first rank."""
-    rows = recording.ranks[0].rows
-    flags = rows["flags"]
-    fed = (
-        (rows["kind"] == FETCH)
-        & ((flags & FETCH_WORKERS) != 0)
-        & ((flags & FETCH_END) == 0)
-        & (rows["extra"] != U16_MAX)
-    )
-    if not fed.any():
-        return None
-    return (rows["start"][fed].astype(float) - recording.start_ns) / 1e9, rows["extra"][fed].astype(float)
+    at, ready = [np.zeros(0)], [np.zeros(0)]
+    for rows in in_turn(recording.ranks[0].rows):
+        flags = rows["flags"]
+        fed = (
+            (rows["kind"] == FETCH)
+            & ((flags & FETCH_WORKERS) != 0)
+            & ((flags & FETCH_END) == 0)
+            & (rows["extra"] != U16_MAX)
+        )
+        at.append((rows["start"][fed].astype(float) - recording.start_ns) / 1e9)
+        ready.append(rows["extra"][fed].astype(float))
+    asked = np.concatenate(at)
+    return (asked, np.concatenate(ready)) if len(asked) else None
 
 
 def _gpu_lines(recording: Recording, column: str, factor: float) -> list[Line | None]:

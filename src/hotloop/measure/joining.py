@@ -1,0 +1,187 @@
+"""The pieces of a long recording, measured one by one, put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.measure.loaders import merge_lines
+from hotloop.measure.steps import DeviceUse, Interval, LoaderUse, SiteCost, Steps
+
+
+def narrowed(steps: Steps) -> Steps:
+    """The same with seconds of phases to seven digits: a million steps of them are half as large."""
+    return replace(steps, phases=steps.phases.astype(np.float32))
+
+
+def joined(parts: list[Steps]) -> Steps:
+    """One Steps of all pieces, in order; ``parts`` is emptied on the way. ``settings`` are not in it."""
+    if len(parts) == 1:
+        return parts.pop()
+    first, last = parts[0], parts[-1]
+    offsets = np.cumsum([0, *(len(part.start_s) for part in parts)]).tolist()[:-1]
+    weights = [part.span_s for part in parts]
+    updates = [part.num_updates for part in parts]
+    accelerator = any(part.facts.get("accelerator") for part in parts)
+    small = replace(
+        first,
+        totals=_sums(part.totals for part in parts),
+        span_totals=_sums(part.span_totals for part in parts),
+        wall_s=last.wall_s,
+        span=(first.span[0], last.span[1]),
+        unaccounted_s=sum(part.unaccounted_s for part in parts),
+        num_updates=sum(updates),
+        num_epochs=sum(part.num_epochs for part in parts),
+        backwards_per_update=_mean([part.backwards_per_update for part in parts], updates),
+        lines=merge_lines(line for part in parts for line in part.lines),
+        loaders=_loaders([part.loaders for part in parts], weights),
+        evaluations=_intervals([part.evaluations for part in parts], offsets),
+        checkpoints=_intervals([part.checkpoints for part in parts], offsets),
+        sites=_sites([part.sites for part in parts]),
+        core_ratio=_mean([part.core_ratio for part in parts], weights),
+        gc_s=sum(part.gc_s for part in parts),
+        gc_count=sum(part.gc_count for part in parts),
+        gc_s_by_phase=_sums(part.gc_s_by_phase for part in parts),
+        compile_s=sum(part.compile_s for part in parts),
+        compiles_at=tuple(
+            at + offset for part, offset in zip(parts, offsets, strict=True) for at in part.compiles_at
+        ),
+        modules=next((part.modules for part in parts if part.modules), ()),
+        device=_device([part.device for part in parts], weights),
+        scaler_steps=sum(part.scaler_steps for part in parts),
+        scaler_skips=sum(part.scaler_skips for part in parts),
+        facts={**first.facts, "accelerator": accelerator},
+        source_loop=next((part.source_loop for part in parts if part.source_loop), None),
+        loss_steps=np.concatenate(
+            [
+                np.where(part.loss_steps >= 0, part.loss_steps + offset, -1)
+                for part, offset in zip(parts, offsets, strict=True)
+            ]
+        ),
+    )
+    # Array by array, and the pieces' own given back in between: the steps are all there is in memory.
+    names = ("start_s", "end_s", "samples", "steady", "losses", "phases")
+    columns = {name: [getattr(part, name) for part in parts] for name in names}
+    parts.clear()
+    del first, last
+    return replace(small, **{name: np.concatenate(columns.pop(name)) for name in names})
+
+
+def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return float(np.average(values, weights=weights)) if sum(weights) > 0 else float(values[0])
+
+
+def _known(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    kept = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    return _mean([value for value, _ in kept], [weight for _, weight in kept]) if kept else None
+
+
+def _intervals(parts: Sequence[Sequence[Interval]], offsets: Sequence[int]) -> tuple[Interval, ...]:
+    return tuple(
+        replace(interval, after_step=interval.after_step + offset)
+        for part, offset in zip(parts, offsets, strict=True)
+        for interval in part
+    )
+
+
+def _sites(parts: Sequence[Mapping[str, Sequence[SiteCost]]]) -> dict[str, tuple[SiteCost, ...]]:
+    found: dict[str, dict[Any, list[SiteCost]]] = {}
+    for part in parts:
+        for view, costs in part.items():
+            for cost in costs:
+                found.setdefault(view, {}).setdefault((cost.place, cost.operation), []).append(cost)
+    return {
+        view: tuple(sorted(map(_site, by_place.values()), key=lambda cost: -cost.seconds))
+        for view, by_place in found.items()
+    }
+
+
+def _site(costs: Sequence[SiteCost]) -> SiteCost:
+    counts = [cost.count for cost in costs]
+    return replace(
+        costs[0],
+        count=sum(counts),
+        seconds=sum(cost.seconds for cost in costs),
+        num_bytes=sum(cost.num_bytes for cost in costs),
+        flags={name: _mean([cost.flags[name] for cost in costs], counts) for name in costs[0].flags},
+        in_step=sum(cost.count for cost in costs if cost.in_step) * 2 > sum(counts),
+    )
+
+
+def _device(parts: Sequence[DeviceUse | None], weights: Sequence[float]) -> DeviceUse | None:
+    seen = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
+    if not seen:
+        return None
+    return replace(
+        seen[0][0],
+        busy_ratio=_mean([part.busy_ratio for part, _ in seen], [weight for _, weight in seen]),
+        idle_s_by_phase=_sums(part.idle_s_by_phase for part, _ in seen),
+    )
+
+
+def _loaders(parts: Sequence[Sequence[LoaderUse]], weights: Sequence[float]) -> tuple[LoaderUse, ...]:
+    by_id: dict[int, list[tuple[LoaderUse, float]]] = {}
+    for part, weight in zip(parts, weights, strict=True):
+        for use in part:
+            by_id.setdefault(use.id, []).append((use, weight))
+    order = sorted(by_id, key=lambda number: (number == 0, number))
+    return tuple(_loader(by_id[number]) for number in order)
+
+
+def _loader(pieces: Sequence[tuple[LoaderUse, float]]) -> LoaderUse:
+    """One loader's use over the pieces in which it played its part: training, where it did in any."""
+    roles = ("train", "evaluation", "unused")
+    role = min((use.role for use, _ in pieces), key=roles.index)
+    uses = [use for use, _ in pieces if use.role == role]
+    weights = [weight for use, weight in pieces if use.role == role]
+    batches = [use.num_batches for use in uses]
+    iterators = sum(use.num_iterators for use in uses)
+    made = [len(use.make_s) for use in uses]
+
+    def column(name: str) -> npt.NDArray[Any]:
+        return np.concatenate([getattr(use, name) for use in uses])
+
+    def each(name: str, by: Sequence[float]) -> float:
+        return _mean([getattr(use, name) for use in uses], by)
+
+    def maybe(name: str, by: Sequence[float]) -> float | None:
+        return _known([getattr(use, name) for use in uses], by)
+
+    def of_first(holds: Callable[[LoaderUse], Any]) -> LoaderUse:
+        return next((use for use in uses if holds(use)), uses[0])
+
+    arrays = ("wait_s", "ready", "iter_s", "first_batch_s", "shutdown_s", "make_s", "slowest_sample_s")
+    return replace(
+        uses[0],
+        **{name: column(name) for name in arrays},
+        num_iterators=iterators,
+        # Cut epochs make both of these too small, whole ones neither.
+        batches_per_epoch=max(
+            sum(batches) / max(1, iterators),
+            *(use.batches_per_epoch for use in uses if use.num_iterators),
+            0.0,
+        ),
+        num_batches=sum(batches),
+        sample_s=each("sample_s", made),
+        collate_s=each("collate_s", made),
+        batch_bytes=each("batch_bytes", batches),
+        batch_fields=of_first(lambda use: use.batch_fields).batch_fields,
+        unused_fields=of_first(lambda use: use.num_batches).unused_fields,
+        make_on_cpu_ratio=maybe("make_on_cpu_ratio", made),
+        busy_ratio=maybe("busy_ratio", weights),
+        deliver_s=maybe("deliver_s", batches),
+        lines=merge_lines(line for use in uses for line in use.lines),
+        lines_total_s=sum(use.lines_total_s for use in uses),
+    )

@@ -1,0 +1,89 @@
+"""A long recording in pieces, cut where a step begins: each is measured as if it were a recording."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy.typing as npt
+
+from hotloop.measure.spans import OWNERS, of_kind, origin_ns
+from hotloop.measure.stepping import Stepping
+from hotloop.record.recording import Process
+from hotloop.record.spill import release
+
+#: Rows in which a step's begin is looked for, most recent first.
+_LOOK_BACK: Final = (1 << 14, 1 << 18)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Some rows of a process. ``begin`` (ns since it started) is 0 in the first piece, ``until`` None in the
+    last.
+    """
+
+    process: Process
+    begin: int = 0
+    until: int | None = None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether there are others."""
+        return self.begin > 0 or self.until is not None
+
+
+def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once: int) -> Iterator[Piece]:
+    """The process whole, or piece by piece where it has many more rows than ``at_once``."""
+    rows, origin = process.rows, origin_ns(process)
+    process = replace(process, start_ns=origin)
+    first, begin, end = 0, 0, at_once
+    while len(rows) - end > at_once // 4:
+        found = _boundary(process, first, end, find_steps)
+        if found is None:  # a long evaluation, or no steps yet: a larger piece
+            end += at_once
+            continue
+        last, until = found
+        yield Piece(process=_part(process, first, last, begin, until), begin=begin, until=until)
+        first, begin, end = last, until, last + at_once
+    if not begin:
+        yield Piece(process=process)
+        return
+    yield Piece(process=_part(process, first, len(rows), begin, None), begin=begin)
+
+
+def _boundary(
+    process: Process, first: int, end: int, find_steps: Callable[[Process], Stepping]
+) -> tuple[int, int] | None:
+    """The first row of a step shortly before row ``end``, and its time; None where no step begins there."""
+    origin = origin_ns(process)
+    for look in _LOOK_BACK:
+        at = max(first, end - look)
+        starts = find_steps(replace(process, rows=process.rows[at:end])).start[1:]
+        for begins in reversed(starts.tolist()):
+            row = at + _index(process.rows[at:end], origin + begins)
+            before = of_kind(replace(process, rows=process.rows[max(first, row - look) : row]), *OWNERS)
+            if len(before) and int(before.end.max()) <= begins:
+                return row, begins
+    return None
+
+
+def _part(process: Process, first: int, last: int, begin: int, until: int | None) -> Process:
+    origin = origin_ns(process)
+    workers = []
+    for worker in process.workers:
+        at = _index(worker.rows, origin + begin) if begin else 0
+        to = len(worker.rows) if until is None else _index(worker.rows, origin + until)
+        workers.append(replace(worker, rows=worker.rows[at:to]))
+        release(worker.rows)
+    return replace(
+        process,
+        rows=process.rows[first:last],
+        workers=tuple(workers),
+    )
+
+
+def _index(rows: npt.NDArray[Any], time: int) -> int:
+    """The first row that starts at ``time`` or later; reads a few rows, not all."""
+    return bisect_left(range(len(rows)), time, key=lambda at: int(rows["start"][at]))

@@ -1,0 +1,48 @@
+"""Rows of a long recording lie in a file without a name: memory holds those that are being read."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.record.recording import ROW_DTYPE
+
+#: Rows of one process up to here simply lie in memory (24 MiB); the measurement takes as many at once.
+IN_MEMORY: Final = 1 << 20
+
+
+def empty_rows(num_rows: int, folder: Path) -> npt.NDArray[Any]:
+    """Room for so many rows: beside the recording, else in the temporary folder, else in memory."""
+    if num_rows > IN_MEMORY:
+        for place in (folder, None):
+            try:
+                with tempfile.TemporaryFile(dir=place) as file:
+                    # Reserved before it is mapped: a full disk is an error here and would be SIGBUS later.
+                    os.posix_fallocate(file.fileno(), 0, num_rows * ROW_DTYPE.itemsize)
+                    return np.asarray(np.memmap(file, ROW_DTYPE, "r+", shape=(num_rows,)))
+            except (OSError, AttributeError):  # read-only, full; a platform without posix_fallocate
+                continue
+    return np.empty(num_rows, ROW_DTYPE)
+
+
+def in_turn(rows: npt.NDArray[Any], at_once: int = IN_MEMORY // 8) -> Iterator[npt.NDArray[Any]]:
+    """The rows in runs, each given back when the next one is asked for."""
+    for at in range(0, len(rows), at_once):
+        yield rows[at : at + at_once]
+        release(rows)
+
+
+def release(rows: npt.NDArray[Any]) -> None:
+    """Give back the memory that reading these rows took, where they lie in a file; they stay readable."""
+    base: Any = rows
+    while base is not None and not isinstance(base, mmap.mmap):
+        base = getattr(base, "base", None)
+    if base is not None:
+        base.madvise(mmap.MADV_DONTNEED)
