@@ -3,11 +3,14 @@
     python benchmarks/workloads.py landmarks [--scale cpu] [--rounds 8] [--seconds 4] [--out FILE]
     python benchmarks/workloads.py landmarks --variants as_found cured cured-compact cured+mask_pool
 
+Without ``--out`` the result goes to ``results/NAME-DEVICE-DATE.json`` and into the pages that show it.
+
 Every variant is a process of its own, all of them alive from beginning to end; all but one are stopped
-(SIGSTOP, with their workers). A turn is a few seconds; every other round runs backwards, so that drift of the
-machine meets all alike. The step in which a process was stopped does not count, nor do start-up, validation
-and checkpoints: samples per second are those of training steps. Ratios are means over rounds of ratios within
-a round, with a 95 % interval. ``cured-PART`` leaves a part out, ``cured+NAME`` puts a regression in.
+(SIGSTOP, with their workers). A turn is a few seconds; every other round runs backwards, so that drift of
+the machine meets all alike. A turn of each before the rounds does not count: caches fill in it. The step in
+which a process was stopped does not count, nor do start-up, validation and checkpoints: samples per second
+are those of training steps. Ratios are means over rounds of ratios within a round, with a 95 % interval.
+``cured-PART`` leaves a part out, ``cured+NAME`` puts a regression in.
 """
 
 from __future__ import annotations
@@ -37,6 +40,11 @@ from tqdm import tqdm
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import workload_table  # noqa: E402
+
+import hotloop  # noqa: E402
 from hotloop.whatif.live.interval import interval  # noqa: E402
 
 PHASES = ("data_wait", "h2d", "fwd", "bwd", "opt", "other")
@@ -118,6 +126,7 @@ class Racer:
         self.log, self.errors = folder / f"{name}.jsonl", folder / f"{name}.err"
         self.rows: list[dict[str, float]] = []
         self.turns: list[list[dict[str, float]]] = []
+        self.left_out: list[dict[str, float]] = []
         self.peak_bytes = 0
         self._read = 0
         path = os.pathsep.join(p for p in (str(ROOT / "src"), os.environ.get("PYTHONPATH", "")) if p)
@@ -231,12 +240,14 @@ def racers(options: argparse.Namespace, folder: Path) -> Iterator[list[Racer]]:
 
 def race(options: argparse.Namespace) -> list[Racer]:
     with tempfile.TemporaryDirectory() as name, racers(options, Path(name)) as running:
-        with tqdm(total=options.rounds * len(running), unit="turn", disable=None) as bar:
-            for number in range(options.rounds):
+        with tqdm(total=(1 + options.rounds) * len(running), unit="turn", disable=None) as bar:
+            for number in range(-1, options.rounds):
                 for racer in running if number % 2 == 0 else reversed(running):
                     bar.set_description(racer.name)
                     racer.turn(options.seconds)
                     bar.update()
+                    if number < 0:
+                        racer.left_out = racer.turns.pop()
         return running
 
 
@@ -253,6 +264,7 @@ def summarise(racer: Racer, base: Racer) -> dict[str, Any]:
         "middle_half": [quartiles[0], quartiles[2]],
         "best_samples_per_s": max(rates),
         "turns": rates,
+        "left_out_samples_per_s": samples_per_s(racer.left_out),
         "num_steps": len(rows),
         "ratio": mean,
         "ci95": [low, high],
@@ -263,45 +275,22 @@ def summarise(racer: Racer, base: Racer) -> dict[str, Any]:
     }
 
 
-def print_table(options: argparse.Namespace, table: Sequence[Mapping[str, Any]]) -> None:
-    width = max(len(row["variant"]) for row in table) + 2
-    base, base_rate = table[0]["variant"], table[0]["samples_per_s"]
-    print(
-        f"{options.workload}, {options.scale} scale: {options.rounds} rounds of {options.seconds:g} s turns"
-    )
-    print(
-        f"\n{'':<{width}}{'samples/s':>10}  {'middle half':<18}{'x ' + base:>11}  {'95 %':<13}{'memory':>9}"
-    )
-    for row in table:
-        digits = 0 if base_rate >= 10 else 2
-        spread = "{:,.{d}f} .. {:,.{d}f}".format(*row["middle_half"], d=digits)
-        low, high = row["ci95"]
-        limits = "" if row is table[0] else f"{low:.2f} .. {high:.2f}" if high < 10 * low else "not known"
-        rate = f"{row['samples_per_s']:,.{digits}f}"
-        print(
-            f"{row['variant']:<{width}}{rate:>10}  {spread:<18}{row['ratio']:>11.2f}"
-            f"  {limits:<13}{row['peak_bytes'] / 1e9:>6.2f} GB"
-        )
-    print(f"\n{'ms per step':<{width}}" + "".join(f"{phase:>10}" for phase in PHASES))
-    for row in table:
-        print(f"{row['variant']:<{width}}" + "".join(f"{1e3 * s:>10.1f}" for s in row["phases_s"].values()))
-    print(f"\nlosses of the first {COMPARED_STEPS} steps beside those of {base}:")
-    for row in table[1:]:
-        print(
-            f"{row['variant']:<{width}}differ by at most {row['largest_loss_difference']:.1e} of their value"
-        )
-    for claim in WORKLOADS[options.workload].claims:
-        print(f"\nthe guide says: {claim}")
+def commit() -> str:
+    """The commit measured, with a + where the tree differs from it; empty outside a repository."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude", "*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def machine() -> dict[str, Any]:
-    import torch
-
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": platform.processor() or platform.machine(),
+        "kernel": platform.release(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numpy": np.__version__,
+        "hotloop": hotloop.__version__,
+        "commit": commit(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "load": os.getloadavg(),
     }
@@ -326,8 +315,6 @@ def main() -> int:
     except StoppedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    table = [summarise(racer, running[0]) for racer in running]
-    print_table(options, table)
     described = machine()
     result = {
         "workload": options.workload,
@@ -338,13 +325,17 @@ def main() -> int:
         "turn_s": options.seconds,
         "flags": options.more,
         "claims": list(WORKLOADS[options.workload].claims),
-        "variants": table,
+        "variants": [summarise(racer, running[0]) for racer in running],
     }
+    print(workload_table.table(result), end="")
     device = "cpu" if described["device"] == "cpu" else "gpu"
-    out = options.out or ROOT / "benchmarks/results" / f"{options.workload}-{device}-{result['date']}.json"
+    out = options.out or workload_table.RESULTS / f"{options.workload}-{device}-{result['date']}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n")
     print(f"\nwritten to {out}")
+    if options.out is None:
+        for page, text in workload_table.pages().items():
+            page.write_text(text)
     return 0
 
 

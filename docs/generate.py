@@ -1,4 +1,6 @@
-"""Writes the reference pages that are derived from the code (``make docs``); a test fails on stale ones."""
+"""Writes the pages that are derived from code, and figures from results (``make docs``); a test fails on
+stale ones.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs"), str(ROOT / "benchmarks")]
 
 import feed_reference  # noqa: E402
+import workload_table  # noqa: E402
 
 from hotloop.cli import main as cli  # noqa: E402
 from hotloop.diagnose.limits import Limits  # noqa: E402
@@ -30,6 +33,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "limits.md": limits(),
         REFERENCE / "remedies.md": remedies(),
         RULES / "README.md": findings(),
+        **workload_table.pages(),
     }
 
 

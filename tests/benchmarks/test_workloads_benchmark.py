@@ -34,6 +34,9 @@ def test_variants_take_turns_on_the_same_training(tmp_path: Path) -> None:
     found, cured = result["variants"]
     assert [found["variant"], cured["variant"]] == ["as_found", "cured-compact"]
     assert len(found["turns"]) == len(cured["turns"]) == 2
+    assert "a turn of each before these does not count" in done.stdout
+    assert found["left_out_samples_per_s"] > 0
+    assert {"torch", "numpy", "hotloop", "python", "cores", "commit"} <= set(result["machine"])
     assert found["ratio"] == 1.0
     assert cured["ratio"] > 1.5  # the redrawn targets are most of a step, whatever the machine does
     assert cured["largest_loss_difference"] < 1e-2

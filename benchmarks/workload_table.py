@@ -1,0 +1,114 @@
+"""The table of a result of ``benchmarks/workloads.py``, as it is printed and as it stands on a page.
+
+A page holds ``<!-- figures: NAME-DEVICE -->`` before a fence: ``fill`` puts the newest result of that name
+into it, so that no figure is copied by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PAGES = Path(__file__).parents[1] / "docs" / "workloads"
+_FIGURES = re.compile(r"(<!-- figures: ([\w-]+) -->\n```\n)(?:(?!```).*\n)*(```\n)")
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Rates with spread and ratio, phases, losses and claims, in lines of at most 80 columns."""
+    return "\n".join([*_rates(result), "", *_phases(result["variants"]), "", *_rest(result)]) + "\n"
+
+
+def newest(name: str) -> dict[str, Any] | None:
+    """The last result of ``NAME-DEVICE``, None without one."""
+    found = sorted(RESULTS.glob(f"{name}-[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].json"))
+    return json.loads(found[-1].read_text()) if found else None
+
+
+def fill(text: str) -> str:
+    """A page's text with the newest figures in each marked fence."""
+
+    def figures(match: re.Match[str]) -> str:
+        result = newest(match[2])
+        if result is None:
+            return match[0]
+        return f"{match[1]}{_command(result)}\n{table(result)}{match[3]}"
+
+    return _FIGURES.sub(figures, text)
+
+
+def pages() -> dict[Path, str]:
+    """Every page of a workload that holds figures, with its text filled anew."""
+    texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
+    return {page: fill(text) for page, text in texts.items() if _FIGURES.search(text)}
+
+
+def _command(result: Mapping[str, Any]) -> str:
+    words = ["$ python benchmarks/workloads.py", result["workload"], "--scale", result["scale"]]
+    words += ["--rounds", str(result["rounds"]), "--seconds", f"{result['turn_s']:g}"]
+    variants = [row["variant"] for row in result["variants"]]
+    if variants != ["as_found", "guide", "cured"]:
+        words += ["\\\n    --variants", *variants]
+    if result["flags"]:
+        words += ["\\\n    --", *result["flags"]]
+    return " ".join(words)
+
+
+def _width(rows: Sequence[Mapping[str, Any]]) -> int:
+    return max(len(row["variant"]) for row in rows) + 2
+
+
+def _rates(result: Mapping[str, Any]) -> list[str]:
+    rows = result["variants"]
+    width, base = _width(rows), rows[0]
+    digits = 0 if base["samples_per_s"] >= 10 else 2
+    lines = [
+        f"{result['workload']}, {result['scale']} scale: {result['rounds']} rounds of "
+        f"{result['turn_s']:g} s turns, {result['date']}",
+        "",
+        f"{'':<{width}}{'samples/s':>10}  {'middle half':<18}{'x ' + base['variant']:>11}"
+        f"  {'95 %':<13}{'memory':>9}",
+    ]
+    for row in rows:
+        spread = "{:,.{d}f} .. {:,.{d}f}".format(*row["middle_half"], d=digits)
+        low, high = row["ci95"]
+        limits = "" if row is base else f"{low:.2f} .. {high:.2f}" if high < 10 * low else "not known"
+        lines.append(
+            f"{row['variant']:<{width}}{row['samples_per_s']:>10,.{digits}f}  {spread:<18}"
+            f"{row['ratio']:>11.2f}  {limits:<13}{row['peak_bytes'] / 1e9:>6.2f} GB"
+        )
+    left_out = [row.get("left_out_samples_per_s") for row in rows]
+    if all(left_out):
+        rates = ", ".join(f"{rate:,.{digits}f}" for rate in left_out)
+        lines += ["", f"a turn of each before these does not count, its caches filled: {rates}"]
+    return lines
+
+
+def _phases(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    width = _width(rows)
+    return [
+        f"{'ms per step':<{width}}" + "".join(f"{phase:>10}" for phase in rows[0]["phases_s"]),
+        *(
+            f"{row['variant']:<{width}}" + "".join(f"{1e3 * s:>10.1f}" for s in row["phases_s"].values())
+            for row in rows
+        ),
+    ]
+
+
+def _rest(result: Mapping[str, Any]) -> list[str]:
+    rows = result["variants"]
+    width, base = _width(rows), rows[0]
+    lines = [f"losses of the first {len(base['losses'])} steps beside those of {base['variant']}:"]
+    lines += [
+        f"{row['variant']:<{width}}differ by at most {row['largest_loss_difference']:.1e} of their value"
+        for row in rows[1:]
+    ]
+    machine = result["machine"]
+    lines += ["", f"{machine['cores']} cores, {machine['device']}, torch {machine['torch']}"]
+    for claim in result["claims"]:
+        lines += textwrap.wrap(f"the guide says: {claim}", 80, subsequent_indent="  ")
+    return lines
