@@ -63,7 +63,7 @@ class _Line:
         modules = [entry.split(":")[0] for entry in stack.library]
         for depth, module in enumerate(modules):
             self.depth[module] = max(self.depth.get(module, 0), depth)
-        for module in set(modules):
+        for module in dict.fromkeys(modules):
             self.libraries[module] += weight
         if statement is not None:
             self.statements[statement] += weight
