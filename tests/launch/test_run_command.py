@@ -26,12 +26,14 @@ def launcher(tmp_path: Path, child: str, *, before: str = "") -> subprocess.Pope
     (tmp_path / "child.py").write_text(dedent(child))
     code = f"""
 import sys, json, os, signal
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # ignored where the tests run in the background
+    signal.signal(number, signal.SIG_DFL)
 {before}
 from pathlib import Path
 from hotloop.launch.command import run_command
 o = run_command([sys.executable, "-S", {str(tmp_path / "child.py")!r}], raw_dir=Path({str(tmp_path)!r}),
     src_dir=Path({str(SRC)!r}), tick_s=0.05)
-print(json.dumps([o.exit_code, o.signal, o.abandoned, o.pid]), flush=True)
+os.write(1, (json.dumps([o.exit_code, o.signal, o.abandoned, o.pid]) + "\\n").encode())
 """
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(
@@ -231,9 +233,9 @@ def test_under_nohup_the_command_ignores_hangups_too(tmp_path: Path) -> None:
 
 def test_a_second_sigterm_ends_the_wait_and_leaves_the_command(tmp_path: Path) -> None:
     child = """
-        import signal, time
-        got = []
-        signal.signal(signal.SIGTERM, lambda *_: (got.append(1), print("got", flush=True)))
+        import os, signal, time
+        # In one piece: the launcher writes to the same pipe.
+        signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"got\\n"))
         print("ready", flush=True)
         end = time.monotonic() + 30
         while time.monotonic() < end:
