@@ -1,11 +1,12 @@
-"""What the probe costs inside the user's process: a step, a stack sample, the import.
+"""What the probe costs inside the user's process: a step, with its stack samples, and the import.
 
-    python benchmarks/in_process.py [--blocks 60] [--out FILE]
+    python benchmarks/in_process.py [--blocks 200] [--loops medium] [--out FILE]
 
-One process, short blocks with the probe (its hooks and its timer) switched on and off in turn, so that drift
-of the machine meets both; the cost is the median over pairs of blocks of (on - off), its spread the middle
-half. Switched off, a wrapper still asks whether it is; that is not in the figure: ``overhead.py`` measures
-whole runs.
+One process, short blocks with the probe and without it in turn: without it the patched names hold what torch
+put there, and the timer is stopped. Drift of the machine, and where memory happens to lie (which makes two
+processes of the same loop differ by 2 %), meet both. The cost is the median over pairs of blocks of on - off,
+its interval a bootstrap over pairs. What the launcher does beside the run is not in it: ``overhead.py``
+measures whole runs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -29,7 +31,7 @@ import json, sys, time
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-import hotloop.probe.install, hotloop.probe.sampler
+import hotloop.hooks.registry, hotloop.probe.install, hotloop.probe.sampler
 
 blocks, features, hidden, batch, count = map(int, sys.argv[1:])
 probe, sampler = hotloop.probe.install.current(), hotloop.probe.sampler._running
@@ -66,18 +68,25 @@ def block():
 
 for _ in range(10):
     block()
-pairs = []
-switches = list(probe.hooks._switches.values())
-for _ in range(blocks):
-    with_probe = block()
-    for switch in switches:
-        switch.off = True
+patched, missing = list(probe.hooks._patched), hotloop.hooks.registry._MISSING
+
+def without_probe():
     sampler._timer.schedule(0, 0)
-    without = block()
-    for switch in switches:
-        switch.off = False
-    sampler._schedule(time.perf_counter_ns(), sampler._interval)
-    pairs.append((with_probe, without))
+    for owner, name, own, _ in reversed(patched):
+        delattr(owner, name) if own is missing else setattr(owner, name, own)
+    try:
+        return block()
+    finally:
+        for owner, name, _, wrapper in patched:
+            setattr(owner, name, wrapper)
+        sampler._schedule(time.perf_counter_ns(), sampler._interval)
+
+pairs = []
+for turn in range(blocks):
+    # Every other pair runs backwards: what drifts evenly cancels.
+    order = (block, without_probe) if turn % 2 == 0 else (without_probe, block)
+    spent = [way() for way in order]
+    pairs.append(spent if turn % 2 == 0 else spent[::-1])
 print(json.dumps(pairs))
 """
 
@@ -97,17 +106,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--blocks", type=int, default=60, help="pairs of blocks for each loop")
+    parser.add_argument("--blocks", type=int, default=200, help="pairs of blocks for each loop")
+    parser.add_argument("--loops", nargs="*", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     args = parser.parse_args()
     table: dict[str, Any] = {"import_cpu_ms": imported_ms()}
     print(f"import of the in-process part after torch: {table['import_cpu_ms']:.1f} ms of CPU")
-    for name, sizes in LOOPS.items():
-        row = table[name] = paired(args.blocks, sizes)
-        low, high = row["middle_half_us"]
+    for name in args.loops:
+        row = table[name] = paired(args.blocks, LOOPS[name])
+        low, high = row["ci95_us"]
+        step = row["without_us"]
         print(
-            f"{name:<7} step {row['without_us']:8.1f} us  probe +{row['median_us']:.1f} us "
-            f"(middle half {low:.1f} .. {high:.1f})",
+            f"{name:<7} step {step:8.1f} us  probe {row['median_us']:+.1f} us ({low:+.1f} .. {high:+.1f}), "
+            f"{row['median_us'] / step:.2%} ({low / step:.2%} .. {high / step:.2%})",
             flush=True,
         )
     if args.out:
@@ -126,7 +137,15 @@ def paired(blocks: int, sizes: Sequence[int]) -> dict[str, Any]:
         "without_us": statistics.median(off for _, off in pairs) * 1e6,
         "median_us": statistics.median(differences),
         "middle_half_us": [quarters[0], quarters[2]],
+        "ci95_us": bootstrap(differences),
     }
+
+
+def bootstrap(values: Sequence[float], draws: int = 4000) -> list[float]:
+    """95 % interval of the median."""
+    chance = random.Random(0)
+    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(draws))
+    return [medians[int(0.025 * draws)], medians[int(0.975 * draws)]]
 
 
 def imported_ms() -> float:
