@@ -165,8 +165,9 @@ def _is_backward(call: ast.Call) -> bool:
 
 
 def _root(module: Module, call: ast.Call, steps: list[ast.Call], called_in_loops: set[str]) -> ast.AST | None:
-    """The innermost loop with a backward and a step; else the function with both, if loops call it; else a
-    function with a backward that is named as one step.
+    """The innermost loop with a backward and a step; else the function with both, if loops call it, or a
+    ``__call__`` that clears the gradients as well: a whole step as an object; else a function with a backward
+    that is named as one step.
     """
     above_steps = {a for step in steps for a in module.ancestors(step)}
     crossed: Function | None = None
@@ -174,13 +175,19 @@ def _root(module: Module, call: ast.Call, steps: list[ast.Call], called_in_loops
         if isinstance(above, _LOOPS) and above in above_steps and _may_cross(module, crossed, above):
             return above
         if isinstance(above, _FUNCTIONS):
-            called = above in above_steps and above.name in called_in_loops
+            called = above in above_steps and (
+                above.name in called_in_loops or (above.name == "__call__" and _clears(module, above))
+            )
             if crossed is None and (called or _ONE_STEP.match(above.name)):
                 return above
             crossed = above
         if isinstance(above, ast.ClassDef):
             return None
     return None
+
+
+def _clears(module: Module, function: Function) -> bool:
+    return any(function in module.ancestors(call) for call in module.calls.get("zero_grad", ()))
 
 
 def _may_cross(module: Module, nested: Function | None, loop: ast.AST) -> bool:
