@@ -21,15 +21,15 @@ from hotloop.feed import budget
 from hotloop.feed.autosizing import PREFETCH_FACTORS
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import WorkerError
-from hotloop.feed.inline import LocalReader
+from hotloop.feed.inline import LocalReader, may_be_local
 from hotloop.feed.measuring import Fed
 from hotloop.feed.member import Member, Task
 from hotloop.feed.reading import gather_of
 from hotloop.feed.ring import SPARE_SLOTS, STARTING
 from hotloop.feed.sizing import ONE_WORKER, Sizer
-from hotloop.feed.threads import HERE, SPARE, ThreadEngine, ThreadProcess
+from hotloop.feed.threads import SPARE, ThreadEngine, ThreadProcess
 from hotloop.feed.throughput import INLINE, Method, Setting
-from hotloop.feed.worker import Setup
+from hotloop.feed.worker import HERE, Setup
 
 _ONE_THREAD: Final = Setting("thread", 1, 2)
 #: Above this share of the time the interpreter is held: threads would hold up training.
@@ -52,7 +52,7 @@ def sizer_for(loader: Any) -> Sizer:
     """
     gathers = gather_of(loader.dataset) is not None
     methods: list[Method] = ["process"] if loader.worker_method != "thread" else ["thread"]
-    if _may_be_local(loader):
+    if may_be_local(loader):
         methods.append("inline")
         if gathers and loader.worker_method == "auto":
             methods.append("thread")
@@ -76,16 +76,6 @@ def refuse(loader: Any) -> None:
             "num_workers='auto' needs a dataset with indices: an IterableDataset divides its samples by the "
             "number of workers, which must not change while it is read"
         )
-
-
-def _may_be_local(loader: Any) -> bool:
-    """Whether a batch made in the training process is the same as one made in a worker."""
-    return (
-        loader.worker_method != "process"
-        and loader.seed_by == "worker"
-        and loader.worker_init_fn is None
-        and not loader.timeout
-    )
 
 
 class Files:

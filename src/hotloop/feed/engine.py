@@ -24,7 +24,7 @@ from hotloop.feed.memory import Mapping
 from hotloop.feed.packing import unpack
 from hotloop.feed.resume import Position, as_tensor, from_tensor
 from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, SPARE_SLOTS, STARTING, STOP, Ring
-from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, REPLAY, TASK, Reply, Setup
+from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, HERE, REPLAY, TASK, Reply, Setup
 
 #: Whoever put something else in its place wants to see every batch.
 _TORCHS: Final = vars(dataloader)
@@ -67,7 +67,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         loader._rings.add(self._ring)
         self._life = Life()
         self._shutdown = False
-        self._data_queue = Arrivals(self._poll)
+        self._data_queue: Any = Arrivals(self._poll)
         self._epoch = resumed["epoch"] if resumed else 0
         self._states: dict[int, tuple[int, bytes]] = from_tensor(resumed["states"]) if resumed else {}
         self._boards: dict[int, Board] = {}
@@ -76,8 +76,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._oom_kills = death.count_oom_kills()
         self._ring.limit = SPARE_SLOTS
         try:
-            for _ in range(self._num_workers):
-                self.add_worker()
+            self._start_workers()
         except BaseException:
             self._shutdown_workers()
             raise
@@ -97,6 +96,10 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         )
 
     # -- workers ---------------------------------------------------------------------------------------------
+
+    def _start_workers(self) -> None:
+        for _ in range(self._num_workers):
+            self.add_worker()
 
     def add_worker(self) -> Member:
         """Start one more worker.
@@ -250,6 +253,10 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         task.worker.num_tasks -= 1
         self._position.handed_out(task.number, task.worker.number)
         meta = reply.meta
+        if reply.kind == HERE:
+            self._free(task)
+            self._dispatch()
+            return self._pinned(meta)
         if reply.kind != BATCH or not reply.used:
             assert isinstance(meta, bytes)
             self._free(task)

@@ -30,6 +30,16 @@ _WORTH_RECYCLING_BYTES: Final = 1 << 20
 _SPARE: Final = 4
 
 
+def may_be_local(loader: Any) -> bool:
+    """Whether a batch made in the training process is the same as one made in a worker."""
+    return (
+        loader.worker_method != "process"
+        and loader.seed_by == "worker"
+        and loader.worker_init_fn is None
+        and not loader.timeout
+    )
+
+
 class Recycler:
     """Memory for one batch after the other; it is used again when nothing of its batch is left.
 

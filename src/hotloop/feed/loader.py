@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
-from hotloop.feed import auto, threads
+from hotloop.feed import auto, beside, threads
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import FeedError
 from hotloop.feed.inline import InlineIterator
@@ -169,7 +169,7 @@ class Loader(DataLoader):  # type: ignore[misc]
             iterator = threads.ThreadEngine(self, resumed)
         else:
             self.check_worker_number_rationality()
-            iterator = Engine(self, resumed)
+            iterator = (beside.BesideEngine if beside.suits(self) else Engine)(self, resumed)
         self._num_iterators += 1
         self._left = None
         self._latest = weakref.ref(iterator)

@@ -141,6 +141,14 @@ def gather_of(dataset: Any) -> Callable[[Any, Out | None], Any] | None:
     return _beneath(dataset, gather_of) if type(dataset) is Subset else _offered(dataset, "gather")
 
 
+def is_at_hand(dataset: Any) -> bool:
+    """Whether every sample can be gathered now, and none has to be read: the dataset's ``is_at_hand()``."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    found = _offered(dataset, "is_at_hand")
+    return found is not None and bool(found())
+
+
 def plan_of(dataset: Any) -> Callable[[list[int]], None] | None:
     """A dataset's ``plan_epoch(indices)``, through any chain of ``Subset``; None where there is none."""
     if type(dataset) is Subset:

@@ -23,13 +23,10 @@ from torch._utils import ExceptionWrapper
 from hotloop.feed.channel import Watch
 from hotloop.feed.engine import Engine
 from hotloop.feed.inline import LocalReader
-from hotloop.feed.member import Member, Task
+from hotloop.feed.member import Member
 from hotloop.feed.reading import Reading
 from hotloop.feed.ring import FETCHING, WAITING
-from hotloop.feed.worker import EPOCH, EXHAUSTED, FAILED, REPLAY, TASK, Reply, _portable
-
-#: What a reply of a thread begins with: its ``meta`` is the batch itself.
-HERE: Final = 100
+from hotloop.feed.worker import EPOCH, EXHAUSTED, FAILED, HERE, REPLAY, TASK, Reply, _portable
 
 #: A thread that gets the interpreter back this much too late was kept from it (the switch interval is 5 ms).
 _TICK_S: Final = 2e-4
@@ -196,7 +193,7 @@ def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy
             _, task, _, capacity, _, data = message
             progress[mark] = task
             note(FETCHING)
-            link.reply(_made(reading, reader, task, capacity, pickle.loads(data)))
+            link.reply(made(reading, reader, task, capacity, pickle.loads(data)))
             note(WAITING)
         elif message[0] == REPLAY and reading.is_iterable:
             _replay(reader, pickle.loads(message[3]))
@@ -212,7 +209,8 @@ def _replay(reader: LocalReader, index: Any) -> None:
         pass  # whoever resumed has seen it
 
 
-def _made(reading: Reading, reader: LocalReader, task: int, capacity: int, index: Any) -> Reply:
+def made(reading: Reading, reader: LocalReader, task: int, capacity: int, index: Any) -> Reply:
+    """A batch made in this thread, or what came of trying."""
     began, cpu = perf_counter_ns(), thread_time_ns()
     kind: int = HERE
     made: Any = b""
@@ -255,15 +253,6 @@ class ThreadEngine(Engine):
         if not self.gil.is_known:
             self.gil.watch(lambda: bool(self._poll.poll(0)))
         super()._wait(deadline)
-
-    def _hand_out(self, task: Task) -> Any:
-        if task.reply is None or task.reply.kind != HERE:
-            return super()._hand_out(task)
-        task.worker.num_tasks -= 1
-        self._position.handed_out(task.number, task.worker.number)
-        self._free(task)
-        self._dispatch()
-        return self._pinned(task.reply.meta)
 
     def _noted(self, member: Member, task: int) -> None:
         """Threads have no generators of their own."""

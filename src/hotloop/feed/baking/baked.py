@@ -113,6 +113,10 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         self._files.end(begun)
         return batch
 
+    def is_at_hand(self) -> bool:
+        """Whether every batch can be gathered: there is nothing but dense fields."""
+        return self._batch is not None and not self.manifest.has_records
+
     def _gather(self, batch: Batch, rows: Rows, out: Out) -> Any:
         self._files.check(rows)
         records = [self._files.record(row) for row in rows.tolist()] if self.manifest.has_records else []

@@ -94,6 +94,11 @@ class SampleCache:
             self._shared.count_hits(indices)
         return batch
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all samples are here to stay, and alike: then :meth:`gather` always has them."""
+        return self._reader.has_all()
+
     def put(self, index: int, sample: Any, *, seconds: float = 0.0) -> bool:
         """Offer a sample that took ``seconds`` to make; True if it is in the cache now because of this."""
         return self._writer.put(index, sample, seconds=seconds)

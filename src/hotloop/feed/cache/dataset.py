@@ -95,6 +95,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
                 return batch
         return default_collate(self.__getitems__(indices))
 
+    def is_at_hand(self) -> bool:
+        """Whether every batch can be gathered from the cache, for good."""
+        return self._remaining is None and self.cache.is_complete
+
     def plan_epoch(self, indices: Sequence[int]) -> None:
         """Tell the policy in which order this process and its workers will read."""
         if self.cache.policy == "clairvoyant":

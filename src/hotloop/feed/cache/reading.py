@@ -97,6 +97,21 @@ class SampleReader:
             return MISSING
         return batched.collated(leaves)
 
+    def has_all(self) -> bool:
+        """Whether :meth:`gather` will find all samples from now on."""
+        shared, table = self._shared, self._shared.table
+        if shared.evicts or not len(table.state) or table.state.min() != READY:
+            return False
+        fence()
+        number = int(table.layout[0])
+        if number == INLINE or (table.layout != number).any() or self._batched_for(number) is None:
+            return False
+        try:
+            shared.arena.bytes(shared.header[Header.FRONTIER])
+        except OSError:
+            return False
+        return True
+
     def _batched_for(self, number: int) -> Batched | None:
         if number not in self._batched:
             self._batched[number] = plan_batch(self._shared.layouts.by_number(number))
