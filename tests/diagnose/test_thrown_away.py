@@ -49,6 +49,7 @@ def test_a_cache_that_hits_little_is_told_with_what_it_would_need() -> None:
     assert finding.data["needed_bytes"] == 60 * 100 * MIB
     assert "11 of at least 60 entries" in finding.message and "5.86 GiB, in every worker" in finding.message
     assert finding.cost_s_per_step > 0
+    assert finding.remedies == ("share-cache",)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,7 @@ def test_a_crop_after_whole_frames_is_named_with_what_was_read_for_it() -> None:
     finding = conversion(CUTS["slices"])
     assert "28.6 MiB of files are read for a batch of 391 KiB, the crop cut at data.py:5" in finding.message
     assert "Cut the crop first" in finding.advice
+    assert finding.remedies == ("crop-first",)
 
 
 def test_two_slices_by_name_are_a_crop() -> None:
@@ -121,3 +123,4 @@ def test_two_slices_by_name_are_a_crop() -> None:
 def test_no_crop_is_told_where_none_is_known_to_come_after(case: dict[str, Any]) -> None:
     finding = conversion(**case)
     assert "crop" not in finding.message and "Cut the crop" not in finding.advice
+    assert "crop-first" not in finding.remedies

@@ -96,6 +96,7 @@ def _thrashes(evidence: Evidence, feed: costs.Feed, seen: _Seen) -> Finding:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=seen.place,
+        remedies=("share-cache",),
         data={
             "hit_ratio": seen.hit_ratio,
             "entries": seen.entries,

@@ -59,6 +59,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=part.place,
-        remedies=("convert-once", "bake"),
+        remedies=("crop-first",) if cut else ("convert-once", "bake"),
         data={"share_of_make": part.share},
     )
