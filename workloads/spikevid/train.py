@@ -422,6 +422,11 @@ def main(argv=None):
     except (ConfigError, DataError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:
+        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise SystemExit(
+                f"error: torch.compile failed (torch {torch.__version__}): {str(error).splitlines()[0]}\n"
+                "hint: TRAIN.COMPILE_MODEL=false trains without it"
+            ) from None
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise SystemExit(
