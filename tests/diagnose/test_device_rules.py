@@ -283,6 +283,43 @@ def test_a_small_batch_leaves_device_and_memory_idle() -> None:
     assert "device/batch-too-small" not in found(measured)  # memory unknown
 
 
+def sized(seconds_of_16: float, *, last: int = 16, epochs: int = 12) -> Steps:
+    """Epochs of five batches of 64, 40 ms each, and a last one; no two steps take quite the same."""
+    seconds = np.tile([0.04] * 5 + [seconds_of_16], epochs) * np.linspace(0.99, 1.01, 6 * epochs)
+    size = np.tile([64.0] * 5 + [float(last)], epochs)
+    use = loader(settings={"batch_size": 64})
+    return steps({"forward": seconds}, num_steps=6 * epochs, samples=size, loaders=(use,))
+
+
+def shapes(*of: list[int]) -> dict[str, Any]:
+    return {"batch": [{"loader": 1, "fields": [{"path": "0", "shape": shape}]} for shape in of]}
+
+
+def test_a_batch_past_the_knee_is_told_by_the_last_batch_of_each_epoch() -> None:
+    alike = shapes([64, 3, 32, 32], [16, 3, 32, 32])
+    item = found(sized(0.0101), notes=alike)["device/batch-past-the-knee"]
+    assert item.severity == "info"
+    assert "32" in item.message
+    assert item.where == Place(file=TRAIN, line=30, function="main")
+
+
+def test_what_a_batch_past_the_knee_cannot_be_told_from() -> None:
+    alike = shapes([64, 3, 32, 32], [16, 3, 32, 32])
+    quiet = [
+        (sized(0.02), alike),  # a step takes 13 ms by itself: twice the samples are worth it
+        (sized(0.0101, epochs=6), alike),  # six last batches are too few
+        (sized(0.026, last=40), alike),  # says nothing about half the size
+        (sized(0.0101), shapes([64, 90], [64, 70])),  # fewer samples are padded to less
+        (sized(0.0101), shapes([64, 3, 32, 32])),
+        (replace(sized(0.0101), facts={"accelerator": True}), alike),
+    ]
+    for run, notes in quiet:
+        assert "device/batch-past-the-knee" not in found(run, notes=notes)
+    shaky = sized(0.0101)
+    shaky.phases[:] *= (1 + 0.6 * np.sin(np.arange(72) ** 2))[:, None]
+    assert "device/batch-past-the-knee" not in found(shaky, notes=alike)
+
+
 def test_checkpointing_with_free_memory() -> None:
     measured = on_device(facts={"modules": [{**NET, "checkpointing": True}]})
     assert "device/recompute-checkpointing" in found(measured, notes=memory(20e9))

@@ -21,6 +21,7 @@ from hotloop.tune.search import Search
 from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
+from hotloop.tune.sweep import to_json as sweep_json
 from hotloop.tune.trial import Ran, Request, rate
 
 SLOW = finding("input/single-process", "num-workers", num_workers=4)
@@ -133,6 +134,37 @@ def test_what_fills_first_is_launched_for_two_epochs(tmp_path: Path) -> None:
     assert "an epoch has 80 steps: too long" in tuned.left_out[0].why
 
 
+def test_what_is_predicted_to_stay_behind_waits_for_the_winner(tmp_path: Path) -> None:
+    scenario = Scenario(factors(num_workers=3.0, prefetch_factor=1.3), (SHALLOW, SLOW))
+    tuned = tune(scenario, tmp_path)
+    assert "prefetch-factor=8" not in scenario.launched  # predicted 1.1x where 3x was seen
+    assert [str(one) for one in tuned.best] == ["num-workers=4", "prefetch-factor=8"]
+    assert tuned.gain is not None and tuned.gain.ratio == pytest.approx(3.9, rel=0.05)
+
+
+def test_a_winner_that_is_alone_and_clear_needs_no_second_round(tmp_path: Path) -> None:
+    promised = finding("input/shallow-prefetch", "prefetch-factor", cost_s=0.03, prefetch_factor=8)
+    scenario = Scenario(factors(num_workers=3.0, prefetch_factor=1.0), (promised, SLOW))
+    tuned = tune(scenario, tmp_path)
+    assert [str(one) for one in tuned.best] == ["num-workers=4"]
+    assert tuned.confirmed
+    keys = [trial.key for trial in tuned.trials]
+    assert "race-1/0/prefetch-factor=8" in keys
+    assert not [key for key in keys if key.startswith("race-1/1/")]
+
+
+@pytest.mark.parametrize("num_iterators", [1, 3])
+def test_epochs_that_repeat_are_worth_a_cache_that_no_finding_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_iterators: int
+) -> None:
+    cheap = pipeline(collate_s=0.02, cached_s=0.0001)
+    monkeypatch.setattr(candidates, "calibrate", lambda evidence: cheap)
+    gain = factors(cache_samples=3.0, num_workers=1.2, persistent_workers=1.0, no_workers=1.0)
+    scenario = Scenario(gain, (SLOW,), num_iterators=num_iterators, num_samples=8 * 20)
+    tuned = tune(scenario, tmp_path)
+    assert ("cache-samples" in {str(one) for one in tuned.best}) == (num_iterators > 1)
+
+
 def test_another_remedy_comes_before_another_value(tmp_path: Path) -> None:
     again = finding("input/too-few-workers", "num-workers", cost_s=0.019, num_workers=6)
     scenario = Scenario(lambda arm: 0.04, (SLOW, again, SHALLOW))
@@ -203,7 +235,7 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     run = part.run
 
     def ends(request: Request) -> Ran:
-        return Ran(exit_code=130, wall_s=0.0, interrupted=True) if len(part.launched) == 5 else run(request)
+        return Ran(exit_code=130, wall_s=0.0, interrupted=True) if len(part.launched) == 4 else run(request)
 
     part.run = ends  # type: ignore[method-assign]
     with pytest.raises(Interrupted):
@@ -214,7 +246,7 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     part.run = run  # type: ignore[method-assign]
     tuned = tune(part, tmp_path / "part")
     # The round it was in begins again: what is compared is of one time.
-    assert part.launched == [*whole.launched[:5], *whole.launched[4:]]
+    assert part.launched == [*whole.launched[:4], *whole.launched[3:]]
     assert tuned.best == wanted.best
     assert tuned.gain == wanted.gain
     assert tune(part, tmp_path / "part", budget_s=1e-6).gain == wanted.gain  # nothing is left to launch
@@ -353,6 +385,23 @@ def test_a_sweep_ends_past_the_knee(tmp_path: Path) -> None:
     assert swept.knee == 2048  # 95 % of the 10,000 samples/s that 0.1 ms a sample allow
     assert swept.ended == "two doublings in a row gave nothing"
     assert "<- knee" in render_sweep(swept)
+
+
+def test_a_script_past_the_knee_is_told_so_and_not_that_less_is_faster(tmp_path: Path) -> None:
+    scenario = Scenario(
+        lambda arm: 0.001 * sized(arm),
+        batch_size=sized,
+        host_bytes=lambda arm: 1e9 + sized(arm) * 1e7,
+        noise=0,
+    )
+    bench = launcher(scenario, tmp_path)
+    swept = sweep(bench)
+    assert [one.batch_size for one in swept.sizes] == [2, 4, 8, 16, 32]
+    assert (swept.found, swept.knee, swept.best) == (8, 2, 8)
+    document = sweep_json(swept, bench, ["python", "train.py"])
+    assert document["best"]["remedies"] == []
+    assert [finding["id"] for finding in document["findings"]] == ["device/batch-past-the-knee"]
+    assert "past the knee" in render_sweep(swept)
 
 
 def test_a_sweep_ends_where_memory_would(tmp_path: Path) -> None:

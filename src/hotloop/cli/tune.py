@@ -105,7 +105,7 @@ def _tune(options: argparse.Namespace, command: list[str], folder: Path) -> tupl
         if options.sweep:
             swept = sweep.sweep(launcher)
             document, words = sweep.to_json(swept, launcher, command), sweep.render(swept)
-            found = swept.knee != swept.found
+            found = swept.best != swept.found
         else:
             tuned = Search(launcher=launcher).run()
             written = None

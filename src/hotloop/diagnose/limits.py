@@ -57,6 +57,10 @@ class Limits:
     many_tensors: int = 50
     #: A model whose peak stays under this share of device memory has room for what checkpointing gives up.
     recompute_memory_ratio: float = 0.5
+    #: A batch of twice the samples that gives less than this is past the knee (as ``tune --sweep`` has it).
+    knee_ratio: float = 1.05
+    #: Below this share of forward, backward and optimizer another batch size would not show.
+    computing_ratio: float = 0.5
     #: Memory share under which a larger batch fits with certainty.
     small_batch_memory_ratio: float = 0.3
     #: A submodule with more than this share of forward and backward is named.

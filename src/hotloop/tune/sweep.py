@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from hotloop.errors import CheckFailed
+from hotloop.findings import Finding
 from hotloop.launch.guard import LEAST_MEMORY_RATIO, free_memory
 from hotloop.remedy import catalogue
 from hotloop.tune.launching import Launcher, Spent
@@ -46,6 +47,11 @@ class Swept:
     knee: int
     ended: str
 
+    @property
+    def best(self) -> int:
+        """The size to take: a knee below the script's own is as fast as that, and no faster."""
+        return max(self.found, self.knee)
+
     def at(self, number: int) -> float:
         """Samples per second at a size."""
         return next(one.samples_per_s or 0.0 for one in self.sizes if one.batch_size == number)
@@ -75,9 +81,27 @@ def sweep(launcher: Launcher) -> Swept:
     known = [one for one in sizes if one.samples_per_s]
     if not known:
         raise CheckFailed(f"no batch size ran: {ended}")
+    sizes = [*_below(launcher, found, known), *sizes]
+    known = [one for one in sizes if one.samples_per_s]
     most = max(one.samples_per_s or 0.0 for one in known)
     knee = next(one.batch_size for one in known if (one.samples_per_s or 0.0) >= _KNEE * most)
     return Swept(sizes=tuple(sizes), found=found, knee=knee, ended=ended)
+
+
+def _below(launcher: Launcher, found: int, known: Sequence[Size]) -> list[Size]:
+    """Half the script's size and a quarter, where it is near the fastest: it may be past the knee itself."""
+    most = max(one.samples_per_s or 0.0 for one in known)
+    below: list[Size] = []
+    fast = known[0].batch_size == found and (known[0].samples_per_s or 0.0) >= _KNEE * most
+    for number in (found // 2, found // 4):
+        if not fast or number < 1 or not launcher.room(launcher.launch_s, f"size/{number}"):
+            break
+        try:
+            below.insert(0, _size(number, _launch(launcher, number, known[:1])))
+        except Spent:
+            break
+        fast = (below[0].samples_per_s or 0.0) >= _KNEE * most
+    return below
 
 
 def arm_of(batch_size: int) -> Arm:
@@ -153,22 +177,45 @@ def _device_total(seen: Examined) -> float:
 
 def to_json(swept: Swept, launcher: Launcher, command: Sequence[str]) -> dict[str, Any]:
     """tune.json, schema 1, with ``sweep`` beside it."""
-    arm = arm_of(swept.knee) if swept.knee != swept.found else ()
+    arm = arm_of(swept.best) if swept.best != swept.found else ()
     return {
         "schema": 1,
         "baseline": {"samples_per_s": swept.at(swept.found)},
         "best": {
             "remedies": [str(one) for one in arm],
-            "settings": {"batch_size": swept.knee},
-            "samples_per_s": swept.at(swept.knee),
+            "settings": {"batch_size": swept.best},
+            "samples_per_s": swept.at(swept.best),
             "gain": None,
             "effect": "semantic" if arm else "exact",
         },
         "sweep": {"rows": [asdict(one) for one in swept.sizes], "knee": swept.knee, "ended": swept.ended},
         "trials": [trial.to_json() for trial in launcher.journal.trials.values()],
+        "findings": [finding.to_json() for finding in findings(swept)],
         "command": shlex.join(command_of(arm, command)),
         "patch": None,
     }
+
+
+def findings(swept: Swept) -> tuple[Finding, ...]:
+    """What the sizes say of the script's own."""
+    if swept.knee >= swept.found:
+        return ()
+    at = {one.batch_size: one for one in swept.sizes}
+    gain = swept.at(swept.found) / swept.at(swept.knee)
+    saved = at[swept.found].host_bytes - at[swept.knee].host_bytes
+    saved = at[swept.found].device_bytes - at[swept.knee].device_bytes or saved
+    return (
+        Finding(
+            id="device/batch-past-the-knee",
+            message=f"batch_size={swept.found} is past the knee: {swept.knee} gives as many samples/s.",
+            advice=f"Try batch_size={swept.knee}, the learning rate scaled along; it changes the training.",
+            evidence=(
+                f"{gain:.2f} times the samples/s of {swept.knee}",
+                *([f"{swept.knee} needs {size(saved)} less memory"] if saved > 0 else []),
+            ),
+            data={"effect": "semantic", "batch_size": swept.found, "knee": swept.knee},
+        ),
+    )
 
 
 def render(swept: Swept) -> str:
@@ -186,7 +233,9 @@ def render(swept: Swept) -> str:
         told = f"{one.batch_size:>10}{rate(one.samples_per_s):>12}{size(one.host_bytes):>14}{device:>15}"
         lines.append(f"{told}  {bar}{mark}"[:80].rstrip())
     lines += ["", f"ended: {swept.ended}"]
-    if swept.knee != swept.found:
+    for finding in findings(swept):
+        lines += textwrap.wrap(f"{finding.message} {finding.advice} ({'; '.join(finding.evidence)})", 80)
+    if swept.best != swept.found:
         factor = swept.knee / swept.found
         gain = swept.at(swept.knee) / max(swept.at(swept.found), 1e-12)
         lines += textwrap.wrap(

@@ -1,0 +1,89 @@
+"""Half the batch makes as many samples a second: beyond the knee a larger batch only takes memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import sqrt
+
+import numpy as np
+
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import THREADED_PHASES, Floats, enough
+from hotloop.diagnose.discovery import OPPORTUNITY
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding
+from hotloop.measure.steps import LoaderUse
+from hotloop.units import duration
+
+ID = "device/batch-past-the-knee"
+EFFORT = OPPORTUNITY
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """The last batch of each epoch beside the full ones: the one experiment with sizes that a run makes.
+
+    Silent on an accelerator, where a host clock does not show what one small step took.
+    """
+    steps, limits = evidence.steps, evidence.limits
+    loader = steps.train_loader()
+    batch = loader.settings.get("batch_size") if loader is not None else None
+    if evidence.on_accelerator or not enough(evidence) or loader is None or not isinstance(batch, int):
+        return
+    computing = np.sum([steps.phase(phase) for phase in THREADED_PHASES], axis=0)
+    if computing.sum() < limits.computing_ratio * steps.span_s or not _alike(evidence, loader):
+        return
+    full = computing[steps.steady & (steps.samples == batch)]
+    last = computing[steps.steady & (steps.samples < batch)]
+    sizes = np.unique(steps.samples[steps.steady & (steps.samples < batch)])
+    if len(sizes) != 1 or sizes[0] > batch / 2 or min(len(full), len(last)) < limits.min_steps:
+        return
+    gain, high = _doubling(full, last, float(sizes[0]) / batch)
+    if high > limits.knee_ratio:
+        return
+    half = batch // 2
+    yield cause(
+        evidence,
+        ID,
+        message=f"A batch of {batch} is past the knee: {half} would make as many samples a second.",
+        advice=(
+            f"With batch_size={half} each step takes half the memory and time, and there are twice the "
+            "updates; it changes the training. To measure it: hotloop tune --sweep batch-size"
+        ),
+        numbers=[
+            f"computing takes {duration(float(np.median(full)))} for {batch} samples and "
+            f"{duration(float(np.median(last)))} for the {sizes[0]:.0f} of {len(last)} last batches",
+            f"from {half} to {batch} samples: {gain:.2f} times the samples a second, at most {high:.2f}",
+        ],
+        severity="info",
+        where=loader.where,
+        data={"effect": "semantic", "batch_size": batch},
+    )
+
+
+def _doubling(full: Floats, last: Floats, size: float) -> tuple[float, float]:
+    """Samples a second at the full size over those at half of it, and the upper end of its 95 % interval.
+
+    What half a batch takes lies between the two that were seen: a step takes so much, and so much a sample.
+    """
+    share = (0.5 - size) / (1 - size)
+    ratio = float(np.median(last) / np.median(full))
+    error = sqrt(_error(full) ** 2 + _error(last) ** 2)
+    gain = 2 * (share + (1 - share) * ratio)
+    return gain, gain + 1.96 * 2 * (1 - share) * ratio * error
+
+
+def _error(seconds: Floats) -> float:
+    """Standard error of a median, as a part of it; the deviation from quartiles, as few steps are cut off."""
+    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+    return float(1.2533 * (high - low) / 1.349 / sqrt(len(seconds)) / middle)
+
+
+def _alike(evidence: Evidence, loader: LoaderUse) -> bool:
+    """Whether batches were seen to differ in their first dimension alone: padded ones get cheaper as well."""
+    process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
+    shapes = [
+        [(field.get("path"), tuple(field.get("shape") or ())[1:]) for field in note.get("fields") or ()]
+        for note in process.notes.get("batch", ())
+        if note.get("loader") == loader.id
+    ]
+    return len(shapes) > 1 and all(shape == shapes[0] for shape in shapes)
