@@ -1,0 +1,32 @@
+"""What every test module begins with: one thread a process, and a temporary folder of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+# Before anything imports torch, and for every process that a test starts: several modules run at once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+with suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    # The same examples every time, however slow the machine; --hypothesis-profile default looks for others.
+    settings.register_profile(
+        "suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("suite")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Meeting places and scratch folders are found by the temporary folder: no module meets another there."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = str(tmp_path_factory.mktemp("tmp"))
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
