@@ -73,7 +73,11 @@ class _Crew:
                 pass
             else:
                 assert task is not None
-                return self._made(self._own, task)
+                try:
+                    return self._made(self._own, task)
+                except BaseException:  # interrupted: whoever catches that may go on
+                    self.tasks.put(task)
+                    raise
         return self.done.get()
 
     def qsize(self) -> int:
