@@ -1,7 +1,8 @@
-"""What every test module begins with: one thread a process, and a temporary folder of its own."""
+"""What every test module begins with: one thread a process, a temporary folder of its own, no garbage."""
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ with suppress(ImportError):
         "suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("suite")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_garbage() -> None:
+    """What the module before left holds no file, process or shared memory when this one counts them."""
+    gc.collect()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,18 +6,16 @@ import gc
 import multiprocessing
 import resource
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
-from multiprocessing import active_children
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from leftovers import running, wait_until
 from loader_datasets import Everything, Gathered, Large, Stream, assert_same
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
@@ -70,22 +68,8 @@ class Numbers(Dataset[Any]):
 
 
 def num_running() -> int:
-    """Child processes that run, multiprocessing's own helper left out."""
-    return sum(_runs(child) for child in psutil.Process().children())
-
-
-def _runs(child: psutil.Process) -> bool:
-    try:
-        return child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline())
-    except psutil.NoSuchProcess:  # it ended between the two looks; a zombie is one too
-        return False
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    """Child processes that run."""
+    return len(running())
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +77,6 @@ def _nothing_is_left() -> Iterator[None]:
     before = num_running()
     yield
     gc.collect()
-    active_children()  # reaps
     wait_until(lambda: num_running() <= before)
     wait_until(lambda: not any(thread.name.startswith("feed-") for thread in threading.enumerate()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import resource
@@ -202,6 +203,7 @@ def test_workers_of_any_start_method_bake_and_read(tmp_path: Path, method: str) 
 
 
 def test_an_open_bake_keeps_no_descriptor(tmp_path: Path) -> None:
+    gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     baked = bake(Images(odd_every=5), tmp_path / "out", num_workers=2)
     assert baked.manifest.num_parts > 10

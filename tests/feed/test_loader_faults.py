@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from leftovers import running, wait_until
 from loader_datasets import Augmented, Everything, Large, assert_same, ragged
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -31,16 +32,12 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 
-def children() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if "resource_tracker" not in " ".join(one.cmdline())]
-
-
 @pytest.fixture(autouse=True)
 def _no_process_is_left() -> Any:
-    own = {one.pid for one in children()}
+    own = running()
     yield
     gc.collect()
-    assert {one.pid for one in children()} <= own
+    wait_until(lambda: running() <= own)
 
 
 def in_child(function: Callable[..., Any], *args: Any) -> Any:
