@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import random
 import warnings
 from collections.abc import Iterator
@@ -216,6 +217,7 @@ def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
         },
         lambda index: Point([torch.tensor(index)], (b"ab", torch.zeros(0, 2))),
         lambda index: [torch.full((size,), index, dtype=torch.float64) for size in (9000, 1500)],
+        lambda index: [torch.full((size,), index, dtype=torch.uint8) for size in (40_000, 40_001)],
         lambda index: {"number": np.float32(index), "wide": torch.full((2, 2), index, dtype=torch.bfloat16)},
         lambda index: collections.OrderedDict(a=torch.tensor([index])),
         lambda index: f"text of {index}" if index % 2 else "other",
@@ -238,18 +240,21 @@ def test_gather_is_default_collate(policy: str, make: Any) -> None:
     kept.close()
 
 
-def test_a_gathered_batch_fills_the_memory_it_was_given() -> None:
-    kept = cached(Squares(), 8 * MIB)
+@pytest.mark.usefixtures("num_threads")
+@pytest.mark.parametrize("num_bytes", [1000, 40_000])
+def test_a_gathered_batch_fills_the_memory_it_was_given(num_bytes: int) -> None:
+    kept = cached(Squares(num_bytes=num_bytes), 8 * MIB)
     for index in range(40):
         kept[index]
     slots: list[torch.Tensor] = []
 
     def out(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        slots.append(torch.zeros(shape, dtype=dtype))
+        slots.append(torch.zeros(1 + math.prod(shape), dtype=dtype)[1:].view(shape))  # at any address
         return slots[-1]
 
     data, numbers = kept.gather([3, 9, 30], out)
     assert [data.data_ptr(), numbers.data_ptr()] == [slot.data_ptr() for slot in slots]
+    assert all(is_right((data[row], int(numbers[row])), index) for row, index in enumerate([3, 9, 30]))
     kept.close()
 
 

@@ -18,8 +18,8 @@ _STRINGS = (layouts.TEXT, layouts.BYTES)
 
 #: From this size of a leaf on, one copy after the other beats numpy's indexing, which copies twice.
 _LOOPED_BYTES = 8192
-#: From this size on torch copies a row through its iterator, below as bytes.
-_COPIED_BYTES = 32768
+#: Rows of so many elements torch copies through its iterator, shorter ones as bytes.
+_LONG = 32768
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +74,15 @@ def _copy_rows(arena: NDArray[np.uint8], starts: NDArray[np.int64], into: torch.
     size = into.shape[1]
     # Rows that overlap, 64 bytes apart: any sample's leaf is one of them.
     num_rows = (arena.size - size) // ALIGNMENT + 1
+    dtype = torch.uint8 if size < _LONG else torch.int64
+    width = dtype.itemsize
+    fits = size < _LONG * width and size % width == 0 and into.storage_offset() % width == 0
     # Torch's threads, where it has several, cost more than they bring here.
-    if size < _COPIED_BYTES and torch.get_num_threads() == 1:
-        rows = torch.from_numpy(arena).as_strided((num_rows, size), (ALIGNMENT, 1))
-        torch.index_select(rows, 0, torch.from_numpy(starts // ALIGNMENT), out=into)
+    if fits and torch.get_num_threads() == 1:
+        # One call, which leaves the interpreter free until the last row.
+        flat = torch.from_numpy(arena[: arena.size // width * width]).view(dtype)
+        rows = flat.as_strided((num_rows, size // width), (ALIGNMENT // width, 1))
+        torch.index_select(rows, 0, torch.from_numpy(starts // ALIGNMENT), out=into.view(dtype))
     elif size >= _LOOPED_BYTES:
         target = into.numpy()
         for row, start in enumerate(starts.tolist()):
