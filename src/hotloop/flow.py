@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, verdict
+from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, doubt, verdict
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.footprint.watch import MemoryWatch
@@ -169,7 +169,7 @@ def examine(recording: Recording, limits: Limits | None = None) -> Examination:
         ranks=ranks,
         findings=findings,
         bottleneck=bottleneck(evidence.steps),
-        verdict=verdict(evidence.steps, findings),
+        verdict=verdict(evidence.steps, findings, doubt(evidence)),
     )
 
 

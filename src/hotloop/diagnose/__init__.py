@@ -2,7 +2,8 @@
 
 from hotloop.diagnose.bottleneck import bottleneck, verdict
 from hotloop.diagnose.diagnose import diagnose
+from hotloop.diagnose.doubt import doubt
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.limits import Limits
 
-__all__ = ["Evidence", "Limits", "bottleneck", "diagnose", "verdict"]
+__all__ = ["Evidence", "Limits", "bottleneck", "diagnose", "doubt", "verdict"]

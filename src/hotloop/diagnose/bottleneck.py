@@ -47,8 +47,8 @@ def class_costs(steps: Steps) -> dict[str, float]:
     return costs
 
 
-def verdict(steps: Steps | None, findings: Sequence[Finding]) -> str:
-    """One sentence: what holds the run back and what to do first."""
+def verdict(steps: Steps | None, findings: Sequence[Finding], doubt: str = "") -> str:
+    """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure."""
     if steps is None:
         return (
             "No training process was seen: the command never reached torch, or hotloop could not look inside."
@@ -60,10 +60,16 @@ def verdict(steps: Steps | None, findings: Sequence[Finding]) -> str:
         return first or "No training step was seen: nothing can be said about its speed."
     bound = _BOUND[name].format(share=units.share(share))
     if urgent is None:
-        return _healthy(bound, name, steps)
+        return f"{bound}. {_doubtful(doubt)}" if doubt else _healthy(bound, name, steps)
     if name == "device":
-        return f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
-    return f"{bound}. First: {_lowercase(urgent.message)}"
+        said = f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
+    else:
+        said = f"{bound}. First: {_lowercase(urgent.message)}"
+    return f"{said} {_doubtful(doubt)}" if doubt else said
+
+
+def _doubtful(doubt: str) -> str:
+    return f"This is not sure: {doubt}. Run it again, for longer or with the machine to itself."
 
 
 def _healthy(bound: str, name: str, steps: Steps) -> str:

@@ -76,6 +76,16 @@ class Limits:
     #: Ranks that differ by less than this in their own work are even.
     straggler_ratio: float = 0.10
 
+    #: Of a run with fewer steady steps than this, whose mean is known to no more than this part of it, the
+    #: bottleneck is said with a doubt (interval of Student's t).
+    few_steps: int = 20
+    few_steps_ratio: float = 0.25
+    #: The same where others kept this share of the machine's cores busy, and the training thread got less
+    #: than this of the core time it wanted; or where the hypervisor took this share of the cores' time.
+    others_ratio: float = 0.25
+    got_ratio: float = 0.8
+    stolen_ratio: float = 0.1
+
     # -- machinery -----------------------------------------------------------------------------------------
     #: A costed finding below this share of the span is not mentioned at all (timer noise of a shared
     #: machine).

@@ -1,0 +1,60 @@
+"""Why a verdict about a run should not be trusted: too few steps that differ, or a machine others used."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from hotloop.diagnose.crowding import crowd, span_since_command
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.series import inside
+from hotloop.measure.blocks import t95
+from hotloop.measure.others import others_cores
+from hotloop.units import duration, share
+
+
+def doubt(evidence: Evidence) -> str:
+    """The reason as a clause; "" where there is none."""
+    return _crowded(evidence) or _stolen(evidence) or _few(evidence)
+
+
+def _crowded(evidence: Evidence) -> str:
+    steps, limits = evidence.steps, evidence.limits
+    process = next((one for one in evidence.recording.ranks if one.pid == steps.pid), None)
+    taken = others_cores(evidence.recording, process, steps) if process is not None else None
+    got = crowd(evidence, (steps.pid,)).run_ratio
+    cores = float(evidence.machine.get("cpu_count") or evidence.cores)
+    if taken is None or got is None or taken < limits.others_ratio * cores or got > limits.got_ratio:
+        return ""
+    return (
+        f"other programs kept {taken:.1f} of {cores:g} cores busy, and the training thread got "
+        f"{share(got)} of the core time it wanted"
+    )
+
+
+def _stolen(evidence: Evidence) -> str:
+    """Time that the hypervisor gave to other machines."""
+    columns = evidence.recording.system
+    at, stolen = columns.get("t_s"), columns.get("steal_ratio")
+    if at is None or stolen is None:
+        return ""
+    start, end = span_since_command(evidence)
+    seen = stolen[(at >= start) & (at <= end) & np.isfinite(stolen)]
+    ratio = float(seen.mean()) if len(seen) else 0.0
+    if ratio < evidence.limits.stolen_ratio:
+        return ""
+    return f"the machine under this virtual one took {share(ratio)} of its cores' time"
+
+
+def _few(evidence: Evidence) -> str:
+    """Steps so few and so different that their mean is not known to a quarter."""
+    steps, limits = evidence.steps, evidence.limits
+    seconds = inside(steps)[np.asarray(steps.steady, bool)]
+    if len(seconds) < 2 or len(seconds) >= limits.few_steps:
+        return ""
+    half = t95(len(seconds) - 1) * float(seconds.std(ddof=1)) / sqrt(len(seconds))
+    if half <= limits.few_steps_ratio * float(seconds.mean()):
+        return ""
+    low, high = duration(float(seconds.min())), duration(float(seconds.max()))
+    return f"its {len(seconds)} steps after the first took from {low} to {high}"

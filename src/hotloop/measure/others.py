@@ -1,0 +1,35 @@
+"""What other programs did on the machine while a process trained."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from hotloop.measure.steps import Steps
+from hotloop.record.recording import Process, Recording
+
+#: Fewer samples of the machine say nothing.
+_LEAST_SAMPLES: Final = 3
+
+
+def others_cores(recording: Recording, process: Process, steps: Steps) -> float | None:
+    """Cores that others than this command kept busy while it trained; None with too few samples."""
+    system, offset = recording.system, (process.start_ns - recording.start_ns) / 1e9
+    at, used = system.get("t_s"), system.get("cpu_ratio")
+    if at is None or used is None:
+        return None
+    own = np.zeros(len(at))
+    for columns in recording.process_system.values():
+        times, ratio = columns.get("t_s"), columns.get("cpu_ratio")
+        if times is None or ratio is None or not np.isfinite(ratio).any():
+            continue
+        known = np.isfinite(ratio)
+        lived = (at >= times[0]) & (at <= times[-1])
+        own += np.where(lived, np.interp(at, times[known], ratio[known]), 0.0)
+    cores = float(recording.machine.get("cpu_count") or 1)
+    start, end = steps.span[0] + offset, steps.span[1] + offset
+    inside = (at >= start) & (at <= end) & np.isfinite(used)
+    if inside.sum() < _LEAST_SAMPLES:
+        return None
+    return max(0.0, float((used[inside] * cores - own[inside]).mean()))

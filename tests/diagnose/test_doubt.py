@@ -1,0 +1,72 @@
+"""A verdict about a crowded machine, or about few steps that differ, says that it is not sure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import evidence, steps
+
+from hotloop.diagnose import doubt, verdict
+from hotloop.measure.steps import Steps
+
+QUIET = steps({"forward": 0.3, "backward": 0.6}, num_steps=40)
+
+
+def machine(others: float, got: float, *, stolen: float = 0.0, run: Steps = QUIET) -> dict[str, Any]:
+    """Samples of two cores: the run uses one of them, others so many, and its thread gets so much of what it
+    wants.
+    """
+    at = np.arange(0.0, run.wall_s, 0.5)
+    used = {
+        "t_s": at,
+        "cpu_ratio": np.full(len(at), (1 + others) / 2),
+        "steal_ratio": np.full(len(at), stolen),
+    }
+    own = {"t_s": at, "cpu_ratio": np.ones(len(at)), "main_cpu_s": at * got, "core_wait_s": at * (1 - got)}
+    return {"system": used, "process_system": {run.pid: own}, "machine": {"cpu_count": 2}}
+
+
+def said(run: Steps, **world: Any) -> str:
+    seen = evidence(run, **world)
+    return verdict(run, (), doubt(seen))
+
+
+def test_a_run_that_others_kept_from_its_cores_is_not_called_healthy() -> None:
+    words = said(QUIET, **machine(others=0.9, got=0.5))
+    assert words.startswith("Compute-bound")
+    assert "not sure" in words
+    assert "0.9 of 2 cores" in words
+    assert "50 %" in words
+    assert "Nothing worth fixing" not in words
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        machine(others=0.9, got=0.97),  # others are there, and in nobody's way
+        machine(others=0.1, got=0.5),  # its own workers take the cores
+        machine(others=0.0, got=1.0, stolen=0.01),
+        {},
+    ],
+)
+def test_a_run_that_got_its_cores_is_judged(world: dict[str, Any]) -> None:
+    assert said(QUIET, **world).startswith("Nothing worth fixing: compute-bound")
+
+
+def test_time_the_hypervisor_took_is_told() -> None:
+    assert "under this virtual one took 30 %" in said(QUIET, **machine(others=0.0, got=1.0, stolen=0.3))
+
+
+def test_few_steps_that_differ_are_no_verdict() -> None:
+    few = steps({"forward": [0.2, 2.0, 6.0, 0.4, 5.5, 0.3, 3.0, 1.0]}, num_steps=8)
+    assert "7 steps after the first took from 300 ms to 6" in said(few)
+    assert "not sure" not in said(steps({"forward": [0.2, *[1.0] * 7]}, num_steps=8))
+    many = steps({"forward": [0.2, 6.0] * 20}, num_steps=40)
+    assert "not sure" not in said(many)
+
+
+def test_an_evaluation_after_some_steps_makes_them_no_less_alike() -> None:
+    rare = steps({"forward": 0.5, "evaluation": [0, 0, 0, 0, 8.0, 0, 0, 0, 0, 8.0]}, num_steps=10)
+    assert doubt(evidence(rare)) == ""
