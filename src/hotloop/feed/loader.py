@@ -40,9 +40,9 @@ class Loader(DataLoader):  # type: ignore[misc]
             batches ahead and their kind while it runs (:attr:`sizing` says what was chosen and why). Which
             worker makes a batch is then not fixed: random transforms repeat only with ``seed_by="sample"``.
         worker_method: ``process``, ``thread`` (for datasets that leave the interpreter free and may be read
-            by several threads at once), or ``auto``: what is faster if ``num_workers="auto"``, else processes,
-            and none where all samples lie in a cache (``keep``) or a bake and nothing is left to do with them:
-            threads of this process then copy the batches.
+            by several threads at once), or ``auto``: what is faster if ``num_workers="auto"``, else
+            processes, and none once all samples lie in a cache (``keep``) or a bake with nothing left to do
+            afterwards: a thread of this process then copies the batches.
         seed_by: ``worker``: random numbers as with torch, they depend on ``num_workers``. ``sample``: every
             sample of an epoch has a seed of its own, whoever reads it and with however many workers; samples
             are then read one by one.
