@@ -100,6 +100,18 @@ def test_any_rows_at_all_are_measured(rows):
     holds(measure(process(rows), {}))
 
 
+@settings(max_examples=100, deadline=None)
+@given(nested(), samples)
+def test_any_recording_in_pieces_loses_no_time(made, sampled):
+    rows = made[0] + [(t, w, stack, 0, 500, 10, 0, row.SAMPLE) for t, w, stack in sampled]
+    whole, parts = measure(process(rows), {}), measure(process(rows), {}, at_once=6)
+    assert parts.wall_s == whole.wall_s
+    assert sum(parts.totals.values()) + parts.unaccounted_s == pytest.approx(whole.wall_s, abs=1e-9)
+    assert sum(parts.span_totals.values()) == pytest.approx(parts.span_s, abs=1e-9)
+    assert (parts.end_s >= parts.start_s).all()
+    assert (parts.start_s[1:] >= parts.end_s[:-1]).all()
+
+
 def test_no_rows():
     steps = measure(process([], end=5_000_000_000), {})
     assert steps.num_steps == 0

@@ -58,7 +58,9 @@ def measure(process: Process, machine: Mapping[str, Any], *, at_once: int = IN_M
     """
     parts = []
     for piece in pieces(process, lambda part: _seen(part, places_of(part), later=True).stepping, at_once):
-        parts.append(narrowed(_measure(piece)) if piece.is_part else _measure(piece))
+        before = any(part.evaluations for part in parts), any(part.checkpoints for part in parts)
+        steps = _measure(piece, before)
+        parts.append(narrowed(steps) if piece.is_part else steps)
         release(process.rows)
     steps = joined(parts)
     noted = merge_rebuilt(replace(process, rows=process.rows[:0]))
@@ -87,7 +89,7 @@ def _seen(process: Process, places: Places, *, later: bool) -> _Seen:
     return _Seen(spans=spans, events=events, lives=lives, eval_forward=eval_forward, stepping=stepping)
 
 
-def _measure(piece: Piece) -> Steps:
+def _measure(piece: Piece, before: tuple[bool, bool]) -> Steps:
     process = merge_rebuilt(piece.process)
     wall = wall_ns(process) if piece.until is None else piece.until
     samples = tiled(of_kind(process, row.SAMPLE))
@@ -101,7 +103,8 @@ def _measure(piece: Piece) -> Steps:
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
     regions = widen(regions, spans, events, lives, eval_forward, samples, places)
     saves = saves_of(spans, events)
-    stepping = _with_last_interval(spans, events, lives, regions, saves, stepping)
+    if piece.until is None:
+        stepping = _with_last_interval(spans, events, lives, regions, saves, stepping, before)
 
     phase = span_phases(spans, lives, regions, saves, stepping)
     exit_ns = _exit_ns(process)
@@ -182,6 +185,7 @@ def _with_last_interval(
     regions: Regions,
     saves: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
     stepping: Stepping,
+    before: tuple[bool, bool],
 ) -> Stepping:
     """Extends the last step over the evaluation or checkpoint after it where that is one of a series."""
     if not len(stepping):
@@ -189,7 +193,7 @@ def _with_last_interval(
     training = (events.work | (events.fetch & lives.training_row)) & (
         (spans.flags & row.FETCH_END == 0) | (spans.kind != row.FETCH)
     )
-    last = recurring_end(spans, regions, saves, stepping, training)
+    last = recurring_end(spans, regions, saves, stepping, training, before)
     if last <= stepping.span[1]:
         return stepping
     end = stepping.end.copy()

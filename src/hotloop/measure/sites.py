@@ -118,18 +118,27 @@ def _started_from(site: int, loop: Loop, places: Places) -> Place | None:
 
 
 def recurring_end(
-    spans: Spans, regions: Regions, saves: tuple[Ints, Ints, Ints], stepping: Stepping, is_training: Bools
+    spans: Spans,
+    regions: Regions,
+    saves: tuple[Ints, Ints, Ints],
+    stepping: Stepping,
+    is_training: Bools,
+    before: tuple[bool, bool],
 ) -> int:
     """Where the span ends when the evaluation or checkpoint after the last step is one of a series.
 
-    Without this a run of two epochs would show one evaluation for two epochs of steps.
+    Without this a run of two epochs would show one evaluation for two epochs of steps. ``before``: whether
+    earlier pieces of a long recording had evaluations and checkpoints.
     """
     begin, end = stepping.span
     later = np.flatnonzero(is_training & (spans.start > end))
     limit = int(spans.start[later[0]]) if len(later) else np.iinfo(np.int64).max
     result = end
-    for starts, ends in ((regions.start, regions.end), (saves[0], saves[1])):
-        if ((starts >= begin) & (ends <= end)).any():
+    for starts, ends, seen in (
+        (regions.start, regions.end, before[0]),
+        (saves[0], saves[1], before[1]),
+    ):
+        if seen or ((starts >= begin) & (ends <= end)).any():
             after = (starts >= end) & (ends <= limit)
             result = max(result, int(ends[after][0])) if after.any() else result
     return result

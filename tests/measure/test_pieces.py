@@ -1,0 +1,96 @@
+"""A recording measured in pieces says what it says when it is measured whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.scenarios.loops import SCENARIOS, Scenario, epochs_with_evaluation, plain
+
+from hotloop.measure import measure
+from hotloop.measure.steps import Steps
+from hotloop.phases import PHASES
+
+#: Each in three pieces or so; the cuts fall where they fall.
+LONG = {
+    **SCENARIOS,
+    "many steps": lambda: plain(steps=400),
+    "many epochs": lambda: epochs_with_evaluation(epochs=30),
+    "epochs longer than a piece": lambda: epochs_with_evaluation(epochs=3, steps=300),
+}
+
+
+def both(scenario: Scenario) -> tuple[Steps, Steps]:
+    process = scenario.process
+    return measure(process, {}), measure(process, {}, at_once=len(process.rows) // 3)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_steps_and_phases_are_the_same(name: str) -> None:
+    whole, parts = both(LONG[name]())
+    np.testing.assert_array_equal(parts.start_s, whole.start_s)
+    np.testing.assert_array_equal(parts.end_s, whole.end_s)
+    np.testing.assert_array_equal(parts.samples, whole.samples)
+    np.testing.assert_array_equal(parts.steady, whole.steady)
+    # Gaps are divided by their own piece's samples.
+    known = [number for number, phase in enumerate(PHASES) if phase not in ("other", "logging", "data_wait")]
+    np.testing.assert_allclose(parts.phases[:, known], whole.phases[:, known], atol=1e-8)
+    np.testing.assert_allclose(parts.phases.sum(axis=1), whole.phases.sum(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_all_time_is_in_the_totals_once(name: str) -> None:
+    whole, parts = both(LONG[name]())
+    assert parts.wall_s == whole.wall_s
+    assert parts.span == whole.span
+    assert sum(parts.totals.values()) + parts.unaccounted_s == pytest.approx(parts.wall_s, rel=1e-9)
+    assert sum(parts.span_totals.values()) == pytest.approx(parts.span_s, rel=1e-9)
+    assert parts.totals["startup"] == pytest.approx(whole.totals["startup"])
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_is_counted_is_counted_once(name: str) -> None:
+    whole, parts = both(LONG[name]())
+    assert parts.num_updates == whole.num_updates
+    assert parts.num_epochs == whole.num_epochs
+    assert parts.evaluations == whole.evaluations
+    assert parts.checkpoints == whole.checkpoints
+    assert parts.settings == whole.settings
+    assert parts.backwards_per_update == pytest.approx(whole.backwards_per_update, rel=0.1)
+    assert parts.loss_steps.tolist() == whole.loss_steps.tolist()
+    np.testing.assert_array_equal(parts.losses, whole.losses)
+    counts = [
+        {view: {(c.place, c.operation): c.count for c in costs} for view, costs in run.sites.items()}
+        for run in (parts, whole)
+    ]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_loaders_are_the_same(name: str) -> None:
+    whole, parts = both(LONG[name]())
+    assert [one.id for one in parts.loaders] == [one.id for one in whole.loaders]
+    for one, other in zip(parts.loaders, whole.loaders, strict=True):
+        assert (one.role, one.num_batches, one.num_iterators) == (
+            other.role,
+            other.num_batches,
+            other.num_iterators,
+        )
+        assert one.batches_per_epoch == pytest.approx(other.batches_per_epoch, rel=0.35)
+        for column in (
+            "wait_s",
+            "ready",
+            "iter_s",
+            "first_batch_s",
+            "shutdown_s",
+            "make_s",
+            "slowest_sample_s",
+        ):
+            np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
+        assert one.batch_bytes == pytest.approx(other.batch_bytes)
+        assert one.sample_s == pytest.approx(other.sample_s)
+
+
+def test_a_long_run_is_cut_at_all() -> None:
+    whole, parts = both(LONG["many epochs"]())
+    assert whole.phases.dtype == np.float64
+    assert parts.phases.dtype == np.float32
