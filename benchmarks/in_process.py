@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 
 #: Runs with the probe installed by sitecustomize, as under ``hotloop run``.
 BLOCKS = """
-import json, sys, time
+import gc, json, sys, time
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -69,9 +69,14 @@ def block():
 for _ in range(10):
     block()
 patched, missing = list(probe.hooks._patched), hotloop.hooks.registry._MISSING
+optimizers = sys.modules["torch.optim.optimizer"]
+called = optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks, gc.callbacks
+ours = [one.copy() for one in called]
 
 def without_probe():
     sampler._timer.schedule(0, 0)
+    for one in called:
+        one.clear()
     for owner, name, own, _ in reversed(patched):
         delattr(owner, name) if own is missing else setattr(owner, name, own)
     try:
@@ -79,6 +84,8 @@ def without_probe():
     finally:
         for owner, name, _, wrapper in patched:
             setattr(owner, name, wrapper)
+        for one, kept in zip(called, ours):
+            one.update(kept) if isinstance(kept, dict) else one.extend(kept)
         sampler._schedule(time.perf_counter_ns(), sampler._interval)
 
 pairs = []
