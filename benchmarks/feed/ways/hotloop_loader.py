@@ -27,6 +27,10 @@ def images_baked(settings: dict[str, Any]) -> Epoch:
     return loader(baked(settings), settings)
 
 
+def images_baked_by_processes(settings: dict[str, Any]) -> Epoch:
+    return loader(baked(settings), settings, worker_method="process")
+
+
 def images_cached_torch(settings: dict[str, Any]) -> Epoch:
     return torch_loader.loader(feed.cached(Images(settings["data"]), max_bytes="2GB"), settings)
 
@@ -56,7 +60,9 @@ def baked(settings: dict[str, Any]) -> Dataset[Any]:
     return feed.Baked(folder)
 
 
-def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True) -> Epoch:
+def loader(
+    dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True, **options: Any
+) -> Epoch:
     workers = settings["workers"]
     made: DataLoader[Any] = feed.Loader(
         dataset,
@@ -65,5 +71,6 @@ def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = T
         num_workers=workers,
         persistent_workers=workers > 0,
         multiprocessing_context=settings.get("start", "fork") if workers else None,
+        **options,
     )
     return lambda: made
