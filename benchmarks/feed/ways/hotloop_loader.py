@@ -60,9 +60,7 @@ def baked(settings: dict[str, Any]) -> Dataset[Any]:
     return feed.Baked(folder)
 
 
-def loader(
-    dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True, **options: Any
-) -> Epoch:
+def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True, **options: Any) -> Epoch:
     workers = settings["workers"]
     made: DataLoader[Any] = feed.Loader(
         dataset,
