@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from hotloop.cli.main import VERBS
+
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "src" / "hotloop" / "diagnose" / "rules"
 AUDIT_RULES = ROOT / "src" / "hotloop" / "audit" / "rules"
@@ -69,3 +71,29 @@ def test_every_requirement_keeps_its_row() -> None:
     wanted = [f"{guide}-{n}" for guide, count in counts.items() for n in range(1, count + 1)]
     wanted += [f"X{n}" for n in range(1, 30)]
     assert sorted(rows) == sorted(wanted)
+
+
+def names_nothing(cell: str) -> list[str]:
+    """What of a row's last cell does not exist: files, tests, commands, pages."""
+    makefile = (ROOT / "Makefile").read_text()
+    missing = [link for link in re.findall(r"\]\(([^)#]+)", cell) if not (ROOT / "docs" / link).exists()]
+    for words in (code.split() for code in re.findall(r"`([^`]+)`", cell)):
+        if words[0] == "hotloop":
+            known = words[1] in VERBS
+        elif words[0] == "make":
+            known = re.search(rf"^{words[1]}:", makefile, flags=re.M) is not None
+        elif words[0].startswith("test_"):
+            tests = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+            known = any(f"def {words[0]}(" in text for text in tests)
+        else:
+            known = "/" not in words[0] or (ROOT / words[0]).exists()
+        missing += [] if known else [" ".join(words)]
+    return missing
+
+
+def test_every_requirement_names_a_test_or_a_command_that_exists() -> None:
+    lines = (ROOT / "docs/requirements.md").read_text().splitlines()
+    rows = [line.strip(" |").split(" | ") for line in lines if re.match(r"\| (S\d-\d+|X\d+) \|", line)]
+    shown = {row[0]: row[-1] for row in rows}
+    assert {name: lacks for name, cell in shown.items() if (lacks := names_nothing(cell))} == {}
+    assert [name for name, cell in shown.items() if not re.search(r"`|\]\(|not yet run on a GPU", cell)] == []
