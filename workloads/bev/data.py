@@ -48,6 +48,10 @@ TABLES = (
 class DataError(ValueError):
     """The data cannot be what it should be; the message names the file."""
 
+    def __str__(self):
+        """What was said; a worker's error comes with its traceback in front."""
+        return super().__str__().rpartition("DataError: ")[2].strip()
+
 
 # -- making the files ---------------------------------------------------------------------------------------
 

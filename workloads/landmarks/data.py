@@ -32,6 +32,10 @@ SCALES = {"tiny": (4, 1, 16, 64, 128), "cpu": (10, 2, 64, 128, 256), "full": (56
 class DataError(ValueError):
     """The data cannot be what it should be; the message names the file."""
 
+    def __str__(self):
+        """What was said; a worker's error comes with its traceback in front."""
+        return super().__str__().rpartition("DataError: ")[2].strip()
+
 
 # -- making the files ---------------------------------------------------------------------------------------
 
