@@ -77,9 +77,28 @@ def test_a_cause_planted_for_the_accuracy_benchmark_shows_in_the_source(case: st
     assert rule in ids(audit([CASES / f"{case}.py"]))
 
 
-def test_the_first_training_system_as_found() -> None:
-    done = audit([ROOT / "workloads" / "tcn_state"])
-    assert {"input/per-sample-conversion", "host/sync-in-step"} <= ids(done)
+@pytest.mark.parametrize(
+    ("system", "known"),
+    [
+        ("tcn_state", {"input/per-sample-conversion", "host/sync-in-step"}),
+        ("landmarks", {"host/sync-in-step", "host/loop-over-parameters", "device/deterministic-on"}),
+        ("bev", {"host/sync-in-step", "host/loop-over-parameters"}),
+        ("spikevid", {"host/sync-in-step", "trend/misleading-metric"}),
+    ],
+)
+def test_the_training_systems_as_found(system: str, known: set[str]) -> None:
+    assert ids(audit([ROOT / "workloads" / system])) == known
+
+
+def test_every_branch_of_the_physics_loss_is_named() -> None:
+    """X22: four branches on tensors, one of them on what a function of the file returns."""
+    found = audit([ROOT / "workloads" / "tcn_state"]).findings
+    (branches,) = (f for f in found if f.id == "host/sync-in-step" and "branches" in f.message)
+    source = (ROOT / "workloads/tcn_state/train.py").read_text().splitlines()
+    assert branches.where is not None
+    lines = [source[number - 1].strip() for number in (branches.where.line, *branches.data["lines"])]
+    wanted = ["if below.max() > 0:", "if above.max() > 0:", "if spread < 0.01:", "if (mismatch < 0).any():"]
+    assert [line.partition("  #")[0] for line in lines] == wanted
 
 
 def test_settings_of_the_third_system_that_do_nothing_are_named() -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from hotloop.audit.module import Function, Loop, Module, chain
@@ -25,6 +26,15 @@ _ONE_STEP: Final = re.compile(
 _BACKWARDS: Final = ("backward", "manual_backward")
 #: A name of a switch that turns a way of computing on, not an occasional action.
 _SWITCH: Final = re.compile(r"amp|fp16|bf16|half|cuda|gpu|distributed|mixed|scaler|clip|train", re.I)
+
+
+#: What a condition on a setting is written with.
+_OF_SETTINGS: Final = (
+    ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.UnaryOp, ast.Not, ast.Load,
+    ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.Eq, ast.NotEq,
+)  # fmt: skip
+#: What changes as training goes on, and what is asked for to look at it closely.
+_PASSING: Final = re.compile(r"epoch|step|iter|count|first|last|done|debug|verbose|profil|log|print", re.I)
 
 
 #: A count that stays what it is: ``if accumulation_steps > 1``.
@@ -55,16 +65,53 @@ class Region:
 
     def every_step(self, node: ast.AST) -> bool:
         """Whether ``node`` surely runs at every step: not gated by a condition, a handler or a skip."""
+        return self.under(node) == ()
+
+    def under(self, node: ast.AST) -> tuple[str, ...] | None:
+        """The settings with which ``node`` runs at every step, () where it does with any; None where it does
+        not, or nothing says so.
+        """
+        settings: list[str] = []
         below = node
         for above in self.module.ancestors(node):
-            if (_gates(above, below) and not self._is_step(above, below)) or _skipped_before(above, below):
-                return False
+            if _skipped_before(above, below):
+                return None
+            if _gates(above, below) and not self._is_step(above, below):
+                if not isinstance(above, ast.If | ast.IfExp) or not self._is_setting(above.test):
+                    return None
+                holds = below is above.body or (isinstance(above, ast.If) and below in above.body)
+                settings.append(ast.unparse(above.test if holds else _negated(above.test)))
             if above is self.root:
-                return not (isinstance(above, _LOOPS) and below in above.orelse)
+                return None if isinstance(above, _LOOPS) and below in above.orelse else tuple(settings)
             if isinstance(above, *_NESTED) and above.name != "closure":
-                return False
+                return None
             below = above
-        return False
+        return None
+
+    def _is_setting(self, test: ast.expr) -> bool:
+        """Whether a condition is decided before the loop, by how the script was started."""
+        nodes = list(ast.walk(test))
+        if not all(isinstance(node, _OF_SETTINGS) for node in nodes) or _PASSING.search(ast.unparse(test)):
+            return False
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        attributes = (node for node in nodes if isinstance(node, ast.Attribute))
+        return names.isdisjoint(self._bound - {"self"}) and all(map(self._stays, attributes))
+
+    @cached_property
+    def _bound(self) -> set[str]:
+        """Names that a step binds, its arguments among them."""
+        stored = (node for node in ast.walk(self.root) if isinstance(node, ast.Name))
+        given = (node.arg for node in ast.walk(self.root) if isinstance(node, ast.arg))
+        return {node.id for node in stored if not isinstance(node.ctx, ast.Load)} | set(given)
+
+    def _stays(self, node: ast.Attribute) -> bool:
+        """Whether ``self.name`` is what ``__init__`` made it; what other objects have is taken to stay."""
+        if not isinstance(node.value, ast.Name) or node.value.id != "self":
+            return True
+        owner = self.module.class_of(self.root)
+        values = self.module.attribute_bindings(owner, node.attr) if owner else []
+        made = self.module.function_of(values[0]) if len(values) == 1 and values[0] is not None else None
+        return made is not None and made.name == "__init__"
 
     def _is_step(self, gate: ast.AST, below: ast.AST) -> bool:
         """Whether a condition decides about the step itself: a backward in its branch, and none outside."""
@@ -239,6 +286,12 @@ def _is_switch(test: ast.expr) -> bool:
             return bool(_COUNT.search(chain(test.left)))
         return value.value is None and isinstance(test.ops[0], ast.Is | ast.IsNot) and _is_switch(test.left)
     return isinstance(test, ast.Name | ast.Attribute) and bool(_SWITCH.search(chain(test)))
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    return ast.UnaryOp(op=ast.Not(), operand=test)
 
 
 def _skipped_before(above: ast.AST, below: ast.AST) -> bool:

@@ -37,23 +37,28 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 
 def _calls(region: Region) -> Iterator[Finding]:
-    found = [(call, words) for call in region.calls if (words := _waits(region, call))]
     found = [
-        (call, words) for call, words in found if region.every_step(call) and not _by_parameter(region, call)
+        (call, words, under)
+        for call in region.calls
+        if (words := _waits(region, call))
+        and (under := region.under(call)) is not None
+        and not _by_parameter(region, call)
     ]
     if not found:
         return
-    call, words = found[0]
-    count = f" ({len(found)} such calls)" if len(found) > 1 else ""
+    call, words, under = min(found, key=lambda one: len(one[2]))
+    alike = [other for other, _, its in found if its == under and other is not call]
+    count = f" ({1 + len(alike)} such calls)" if alike else ""
+    where = f" where {' and '.join(under)}" if under else ""
     yield hit(
         ID,
         region.module,
         call,
-        "medium",
-        f"{words} runs at every step and makes the host wait for the device{count}: the next step cannot be "
-        "queued while this one runs.",
+        "low" if under else "medium",
+        f"{words} runs at every step{where} and makes the host wait for the device{count}: the next step "
+        "cannot be queued while this one runs.",
         "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
-        also=[other for other, _ in found[1:]],
+        also=alike,
     )
 
 
