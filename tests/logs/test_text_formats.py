@@ -66,6 +66,17 @@ def test_a_steady_log_has_no_change_and_no_finding(tmp_path: Path) -> None:
     assert "Steady at 3.2" in done.verdict
 
 
+def test_a_few_values_far_apart_are_not_called_steady(tmp_path: Path) -> None:
+    rates = (1654, 813, 573, 439)
+    lines = [f"Epoch {k + 1}/4 loss 0.3 | Throughput: {rate} samples/s\n" for k, rate in enumerate(rates)]
+    assert analyzed(tmp_path, lines).verdict == (
+        "439 to 1,654 samples/s in 4 values: too few to tell whether it changes."
+    )
+    close = (1654, 1700, 1690, 1602)
+    lines = [f"Epoch {k + 1}/4 loss 0.3 | Throughput: {rate} samples/s\n" for k, rate in enumerate(close)]
+    assert "Steady at" in analyzed(tmp_path, lines).verdict
+
+
 def test_units_stand_behind_the_number_or_in_the_name(tmp_path: Path) -> None:
     texts = ("dt: 120.5ms", "time_ms=120.5", "step time (ms): 120.5", "iter_time 0.1205 s", "8.2988 it/s")
     for text in texts:

@@ -15,6 +15,8 @@ Floats = npt.NDArray[np.float64]
 
 #: A change of level that is worth a person's attention.
 LEAST_RATIO: Final = 0.10
+#: Of fewer values no change is told.
+LEAST_VALUES: Final = 6
 _MAX_POINTS: Final = 1200
 _NOISE_FLOOR: Final = 0.01
 _PENALTY: Final = 4.0
@@ -23,7 +25,7 @@ _PENALTY: Final = 4.0
 def segments(values: Floats) -> list[int]:
     """Where each level of a positive series starts, 0 first. Values that are not positive do not count."""
     good = np.flatnonzero(np.isfinite(values) & (values > 0))
-    if len(good) < 6:
+    if len(good) < LEAST_VALUES:
         return [0]
     block = -(-len(good) // _MAX_POINTS)
     logs = np.log(values[good])

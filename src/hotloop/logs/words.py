@@ -8,6 +8,7 @@ import numpy as np
 
 from hotloop import units
 from hotloop.findings import Finding
+from hotloop.logs.changes import LEAST_VALUES
 from hotloop.logs.log import REST, Log
 
 _ROLES = {
@@ -19,6 +20,9 @@ _ROLES = {
     "epoch": "epoch", "bar_rate": "progress bar", "evaluation": "evaluation time",
     "checkpoint": "checkpoint time",
 }  # fmt: skip
+
+#: A few values further apart than this are not called steady.
+_APART = 1.25
 
 
 def recognized(log: Log) -> tuple[str, ...]:
@@ -57,6 +61,12 @@ def verdict(log: Log, findings: Sequence[Finding]) -> str:
     if series is not None and len(series.rate) >= 3:
         pace = f"{units.rate(log.levels[-1])} {series.unit}"
         if len(log.levels) == 1:
+            known = series.rate[np.isfinite(series.rate) & (series.rate > 0)]
+            if len(known) < LEAST_VALUES and known.max() > _APART * known.min():
+                return (
+                    f"{units.rate(known.min())} to {units.rate(known.max())} {series.unit} in {len(known)} "
+                    "values: too few to tell whether it changes."
+                )
             fed = f", {units.share(wait.share)} of each step waiting for data" if wait is not None else ""
             return f"Steady at {pace} from first to last{fed}."
         low, high = min(log.levels), max(log.levels)
