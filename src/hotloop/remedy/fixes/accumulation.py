@@ -10,6 +10,7 @@ REMEDY = Remedy(
     effect="semantic",
     alters="the effective batch is larger: fewer updates per epoch",
     answers=(),
+    live="hotloop.remedy.live.accumulating:Accumulate",
     parameter=Parameter(name="steps", kind="count", words="batches per update", default=4, minimum=1),
     config_keys=("gradient_accumulation",),
     words=(
