@@ -211,7 +211,7 @@ def ceiling(subject: Subject, folder: Path, row: dict[str, Any]) -> float | None
     enough, or the cure is faster: the cured run without its waiting.
     """
     for which in ("cured", "found"):
-        options = ["free-data", "--throw-away", "--budget", "8s", "--json", "--out", f"{folder}-{which}"]
+        options = ["free-data", "--throw-away", "--budget", "12s", "--json", "--out", f"{folder}-{which}"]
         done = call([*subject.pin, *HOTLOOP, "what-if", *options, "--", *getattr(subject, which)], 600)
         told = json.loads(done.stdout) if done.stdout.startswith("{") else {}
         alone = _ratio(row.get("samples_per_step"), told.get("step_alone_s"))

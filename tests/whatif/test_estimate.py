@@ -149,5 +149,21 @@ def test_what_was_not_in_force_has_no_ratio() -> None:
     assert "not measured: threads=2: 2 already" in words.render(found)
 
 
+def test_the_starts_of_epochs_are_a_row_of_their_own_and_part_of_what_is_lost_now() -> None:
+    """Four starts of 0.3 s each, of which 0.1 s is what any batch is waited for; an epoch is ten steps."""
+    more = {"wait_s": 0.1, "starts": [0.3, 0.3], "epoch": 10, "startup_s": 7.0}
+    blocks = [block("baseline", i, 0.2, **more) for i in range(2)]
+    blocks += [block("free-data", i, 0.1) for i in range(2)]
+    found = recorded(blocks)
+    assert found is not None
+    assert found.epoch_start_s == pytest.approx(0.02)
+    row = found.rows[-1]
+    assert (row.intervention, row.method) == ("free-epoch-start", "accounted")
+    assert row.ratio == pytest.approx(1.1)
+    text = words.render(found)
+    assert "at best 2.20x of now" in text
+    assert "7.00 s to the first block" in text
+
+
 def test_nothing_is_said_without_a_baseline() -> None:
     assert recorded([block("free-data", 0, 1.0)]) is None

@@ -42,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/...)")
     parser.add_argument(
-        "--budget", metavar="TIME", type=_duration, default=120.0, help="for the blocks (default: 2m)"
+        "--budget",
+        metavar="TIME",
+        type=_duration,
+        default=120.0,
+        help="from the start of the command; half of it is the blocks' in any case (default: 2m)",
     )
     parser.add_argument(
         "--width", metavar="W", type=_width, default=0.03, help="stop at this interval, +- (default: 3%%)"
@@ -61,14 +65,15 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.report.ranks import lead
     from hotloop.report.values import plain
     from hotloop.whatif import words
-    from hotloop.whatif.estimate import ACCOUNTED, estimate, interventions
+    from hotloop.whatif.estimate import TOLD, estimate, interventions
 
     # What is accounted for is told from every recording, asked for or not.
-    wanted = [_intervention(name) for name in asked if name not in ACCOUNTED]
+    wanted = [_intervention(name) for name in asked if name not in TOLD] or [_intervention(_FREE_DATA)]
     plan = [*(entry for entry, _ in wanted), *_together([one for _, one in wanted if one is not None])]
     folder = flow.new_run_folder(options.out, command)
     board = folder / "what-if.blocks"
     entry = {"interventions": plan, "board": str(board), "budget_s": options.budget, "width": options.width}
+    entry["begun_s"] = time.monotonic()
     if not options.throw_away:
         _announce([remedy for _, remedy in wanted if remedy is not None])
     with thrown_away(options.throw_away, command, folder) as aside:
@@ -84,7 +89,7 @@ def main(options: argparse.Namespace) -> int:
         leftover.unlink(missing_ok=True)
     examination = flow.examine(flow.read(folder))
     flow.publish(examination, folder)
-    result = estimate(examination.recording, lead(list(examination.ranks)))
+    result = estimate(examination.recording, lead(list(examination.ranks)), examination.findings)
     if result is None:
         told = [f"{n['name']}: {n['status']}" for n in interventions(examination.recording) if n["status"]]
         early = "the command or the budget ended before two blocks of the baseline were done"

@@ -11,10 +11,12 @@ from typing import Any, Final, Literal
 
 from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.costs import interval as cost_interval
+from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.phases import COLUMN
 from hotloop.record.recording import Note, Recording
 from hotloop.whatif.live.interval import interval
+from hotloop.whatif.memory import batch_cannot_grow, cache_does_not_fit, reads_again
 
 Method = Literal["blocks", "accounted"]
 
@@ -25,10 +27,15 @@ ACCOUNTED: Final = {
     "free-logging": ("logging", False),
     "no-sync": ("sync", False),
 }
+EPOCH_START: Final = "free-epoch-start"
+#: Names of rows that are told from what was recorded, asked for or not.
+TOLD: Final = frozenset([*ACCOUNTED, EPOCH_START])
 #: Batches of a fill that a loader's own rate is told from.
 _LEAST_ALONE: Final = 8
 #: An interval wider than this to either side does not tell whether gains add up.
 _TELLING: Final = 1.15
+#: What is less than this part of a step gets no row.
+_LEAST_COST: Final = 0.005
 #: A gain smaller than this is not worth a line of the ceiling.
 _MARGIN: Final = 1.05
 
@@ -74,6 +81,9 @@ class WhatIf:
     ``step_alone_s`` is the step with batches for free and idle workers, ``loader_alone_s`` a batch with the
     cores to the loader, ``cores_s`` the CPU work of a step over the cores this run may use. ``ceiling`` is
     the largest of the three: what the fastest run with this step and this loader is limited by.
+    ``epoch_start_s`` is what the starts of epochs take of each step where blocks do not hold them, and
+    ``startup_s`` what the command took to its first block. ``memory``: why memory is what holds the ceiling
+    (``memory``), or what it would not hold.
     """
 
     baseline_s: float
@@ -88,6 +98,9 @@ class WhatIf:
     ceiling: str | None
     contention_s: float | None
     not_exact: str
+    epoch_start_s: float = 0.0
+    startup_s: float = 0.0
+    memory: str = ""
 
     @property
     def ceiling_s(self) -> float | None:
@@ -112,13 +125,19 @@ class WhatIf:
             "loader_alone_s": self.loader_alone_s,
             "cores_s": self.cores_s,
             "contention_s_per_step": self.contention_s,
+            "epoch_start_s_per_step": self.epoch_start_s,
+            "startup_s": self.startup_s,
+            "memory": self.memory,
             "not_exact": self.not_exact,
             "rows": [row.to_json() for row in self.rows],
         }
 
 
-def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
-    """What the blocks of a recording say; None where it has none of the baseline."""
+def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Finding] = ()) -> WhatIf | None:
+    """What the blocks of a recording say; None where it has none of the baseline.
+
+    ``findings`` of the run tell where memory is the ceiling.
+    """
     notes = [
         note for process in recording.ranks for note in process.notes.get("block", ()) if note.get("leads")
     ]
@@ -132,23 +151,34 @@ def estimate(recording: Recording, steps: Steps | None) -> WhatIf | None:
     free = _valid(notes, "free-data")
     every = not any(note["name"] == "free-data" and note.get("others") for note in asked)
     alone = fmean([note["mean_s"] for note in free]) if free and every else None
+    wait_s = _mean([note.get("wait_s") for note in baseline])
+    start_s = _epoch_start_s(baseline, wait_s or 0.0)
     parts = {
         "device": alone,
         "input": _loader_alone(free),
         "cores": _cores_s(baseline, float(recording.machine.get("cores", 1))),
     }
+    ceiling = _ceiling(parts, steps) if alone is not None else None
+    memory = ""
+    if ceiling == "device":
+        memory = batch_cannot_grow(recording, findings)
+    elif ceiling == "input":
+        memory = reads_again(findings, parts["input"] or 0.0)
     return WhatIf(
         baseline_s=mean,
         baseline_ci95=(max(0.0, low), high),
         baseline_blocks=len(baseline),
         block_steps=round(fmean([note["steps"] for note in baseline])),
-        wait_s=_mean([note.get("wait_s") for note in baseline]),
-        rows=(*rows, *_accounted(steps, mean)),
+        wait_s=wait_s,
+        rows=(*rows, *_starts(start_s, mean), *_accounted(steps, mean)),
         step_alone_s=alone,
         loader_alone_s=parts["input"],
         cores_s=parts["cores"],
-        ceiling=_ceiling(parts, steps) if alone is not None else None,
+        ceiling="memory" if memory else ceiling,
         contention_s=_contention(baseline, free),
+        epoch_start_s=start_s,
+        startup_s=float(baseline[0].get("startup_s") or 0.0),
+        memory=memory or (cache_does_not_fit(recording) if ceiling == "input" else ""),
         not_exact=next((str(note["exact"]) for note in asked if note.get("exact")), ""),
     )
 
@@ -226,6 +256,20 @@ def _place(loader: int, recording: Recording) -> str:
     return sites.get(built.get(loader), "another place")
 
 
+def _epoch_start_s(baseline: Sequence[Note], wait_s: float) -> float:
+    """What an epoch waits for at its start, more than for any other batch, spread over its steps."""
+    starts = [start for note in baseline for start in note.get("starts", ())]
+    epoch = next((note["epoch"] for note in reversed(baseline) if note.get("epoch")), None)
+    return max(0.0, fmean(starts) - wait_s) / epoch if starts and epoch else 0.0
+
+
+def _starts(start_s: float, baseline_s: float) -> list[Row]:
+    if start_s <= _LEAST_COST * baseline_s:
+        return []
+    ratio = (baseline_s + start_s) / baseline_s
+    return [Row(intervention=EPOCH_START, ratio=ratio, ci95=None, blocks=0, method="accounted")]
+
+
 def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
     """What leaving the own time of evaluation, checkpoints, logging and waits out would give."""
     rows: list[Row] = []
@@ -233,7 +277,7 @@ def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
         return rows
     for name, (phase, outside) in ACCOUNTED.items():
         cost = steps.span_totals.get(phase, 0.0) * exposed_ratio(steps, phase) / steps.num_steps
-        if cost <= 0.005 * baseline_s:
+        if cost <= _LEAST_COST * baseline_s:
             continue
         edges = cost_interval(cost, steps.phases[:, COLUMN[phase]])
         ratios = [

@@ -70,7 +70,9 @@ def _held(value: Any) -> list[Any]:
 def end_workers(iterator: Any) -> None:
     """End the workers of an iterator that is not the script's: no row of the recording tells of it."""
     end = type(iterator)._shutdown_workers
-    getattr(end, "__wrapped__", end)(iterator)
+    while hasattr(end, "__wrapped__"):
+        end = end.__wrapped__
+    end(iterator)
 
 
 def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> str:
@@ -90,7 +92,7 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
     other, kind = object.__new__(module.DataLoader), module._MultiProcessingDataLoaderIter
     indices = "batch_sampler" if loader._auto_collation else "sampler"
     one = {"num_workers": 1, "persistent_workers": False, "pin_memory": False, "timeout": _PATIENCE_S}
-    collate = Shipped(loader.collate_fn)
+    collate = Shipped(changes.get("collate_fn", loader.collate_fn))
     apart = {"generator": torch.Generator(), indices: (First(),), "collate_fn": collate}
     other.__dict__.update({**loader.__dict__, **changes, **one, **apart})
     iterator = None

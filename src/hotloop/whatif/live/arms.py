@@ -23,6 +23,7 @@ class Arm:
 
     name = "baseline"
     refused = ""
+    group = 1  # steps that only together cost what one does on average
 
     def settle(self, iterator: Any) -> int:
         """Its workers' first batches, and two steps."""
@@ -91,7 +92,7 @@ class FormArm(Arm):
     """A switchable live form."""
 
     def __init__(self, name: str, form: Form) -> None:
-        self.name, self._form = name, form
+        self.name, self._form, self.group = name, form, form.group
         self._tried = False
         form.active = False
         form.guard(form.install)()
@@ -254,14 +255,14 @@ def _one(probe: Probe, feeder: Feeder, wanted: dict[str, Any]) -> Arm:
     return LoaderArm(name, [form], feeder) if isinstance(form, LoaderForm) else FormArm(name, form)
 
 
-def workers_cpu_s(iterator: Any) -> float:
-    """CPU seconds of an iterator's workers so far."""
-    total = 0.0
+def workers_cpu_s(iterator: Any) -> dict[int, float]:
+    """CPU seconds of an iterator's workers so far, by process."""
+    found = {}
     for worker in getattr(iterator, "_workers", ()):
         try:
             with open(f"/proc/{worker.pid}/stat") as stream:
                 fields = stream.read().rpartition(")")[2].split()
         except OSError:
             continue
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+        found[worker.pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found

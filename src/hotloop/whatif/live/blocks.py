@@ -36,6 +36,7 @@ class Block:
     wait_ns: list[int] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)
     carried: tuple[int, int] = (0, 0)
+    starts: list[float] = field(default_factory=list)  # seconds that epochs starting in it waited
     cpu_s: float = 0.0
     cpu_steps: int = 0
 

@@ -44,13 +44,16 @@ _NAME = "what-if"
 class Feeder:
     """The driving iterator and what stands in for it.
 
-    ``boundary(iterator)`` is called when the driving loop asks for a batch: between two steps.
-    ``kept`` says why a run that was fed ahead is not the one it would have been, "" where it is.
+    ``boundary(iterator)`` is called when the driving loop asks for a batch: between two steps;
+    ``moved(iterator)`` when another loader drives from here on. ``kept`` says why a run that was fed ahead is
+    not the one it would have been, "" where it is.
     """
 
-    def __init__(self, probe: Probe, boundary: Callable[[Any], None]) -> None:
+    def __init__(
+        self, probe: Probe, boundary: Callable[[Any], None], moved: Callable[[Any], None] = lambda _: None
+    ) -> None:
         self._probe = probe
-        self._boundary = boundary
+        self._boundary, self._moved = boundary, moved
         self._count = probe.hooks.guard(_NAME, self._got)
         self._module: Any = None
         self._ahead: Known[Ahead] = Known()  # by iterator
@@ -59,12 +62,16 @@ class Feeder:
         self.siblings: weakref.WeakSet[Any] = weakref.WeakSet()
         self.last: Any = lambda: None  # weak: the iterator fetched from last
         self.drives = 0  # id of the driving loader, 0 unknown
+        self._anew = False  # another is built for each pass: it was seen to be
+        self._passes = 0  # over such others, built where the driving one was, since that began to drive
         self.fetches = 0
         self.beside = Beside()
         self.others = 0  # fetches from loaders that train no update, as far as is known
         self.restarts = 0  # epochs that another loader of the step began
         self.ended = 0  # epochs of the driving loader that ended
-        self.wait_ns = 0  # in fetches
+        self.wait_ns = 0  # in fetches, and in what starts and ends a pass over a loader
+        self.gap_ns = 0  # the latter alone: making an iterator, starting and ending its workers
+        self._fetching = False
         self.served = self.missed = 0  # batches that were taken ahead; that should have been
         self._mine: list[Sibling] = []
         self._loaders: Known[Any] = Known()  # of iterators, as long as these live
@@ -92,6 +99,23 @@ class Feeder:
                 "_next_data",
                 lambda original: compile_beside(original, _NEXT, fetch=self._fetch, **names),
             )
+        hooks.around(module.DataLoader, "__iter__", _NAME, lambda *_: (None, self.gap_ns), self._passed)
+        many = module._MultiProcessingDataLoaderIter
+        hooks.around(many, "_shutdown_workers", _NAME, lambda args, *_: (args[0], self.gap_ns), self._passed)
+
+    def _passed(self, token: tuple[Any, int], start: int, stop: int, result: Any) -> None:
+        """A pass over a loader of each step was begun, or ended: the time is input's, as a fetch's is."""
+        number = self._probe.loaders.loader_of(result if token[0] is None else token[0])
+        if self._fetching or not number:
+            return
+        if token[0] is None and self._is_alike(number) and self._probe.torch.is_grad_enabled():
+            self._passes += 1
+            if self._anew:
+                self.succeed(result)
+        if number == self.drives or number in self.beside.every_step():
+            gap_ns = token[1] + stop - start  # what ended within it is in it
+            self.wait_ns += gap_ns - self.gap_ns
+            self.gap_ns = gap_ns
 
     def _made(self, iterator: Any, loader: Any) -> None:
         if not loader.persistent_workers:  # such a loader holds its iterator
@@ -109,7 +133,7 @@ class Feeder:
         if drives:
             self.fetches += 1
             self._boundary(iterator)
-        start = now_ns()
+        start, self._fetching = now_ns(), True
         try:
             batch = self._next(iterator, original, drives=drives)
             self._count(number, iterator, batch, drives=drives)
@@ -119,7 +143,9 @@ class Feeder:
             release(iterator)
             raise
         finally:
-            self.wait_ns += now_ns() - start
+            self._fetching = False
+            if drives or self.beside.some(number) or number in self.beside.every_step():
+                self.wait_ns += now_ns() - start
 
     def _next(self, iterator: Any, original: Any, *, drives: bool) -> Any:
         ahead = self._ahead.get(iterator)
@@ -272,16 +298,23 @@ class Feeder:
 
         It does where both were built at one site and nothing is owed to an iterator of the one before.
         """
-        loaders = self._probe.loaders
-        number = loaders.loader_of(iterator)
-        takes = loaders.built_at(number) == loaders.built_at(self.drives) != 0 and number != self.drives
-        return number if takes and not self._owes() else 0
+        number = self._probe.loaders.loader_of(iterator)
+        return number if self._is_alike(number) and not self._owes() else 0
 
-    def move(self, number: int) -> None:
-        """Another loader drives from now on."""
-        self.drives = number
-        self.ended += 1
-        self.give_up()
+    def _is_alike(self, number: int) -> bool:
+        loaders = self._probe.loaders
+        return loaders.built_at(number) == loaders.built_at(self.drives) != 0 and number != self.drives
+
+    def succeed(self, iterator: Any) -> bool:
+        """Whether an iterator's loader takes the driving loader's place; it drives from now on then."""
+        number = self.successor(iterator)
+        if number:
+            self._anew, self._passes = self._passes == 1, 0  # more: who knows which of them trains
+            self.drives = number
+            self.ended += 1
+            self.give_up()
+            self._moved(iterator)
+        return number != 0
 
     def give_up(self) -> None:
         """Drop what was made for iterators that are gone: the script may come back to one that lives."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from math import ceil, log
+from math import ceil, gcd, lcm, log
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,29 +48,33 @@ class Session:
 
     def __init__(self, probe: Probe, plan: dict[str, Any]) -> None:
         self._probe, self._plan = probe, plan
-        self._feeder = Feeder(probe, self._boundary)
+        self._feeder = Feeder(probe, self._boundary, self._moved)
         self._arms: list[Arm] = [Arm()]
         self._leads = False
         self._over = self._child = False
         self._step = -1  # boundaries so far, once the driving loop is known
         self._started = 0  # when the running step began, 0: not to be timed
-        self._seen: tuple[int, ...] = (0,) * 7
+        self._seen: tuple[int, ...] = (0,) * 8
         self._saves = 0
         self._epoch, self._since = 0, -1  # boundaries of an epoch, 0 unknown; since one began, -1 unknown
         self._short = False  # epochs are too short for a block: blocks hold several, and their starts count
+        self._start: tuple[Block, int] | None = None  # an epoch that starts in a block, and its wait so far
         self._others: deque[int] = deque(maxlen=16)  # fetches of other loaders, of the last steps
         self._pilot: list[int] = []
+        self._span = (0, 0)  # nanoseconds and boundaries of the pilot, with what no block will time
         self._block: Block | None = None
         self._next: Block | None = None
         self._board = Board(plan["board"])
         self._order: list[int] = []  # the arms still to come in this cycle
         self._length = LEAST_STEPS
-        self._begun_s = 0.0
+        self._begun_s = float(plan.get("begun_s") or 0.0)  # of the command, where that is in the budget
+        self._startup_s = 0.0
+        self._budget_s = float(plan["budget_s"])
         self._done: list[Block] = []
         self._by_update = False
         self._batches = 0
         self._updates = self._rounds = 0
-        self._cpu: tuple[float, float, Any] | None = None
+        self._cpu: tuple[float, dict[int, float], int] | None = None
         self._fetches = self._without = 0  # of the driving loader; updates since
         self._lost: list[int] = []  # arms that were to be measured yet when it went
 
@@ -128,15 +132,16 @@ class Session:
         self._fetches = feeder.fetches
         if not self._without:
             return
-        number = feeder.successor(iterator) if iterator is not None else 0
-        if number:
+        if iterator is not None and feeder.succeed(iterator):
             self._without = 0
-            feeder.move(number)
-            self._move(iterator)
         elif self._without >= _MOST_WITHOUT:
             self._lost = [i for i in self._open_arms() if len(log_ratios(self._done, i)) < 2]
             self._stop(None)
             feeder.give_up()
+
+    def _moved(self, iterator: Any) -> None:
+        if not self._over:
+            self._guarded(self._move, iterator)
 
     def _move(self, iterator: Any) -> None:
         block = self._block if self._block is not None and self._step < self._block.end else None
@@ -182,10 +187,11 @@ class Session:
 
     def _counts(self) -> tuple[int, ...]:
         one = self._feeder
-        return one.others, one.ended, self._saves, one.restarts, one.wait_ns, one.missed, one.served
+        more = one.wait_ns, one.gap_ns, one.missed, one.served
+        return one.others, one.ended, self._saves, one.restarts, *more
 
     def _finish_step(self, now: int, iterator: Any) -> None:
-        others, ended, saves, restarts, wait_ns, missed, served = (
+        others, ended, saves, restarts, wait_ns, gap_ns, missed, served = (
             after - before for after, before in zip(self._counts(), self._seen, strict=True)
         )
         first = iterator is not None and not iterator._num_yielded
@@ -196,19 +202,32 @@ class Session:
         evaluated = self._evaluated(others)
         interrupted = evaluated or saves > 0 or restarts > 0 or (new_epoch and not self._short)
         if self._block is None:
+            self._span = (self._span[0] + now - self._started, self._span[1] + 1)
             if not interrupted:
                 self._pilot.append(now - self._started)
             return
         block = self._block
+        if not self._short:
+            self._time_start(block, wait_ns, first=first)
         if new_epoch and not self._short:  # the first batches of an epoch tell nothing
             block.skip = max(block.skip, 1 + self._arms[block.arm].settle(iterator))
+        free_ns = gap_ns if isinstance(self._arms[block.arm], FreeData) else 0
+        in_force = self._in_force(block, missed=missed, served=served)
         if block.skip > 0:
             block.skip -= 1
-        elif interrupted or not self._in_force(block, missed=missed, served=served):
+        elif interrupted or not in_force:
             block.dropped += 1
+            if ended and in_force:  # e.g. an evaluation between two epochs: the input's part is still theirs
+                block.add(wait_ns - free_ns, wait_ns - free_ns, whole=False)
         else:
             # From the end of one epoch to the start of the next no batch is asked for: part of the last step.
-            block.add(now - self._started, wait_ns, whole=not ended)
+            block.add(now - self._started - free_ns, wait_ns - free_ns, whole=not ended)
+
+    def _time_start(self, block: Block, wait_ns: int, *, first: bool) -> None:
+        """What the start of an epoch waits for, up to its first batch: no part of the block's steps."""
+        if self._start is not None and self._start[0] is block:
+            block.starts.append((self._start[1] + wait_ns) / 1e9)
+        self._start = (block, wait_ns) if first else None
 
     def _count_epoch(self, *, first: bool) -> None:
         if self._since >= 0:
@@ -252,10 +271,14 @@ class Session:
             self._next = self._board.read(0)
             return
         timed = self._pilot[2:]
-        if len(timed) < PILOT or (sum(timed) < 0.5e9 and len(timed) < 2 * MOST_STEPS):
+        if len(timed) < PILOT or (self._span[0] < 0.5e9 and len(timed) < 2 * MOST_STEPS):
             return
         self._length = self._block_length(fmean(timed) / 1e9, iterator)
-        self._begun_s = time.monotonic()
+        now_s = time.monotonic()
+        self._begun_s = self._begun_s or now_s
+        self._startup_s = now_s - self._begun_s
+        # A start that takes all of the budget would leave a person who waited without an answer.
+        self._budget_s = max(self._budget_s, self._startup_s + self._budget_s / 2)
         self._announce(self._decide(0, self._step + LEAD, iterator))
 
     def _block_length(self, step_s: float, iterator: Any) -> int:
@@ -263,17 +286,20 @@ class Session:
         workers = int(getattr(iterator, "_num_workers", 0))
         wanted = max(LEAST_STEPS, 3 * workers, ceil(LEAST_S / max(step_s, 1e-6)))
         per_update = max(1, round((self._step - 1) / max(1, self._updates)))
+        group = per_update * lcm(*(arm.group for arm in self._arms))
         epoch = self._epoch_length() if iterator is not None else 0
         self._short = 0 < epoch < 2 * LEAST_STEPS + 8
         if self._short:
             for arm in self._arms:
                 arm.whole_epochs()
-            return epoch * ceil(wanted / epoch)
+            whole = epoch * (group // gcd(group, epoch - 1))
+            wanted = max(LEAST_STEPS, 3 * workers, ceil(LEAST_S * 1e9 * self._span[1] / self._span[0]))
+            return whole * ceil(wanted / whole)
         if epoch:
             wanted = min(wanted, max(LEAST_STEPS, (epoch - 7) // 2))
         if self._feeder.most:
             wanted = min(wanted, self._feeder.most)
-        return per_update * ceil(min(wanted, MOST_STEPS) / per_update)
+        return group * ceil(min(wanted, MOST_STEPS) / group)
 
     def _epoch_length(self) -> int:
         """Boundaries of an epoch as it was seen, else as the loader has it, 0 unknown."""
@@ -310,9 +336,7 @@ class Session:
     def _finished(self) -> bool:
         arms = range(1, len(self._arms))
         spent_s = time.monotonic() - self._begun_s
-        return spent_s > float(self._plan["budget_s"]) or all(
-            self._arms[i].refused != "" or self._settled(i) for i in arms
-        )
+        return spent_s > self._budget_s or all(self._arms[i].refused != "" or self._settled(i) for i in arms)
 
     # -- blocks ----------------------------------------------------------------------------------------------
 
@@ -333,12 +357,7 @@ class Session:
     def _finish_block(self, iterator: Any) -> None:
         block = self._block
         assert block is not None
-        # Steps left out of the block would count in its time on the cores and not in its seconds.
-        if self._cpu is not None and not block.dropped:
-            steps = self._step - self._cpu[2]
-            cpu_s = time.process_time() - self._cpu[0]
-            workers_s = workers_cpu_s(iterator) - self._cpu[1]
-            block.cpu_s, block.cpu_steps = cpu_s + max(0.0, workers_s), steps
+        self._count_cpu(block, iterator)
         self._done.append(block)
         self._note(block)
         if not self._leads:
@@ -347,6 +366,16 @@ class Session:
                 self._board.stop_at = self._step  # the leader is gone
         if not self._stays(block, self._next):
             self._arms[block.arm].off(iterator)
+
+    def _count_cpu(self, block: Block, iterator: Any) -> None:
+        # Steps left out of the block would count in its time on the cores and not in its seconds.
+        if self._cpu is None or block.dropped:
+            return
+        begun_s, before, step = self._cpu
+        after = workers_cpu_s(iterator)
+        if before.keys() == after.keys():  # of others that came and went nobody knows what they took
+            block.cpu_s = time.process_time() - begun_s + sum(after.values()) - sum(before.values())
+            block.cpu_steps = len(block.step_ns) if self._short else self._step - step
 
     def _stays(self, before: Block | None, after: Block | None) -> bool:
         """Whether two blocks that follow each other are one switch: a burst is taken anew for each."""
@@ -369,6 +398,9 @@ class Session:
             mean_s=fmean(block.step_ns) / 1e9 if block.step_ns else None,
             wait_s=fmean(block.wait_ns) / 1e9 if block.wait_ns and not self._by_update else None,
             cpu_s=block.cpu_s / block.cpu_steps if block.cpu_steps else None,
+            starts=block.starts,
+            epoch=self._epoch - 1 if self._epoch else None,
+            startup_s=self._startup_s,
             leads=self._leads,
             fill=block.facts,
         )
