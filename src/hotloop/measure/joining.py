@@ -14,8 +14,13 @@ from hotloop.measure.steps import DeviceUse, Interval, LoaderUse, SiteCost, Step
 
 
 def narrowed(steps: Steps) -> Steps:
-    """The same with seconds of phases to seven digits: a million steps of them are half as large."""
-    return replace(steps, phases=steps.phases.astype(np.float32))
+    """The same, half as large: seconds of phases to seven digits, whole numbers as small ones."""
+    return replace(
+        steps,
+        phases=steps.phases.astype(np.float32),
+        loss_steps=steps.loss_steps.astype(np.int32),
+        loaders=tuple(replace(use, ready=use.ready.astype(np.float32)) for use in steps.loaders),
+    )
 
 
 def joined(parts: list[Steps]) -> Steps:
@@ -58,17 +63,20 @@ def joined(parts: list[Steps]) -> Steps:
         source_loop=next((part.source_loop for part in parts if part.source_loop), None),
         loss_steps=np.concatenate(
             [
-                np.where(part.loss_steps >= 0, part.loss_steps + offset, -1)
+                np.where(part.loss_steps >= 0, part.loss_steps + np.int32(offset), np.int32(-1))
                 for part, offset in zip(parts, offsets, strict=True)
             ]
         ),
     )
-    # Array by array, and the pieces' own given back in between: the steps are all there is in memory.
-    names = ("start_s", "end_s", "samples", "steady", "losses", "phases")
+    # A step ends where the next one begins: one array for both.
+    edges = np.concatenate([*(part.start_s for part in parts), last.end_s[-1:]])
+    # Array by array, the pieces' own given back in between: both at once would be twice the memory.
+    names = ("samples", "steady", "losses", "phases")
     columns = {name: [getattr(part, name) for part in parts] for name in names}
     parts.clear()
     del first, last
-    return replace(small, **{name: np.concatenate(columns.pop(name)) for name in names})
+    whole: dict[str, Any] = {name: np.concatenate(columns.pop(name)) for name in names}
+    return replace(small, start_s=edges[:-1], end_s=edges[1:], **whole)
 
 
 def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -162,10 +170,11 @@ def _loader(pieces: Sequence[tuple[LoaderUse, float]]) -> LoaderUse:
     def of_first(holds: Callable[[LoaderUse], Any]) -> LoaderUse:
         return next((use for use in uses if holds(use)), uses[0])
 
-    arrays = ("wait_s", "ready", "iter_s", "first_batch_s", "shutdown_s", "make_s", "slowest_sample_s")
+    names = ("wait_s", "ready", "iter_s", "first_batch_s", "shutdown_s", "make_s", "slowest_sample_s")
+    arrays: dict[str, Any] = {name: column(name) for name in names}
     return replace(
         uses[0],
-        **{name: column(name) for name in arrays},
+        **arrays,
         num_iterators=iterators,
         # Cut epochs make both of these too small, whole ones neither.
         batches_per_epoch=max(

@@ -56,7 +56,7 @@ def measure(process: Process, machine: Mapping[str, Any], *, at_once: int = IN_M
 
     A long recording is measured in pieces of ``at_once`` rows: memory holds one of them and the steps so far.
     """
-    parts = []
+    parts: list[Steps] = []
     for piece in pieces(process, lambda part: _seen(part, places_of(part), later=True).stepping, at_once):
         before = any(part.evaluations for part in parts), any(part.checkpoints for part in parts)
         steps = _measure(piece, before)

@@ -38,19 +38,25 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
     """The process whole, or piece by piece where it has many more rows than ``at_once``."""
     rows, origin = process.rows, origin_ns(process)
     process = replace(process, start_ns=origin)
-    first, begin, end = 0, 0, at_once
-    while len(rows) - end > at_once // 4:
+    first, begin, end = 0, 0, _end(rows, 0, at_once)
+    while end < len(rows):
         found = _boundary(process, first, end, find_steps)
         if found is None:  # a long evaluation, or no steps yet: a larger piece
             end += at_once
             continue
         last, until = found
         yield Piece(process=_part(process, first, last, begin, until), begin=begin, until=until)
-        first, begin, end = last, until, last + at_once
+        first, begin, end = last, until, _end(rows, last, at_once)
     if not begin:
         yield Piece(process=process)
         return
     yield Piece(process=_part(process, first, len(rows), begin, None), begin=begin)
+
+
+def _end(rows: npt.NDArray[Any], first: int, at_once: int) -> int:
+    """Where a piece that begins with this row ends: what is left is cut evenly."""
+    left = len(rows) - first
+    return first + -(-left // -(-left // at_once))
 
 
 def _boundary(
