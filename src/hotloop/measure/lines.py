@@ -86,7 +86,7 @@ class _Line:
     def _library(self) -> str:
         usual = [m for m, w in self.libraries.items() if w >= LIBRARY_RATIO * self.weight]
         if usual:
-            return max(usual, key=lambda m: self.depth[m])
+            return max(reversed(usual), key=lambda m: self.depth[m])  # of equals the one seen further inside
         most = max(self.libraries, key=lambda m: self.libraries[m], default="")
         return most if most and self.libraries[most] >= 0.5 * self.weight else ""
 

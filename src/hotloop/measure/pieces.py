@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Final
 
 import numpy.typing as npt
@@ -56,7 +57,8 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
 def _end(rows: npt.NDArray[Any], first: int, at_once: int) -> int:
     """Where a piece that begins with this row ends: what is left is cut evenly."""
     left = len(rows) - first
-    return first + -(-left // -(-left // at_once))
+    count = max(1, ceil(left / at_once))
+    return first + ceil(left / count)
 
 
 def _boundary(
