@@ -1,12 +1,12 @@
 """Gaussians on the screen to pixels, tile by tile, in plain torch operations.
 
 Every Gaussian is listed, front to back, in each tile that it reaches; the lists are cut into rows of ROW
-entries, the last one filled up, so that all of them are one array (rows, ROW, pixels of a tile). In it
+entries, the last one filled up, so that all of them are one array (ROW, rows, pixels of a tile). In it
 - the logarithm of an entry's alpha is a quadratic polynomial of the pixel: one matrix product with the
   pixels' monomials about the tile's centre,
-- what light is left before each entry is exp of a sum of logarithms: one product with a triangle of ones,
-  rows of the same tile being joined by a running sum in float64,
-and the backward pass, written out in ``Draw``, has the same shape.
+- what light is left is followed through all rows at once, entry after entry; rows of the same tile are
+  joined by a running sum of its logarithm in float64,
+and the backward pass, written out in ``Draw``, follows from the last entry to the first what is seen behind.
 """
 
 import functools
@@ -25,7 +25,7 @@ TILE, ROW = 8, 32
 #: Less alpha than this is none, more than this is this (3D Gaussian Splatting, Kerbl et al. 2023).
 ALPHA_MIN, ALPHA_MAX = 1 / 255, 0.99
 LOG_NONE, LOG_MIN, LOG_MAX = -45.0, math.log(ALPHA_MIN), math.log(ALPHA_MAX)
-ODDS_MAX = 0.99999 * ALPHA_MAX / (1 - ALPHA_MAX)
+CAPPED = ALPHA_MAX * (1 - 2e-7)
 #: Less light than this reaches no row: what it would add is too small to be a normal number.
 LIGHT_MIN = 1e-12
 #: What is kept of large arrays between calls.
@@ -149,20 +149,21 @@ class Draw(Function):
         shape, colors = slots.unbind(2)[:6], slots[..., 6:].contiguous()
         rows, pixels = len(slots), TILE * TILE
         x, y = (at - middle[:, None] for at, middle in zip(shape, lists.centres.t(), strict=False))
-        coefs = polynomials(x, y, *shape[2:])
+        coefs = polynomials(*(value.t() for value in (x, y, *shape[2:])))
 
-        ctx.odds, ctx.weights = (Scratch((rows, ROW, pixels), records) for _ in range(2))
-        before = Scratch((rows, ROW + 1, pixels), records)
-        ctx.capping = bool((opacities > ALPHA_MAX).any())
-        in_row = weigh(coefs, ctx.capping, ctx.odds.array, ctx.weights.array, before.array)
-        picture = torch.bmm(colors.transpose(1, 2), ctx.weights.array)
+        ctx.alphas, ctx.weights = (Scratch((ROW, rows, pixels), records) for _ in range(2))
+        ctx.capped = (shape[5] > LOG_MAX).flatten().nonzero()[:, 0]
+        passed = weigh(coefs, ctx.alphas.array, ctx.weights.array)
+        picture = torch.bmm(colors.transpose(1, 2), ctx.weights.array.transpose(0, 1))
 
-        total, ahead = sum_in_tiles(in_row, lists)
+        total, ahead = sum_in_tiles(passed.log(), lists)
         entering = torch.threshold_(ahead.exp_(), LIGHT_MIN, 0)
         left = total.exp_()
         picture *= entering[:, None]
         ctx.lists, ctx.size = lists, size
-        ctx.save_for_backward(conics, opacities, x.flatten(), y.flatten(), colors, entering, picture, left)
+        ctx.save_for_backward(
+            conics, opacities, x.flatten(), y.flatten(), colors, entering, picture, left, passed
+        )
         every_row = torch.arange(rows, device=records.device)
         drawn = embedding_bag(every_row, picture.flatten(1), lists.first_row, mode="sum")
         return to_picture(drawn, len(conics), size), to_picture(left, len(conics), size)
@@ -178,25 +179,30 @@ class Draw(Function):
     def through_light(ctx, grad, left_grad):
         """Gradients of the polynomials (6, slots) and of colours (rows, 3, ROW).
 
-        With v = weight * (gradient . colour), that of log alpha is v - alpha / (1 - alpha) * sum of v behind.
+        With c = gradient . colour of an entry and r = gradient . what is seen behind it, that of log alpha is
+        weight * (c - r), and r of the entry before is r + alpha * (c - r).
         """
-        *_, colors, entering, picture, left = ctx.saved_tensors
+        *_, colors, entering, picture, left, passed = ctx.saved_tensors
         lists, rows, pixels = ctx.lists, *picture.shape[::2]
         in_tile = grad.index_select(0, lists.row_tile)
         incoming = in_tile * entering[:, None]
         of_row = (in_tile * picture).sum(1)
         of_tile, ahead = sum_in_tiles(of_row, lists)
         of_tile += left * left_grad[:, 0]
-        odds, weights = ctx.odds.array, ctx.weights.array
-        values, other = Scratch((rows, ROW + 1, pixels), grad), Scratch((rows, ROW, pixels), grad)
-        torch.mul(torch.bmm(colors, incoming, out=other.array), weights, out=values.array[:, :-1])
-        values.array[:, -1] = of_tile.index_select(0, lists.row_tile) - ahead - of_row
-        torch.bmm(triangle(values.array).transpose(1, 2), values.array, out=other.array)
-        logs = torch.addcmul(values.array[:, :-1], odds, other.array, value=-1, out=other.array)
-        if ctx.capping:  # no gradient where alpha is capped
-            torch.ops.aten.hardtanh_backward.grad_input(logs, odds, -1, ODDS_MAX, grad_input=logs)
-        coefs = torch.mm(monomials(grad.device, grad.dtype), logs.view(-1, pixels).t())
-        return coefs, torch.bmm(incoming, weights.transpose(1, 2))
+        behind = (of_tile.index_select(0, lists.row_tile) - ahead - of_row) / passed
+        alphas, weights = ctx.alphas.array, ctx.weights.array
+        values = Scratch((rows, ROW, pixels), grad)
+        logs = torch.bmm(colors, incoming, out=values.array)
+        for alpha, weight, log in reversed([*zip(alphas, weights, logs.unbind(1), strict=True)]):
+            log -= behind
+            behind.addcmul_(alpha, log)
+            log *= weight
+        logs = logs.view(-1, pixels)
+        if len(ctx.capped):  # no gradient where alpha is capped
+            at = alphas[ctx.capped % ROW, ctx.capped // ROW]
+            logs[ctx.capped] *= at < CAPPED
+        coefs = torch.mm(monomials(grad.device, grad.dtype), logs.t())
+        return coefs, torch.bmm(incoming, weights.permute(1, 2, 0))
 
     @staticmethod
     def to_gaussians(ctx, coefs, colors):
@@ -239,33 +245,23 @@ def to_tiles(picture):
     return parts.reshape(-1, picture.shape[1], TILE * TILE)
 
 
-def weigh(coefs, capping, odds, weights, sums):
-    """Fill odds alpha / (1 - alpha) and weights (rows, ROW, pixels); returns logs of light let through."""
-    torch.mm(coefs.t(), monomials(coefs.device, coefs.dtype), out=odds.view(-1, TILE * TILE))
-    # Neither minus infinity nor numbers too small to be normal: both are a hundred times as slow.
-    torch.threshold_(odds, LOG_MIN, LOG_NONE)
-    if capping:
-        odds.clamp_(max=LOG_MAX)
-    odds.exp_()
-    torch.sub(odds.new_ones(()), odds, out=weights)
-    odds.div_(weights)
-    torch.bmm(triangle(sums), weights.log_(), out=sums)
-    in_row = sums[:, -1].clone()
-    sums.exp_()
-    torch.sub(sums[:, :-1], sums[:, 1:], out=weights)
-    return in_row
+def weigh(coefs, alphas, weights):
+    """Fill alphas and weights (ROW, rows, pixels); returns the part of light (rows, pixels) let through."""
+    torch.mm(coefs.t(), monomials(coefs.device, coefs.dtype), out=alphas.view(-1, TILE * TILE))
+    # Nothing here or in its products is too small to be a normal number: those are a hundred times as slow.
+    alphas.clamp_(LOG_NONE, LOG_MAX).exp_()
+    torch.threshold_(alphas, ALPHA_MIN, 0)
+    light = torch.ones_like(alphas[0])
+    for alpha, weight in zip(alphas, weights, strict=True):
+        torch.mul(light, alpha, out=weight)
+        light -= weight
+    return light.clamp_min_(LIGHT_MIN)
 
 
 def polynomials(x, y, a, b, c, log_opacity):
     """Log alpha's coefficients (6, slots) of ``monomials``; x and y are from the tile's centre."""
     in_x, in_y = a * x + b * y, b * x + c * y
     return torch.stack([log_opacity - (x * in_x + y * in_y) / 2, in_x, in_y, a, b, c]).flatten(1)
-
-
-def triangle(sums):
-    """(rows, k + 1, k) for an array (rows, k + 1, pixels): ones left of the diagonal add what precedes."""
-    rows, height, _ = sums.shape
-    return sums.new_ones(height, height - 1).tril_(-1).expand(rows, -1, -1)
 
 
 def sum_in_tiles(values, lists):
