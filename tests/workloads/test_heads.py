@@ -193,6 +193,34 @@ def test_it_learns_and_leaves_what_viewers_read(
     assert "fixed" not in said and "dead" not in said
 
 
+@pytest.mark.parametrize("variant", ["as_found", "guide", "cured"])
+def test_what_is_shown_is_the_avatar_before_its_opacities_are_forgotten(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    variant: str,
+) -> None:  # fmt: skip
+    """Scores and the PLY of an iteration that resets opacities; the checkpoint goes on from the reset."""
+    said, opacities = [], []
+    for name, every in (("kept", "1000"), ("reset", "4")):
+        more = (
+            "--iterations",
+            "4",
+            "--interval",
+            "4",
+            "--densify_until_iter",
+            "9",
+            "--opacity_reset_interval",
+            every,
+        )
+        train(modules, folder, tmp_path / name, variant, *more, *ONE)
+        said.append([line for line in capfd.readouterr().out.splitlines() if "Evaluating" in line])
+        ply = tmp_path / name / "point_cloud" / "iteration_4" / "point_cloud.ply"
+        opacities.append(modules["gaussians"].load_ply(ply).opacities())
+    assert len(said[0]) == 2 and said[0] == said[1]
+    assert torch.equal(*opacities) and opacities[0].max() > 0.05
+    state = torch.load(tmp_path / "reset" / "last.pt", weights_only=True)["avatar"]
+    assert state["gaussians.opacity"].sigmoid().max() < 0.0101
+
+
 def test_resuming_goes_on_as_if_never_stopped(
     modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,6 +467,20 @@ def test_a_training_that_fell_apart_stops(
 ) -> None:
     with pytest.raises(SystemExit, match=r"the loss is nan at iteration \d+: .*position_lr_init"):
         train(modules, folder, tmp_path, "cured", *SHORT, "--feature_lr", "1e38")
+
+
+def test_out_of_memory_ends_with_what_to_lower(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(self: Any, batch: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(modules["trainer"].Trainer, "step", step)
+    with pytest.raises(SystemExit) as caught:
+        train(modules, folder, tmp_path, "cured", *SHORT)
+    said = str(caught.value)
+    assert said.startswith("error: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB.\nhint: ")
+    assert "--prefetch_factor 2" in said and "--densify_grad_threshold (0.0003)" in said
 
 
 def test_without_the_library_the_cure_says_what_to_install(

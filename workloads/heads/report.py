@@ -28,8 +28,12 @@ class StepLog:
         self.phases[name] = self.phases.get(name, 0.0) + now - self.last
         self.last = now
 
+    def skip(self):
+        """Forget what has passed since the last mark: evaluation."""
+        self.last = time.perf_counter()
+
     def start(self):
-        """Forget what has passed since the last step: evaluation, checkpoints."""
+        """Forget what has passed since the last step: checkpoints."""
         self.phases = dict.fromkeys(("data_wait", "h2d", "fwd", "bwd", "opt", "other"), 0.0)
         self.last = time.perf_counter()
 

@@ -71,9 +71,6 @@ class Loop:
         try:
             while trainer.iteration < self.iterations:
                 self.epoch()
-            self.metrics.flush()
-            if trainer.iteration % trainer.args.interval:
-                self.pause()
         finally:
             self.close()
 
@@ -88,16 +85,23 @@ class Loop:
             trainer.update_learning_rate()
             losses = trainer.step(batch)
             self.metrics.add(trainer.iteration, losses)
+            last = trainer.iteration >= self.iterations
+            due = last or trainer.iteration % trainer.args.interval == 0
+            if due:
+                log.mark("other")
+                self.evaluate()
+                log.skip()
+            trainer.densify()
             self.bar.update()
             self.poll_viewer()
             log.mark("other")
             log.write(
                 trainer.iteration - 1, len(batch.numbers) * trainer.world_size, losses["total"].detach()
             )
-            if trainer.iteration % trainer.args.interval == 0:
-                self.pause()
+            if due:
+                self.keep()
                 log.start()
-            if trainer.iteration >= self.iterations:
+            if last:
                 return
         trainer.epoch, trainer.position = trainer.epoch + 1, 0
 
@@ -128,8 +132,8 @@ class Loop:
         timestep = min(request.timestep, self.trainer.avatar.num_timesteps - 1)
         return self.trainer.view(timestep, views).images[0].clamp(0, 1)
 
-    def pause(self):
-        """Evaluation and a checkpoint."""
+    def evaluate(self):
+        """Scores and the avatar for viewers, before opacities are forgotten in the same iteration."""
         trainer = self.trainer
         self.metrics.flush()
         if trainer.args.eval and trainer.first_rank:
@@ -143,7 +147,14 @@ class Loop:
             trainer.best = max(trainer.best, scores["psnr"])
         if self.writer is not None:
             self.writer.add_scalar("total_points", len(trainer.avatar.gaussians.xyz), trainer.iteration)
-        trainer.save()
+        if trainer.first_rank:
+            place = Path(trainer.args.model_path) / "point_cloud" / f"iteration_{trainer.iteration}"
+            trainer.avatar.save(place)
+
+    def keep(self):
+        """A checkpoint of all that the next iteration begins with."""
+        if self.trainer.first_rank:
+            self.trainer.save()
         if dist.is_initialized():
             dist.barrier()
 

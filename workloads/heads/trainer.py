@@ -159,7 +159,6 @@ class Trainer:
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
             self.log.mark("opt")
-            self.densify()
         return losses
 
     def count_gradients(self, batch, rendered):
@@ -208,13 +207,9 @@ class Trainer:
     # -- keeping --------------------------------------------------------------------------------------------
 
     def save(self):
-        """A checkpoint to go on from, and the avatar for viewers."""
-        if not self.first_rank:
-            return
-        out = Path(self.args.model_path)
-        self.avatar.save(out / "point_cloud" / f"iteration_{self.iteration}")
+        """A checkpoint to go on from."""
         save_checkpoint(
-            out / "last.pt",
+            Path(self.args.model_path) / "last.pt",
             avatar=self.avatar.state_dict(),
             num_timesteps=self.avatar.num_timesteps,
             sh_degree=self.avatar.gaussians.sh_degree,
