@@ -1,6 +1,6 @@
 """The pictures of docs/workloads/heads.md: views of the avatar, its loss, and where a step's time goes.
 
-    python docs/plot_heads.py [--result benchmarks/results/heads-cpu-….json] [--keep DIR]
+    python docs/plot_heads.py [--result benchmarks/results/heads-cpu-DATE.json] [--keep DIR]
 
 The time comes from what ``benchmarks/workloads.py heads`` wrote last; for the rest as_found and cured are
 trained at cpu scale (some minutes; ``--keep`` keeps and uses again what they leave).
@@ -38,37 +38,41 @@ def trained(variant: str, folder: Path) -> tuple[Path, list[float]]:
     return out, [json.loads(line)["loss"] for line in log.read_text().splitlines()]
 
 
-def rendered(out: Path, places: list[int]) -> list[tuple[Any, Any]]:
-    """(truth, avatar) as (H, W, 3) of test pictures, at the size of training."""
+def rendered(outs: list[Path], places: list[int]) -> list[list[Any]]:
+    """The truth and each training's avatar as (H, W, 3) of test pictures, four times as large as trained."""
     sys.path.insert(0, str(WORKLOAD))
     from data import Heads, make_data, views_of  # type: ignore[import-not-found]
     from flags import parse_args  # type: ignore[import-not-found]
     from trainer import Trainer  # type: ignore[import-not-found]
 
     folder = make_data(scale="cpu")
-    args = parse_args(
-        ["-r", "8", "--variant", "cured", "--resume", str(out / "last.pt"), "--ablate", "byte_cache"]
-    )
-    trainer = Trainer(args, folder, torch.device("cpu"))
-    trainer.start()
-    height, width = (4 * side for side in trainer.feed.size)
+    trainers = []
+    for out in outs:
+        resumed = ["-r", "8", "--variant", "cured", "--resume", str(out / "last.pt")]
+        args = parse_args([*resumed, "--ablate", "byte_cache"])
+        trainers.append(Trainer(args, folder, torch.device("cpu")))
+        trainers[-1].start()
+    height, width = (4 * side for side in trainers[0].feed.size)
     test = Heads(folder, "test", height, width, white_background=True)
-    rows = []
+    columns = []
     for place in places:
         frame = test.frames[place]
+        views = views_of([frame], height, width)
         with torch.no_grad():
-            found = trainer.view(frame.timestep, views_of([frame], height, width)).images[0]
-        rows.append((test[place]["image"].permute(1, 2, 0), found.clamp(0, 1).permute(1, 2, 0)))
-    return rows
+            found = [trainer.view(frame.timestep, views).images[0].clamp(0, 1) for trainer in trainers]
+        columns.append([picture.permute(1, 2, 0) for picture in (test[place]["image"], *found)])
+    return columns
 
 
-def plot_views(rows: list[tuple[Any, Any]], path: Path) -> None:
-    """Cameras above, the avatar at the same time and place below."""
-    figure, axes = plt.subplots(2, len(rows), figsize=(1.6 * len(rows), 4.8), layout="constrained")
-    for column, pair in enumerate(rows):
-        for axis, picture, name in zip(axes[:, column], pair, ("camera", "avatar"), strict=True):
+def plot_views(columns: list[list[Any]], names: list[str], path: Path) -> None:
+    """Cameras above, avatars at the same time and place below."""
+    figure, axes = plt.subplots(
+        len(names), len(columns), figsize=(1.6 * len(columns), 2.4 * len(names)), layout="constrained"
+    )
+    for number, pictures in enumerate(columns):
+        for axis, picture, name in zip(axes[:, number], pictures, names, strict=True):
             axis.imshow(picture)
-            axis.set(xticks=[], yticks=[], ylabel=name if column == 0 else "")
+            axis.set(xticks=[], yticks=[], ylabel=name if number == 0 else "")
             axis.spines[:].set_visible(False)
     figure.savefig(path, dpi=75)
     plt.close(figure)
@@ -94,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    latest = sorted((ROOT / "benchmarks/results").glob("heads-cpu-*.json"))
+    latest = sorted((ROOT / "benchmarks/results").glob("heads-cpu-20*.json"))
     parser.add_argument("--result", type=Path, default=latest[-1] if latest else None)
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
@@ -105,7 +109,8 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         found = {variant: trained(variant, folder) for variant in ("as_found", "cured")}
         plot_losses({name: losses for name, (_, losses) in found.items()}, IMAGES / "heads-loss.png")
-        plot_views(rendered(found["cured"][0], [0, 11, 22, 33, 44, 55]), IMAGES / "heads-views.png")
+        columns = rendered([out for out, _ in found.values()], [0, 11, 22, 33, 44, 55])
+        plot_views(columns, ["camera", *found], IMAGES / "heads-views.png")
 
 
 if __name__ == "__main__":
