@@ -1,6 +1,7 @@
-"""What spikevid's clips cost to load, what its shared cache hits and holds, what the guide's plans compute.
+"""What spikevid's clips cost to load, what its shared cache hits and holds, what the guide's plans compute,
+whether it compiles.
 
-    python benchmarks/spikevid.py [--fraction 0.5] [--workers 2] [--only clips|cache|plans] [--out FILE]
+    python benchmarks/spikevid.py [--fraction 0.5] [--workers 2] [--only PART] [--out FILE]
 
 Clips are those of the guide: five frames of 720 x 1280, a crop of 256. The cache is given a part of the set
 at cpu scale and every frame is read once an epoch; then all processes stand still and /proc is read: the
@@ -43,8 +44,10 @@ from loaders import (  # type: ignore[import-not-found]  # noqa: E402
     FrameBytes,
 )
 from model import SpikeVRT  # type: ignore[import-not-found]  # noqa: E402
+from steps import charbonnier  # type: ignore[import-not-found]  # noqa: E402
 
 CLIP_LEN, CROP, SENSOR = 5, 256, (10, 396, 640)
+PLAN_AND_SCALE = "deblur/vrt_spike_cured.yaml", "scales/tiny.yaml"
 
 
 def milliseconds(count: int, load: Callable[[int], object]) -> float:
@@ -147,6 +150,43 @@ def plans() -> dict[str, dict[str, float]]:
     return found
 
 
+def compiled(steps: int = 6) -> dict[str, Any]:
+    """Losses and times of the model at tiny scale, as it is and compiled by inductor."""
+    torch.set_num_threads(1)
+    args = parse_args(["--variant", "cured", "--scale", "tiny"])
+    files = [ROOT / "workloads/spikevid/configs" / name for name in PLAN_AND_SCALE]
+    settings = model_settings(args, Config(files))
+    found: dict[str, Any] = {}
+    for name in ("as it is", "compiled"):
+        torch.manual_seed(0)
+        model = SpikeVRT(**settings)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+        run = torch.compile(model) if name == "compiled" else model
+        blur, voxel = torch.rand(1, CLIP_LEN, 3, 32, 32), torch.rand(1, CLIP_LEN, 32, 32, 32)
+        losses, seconds = [], []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            loss = charbonnier(run(blur, voxel), blur.roll(1, -1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            seconds.append(time.perf_counter() - begin)
+        found[name] = {"losses": losses, "first_s": seconds[0], "step_s": statistics.median(seconds[1:])}
+    found["graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    found["graph_breaks"] = sum(torch._dynamo.utils.counters["graph_break"].values())
+    return found
+
+
+def show_compiled(found: Mapping[str, Any]) -> None:
+    plain, made = found["as it is"], found["compiled"]
+    apart = max(abs(a / b - 1) for a, b in zip(made["losses"], plain["losses"], strict=True))
+    print(f"graphs {found['graphs']}, breaks {found['graph_breaks']}; losses differ by at most {apart:.1e}")
+    for name in ("as it is", "compiled"):
+        row = found[name]
+        print(f"{name:<10}first step {row['first_s']:>8.1f} s, then {1e3 * row['step_s']:>8.1f} ms a step")
+
+
 def show_plans(found: Mapping[str, Mapping[str, float]]) -> None:
     print(
         f"{'':<10}{'parameters':>12}{'crop':>6}{'GFLOP':>10}{'a pixel':>9}  Stage 8  Stage 2  Stage 1 fusion"
@@ -191,6 +231,9 @@ def main() -> int:
     if options.only in (None, "plans"):
         found["plans"] = plans()
         show_plans(found["plans"])
+    if options.only == "compiled":  # minutes, of which all but a second is compiling
+        found["compiled"] = compiled()
+        show_compiled(found["compiled"])
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.workloads.scripts import imported
@@ -56,9 +57,10 @@ def own(folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def torch_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave torch as it was; no rank of a torchrun around the tests."""
+def torch_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Leave torch as it was; no rank of a torchrun, and no cache of the same frames around the tests."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where caches of the same samples meet
     state, numpy_state, threads = torch.get_rng_state(), np.random.get_state(), torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -77,7 +79,6 @@ def train(
 ) -> list[dict[str, float]]:
     log = out / "steps.jsonl"
     out.mkdir(exist_ok=True)
-    gc.collect()  # the training before this one may still hold the cache of the same frames
     command = ["--variant", variant, "--scale", "tiny", "--data", str(folder), "--out", str(out)]
     words = [word for option in (*SAME, *options) for word in ("--options", option)]
     modules["train"].main([*command, "--step_log", str(log), *more, *words])
@@ -564,6 +565,42 @@ def test_without_the_library_of_eight_bits_it_is_named(
         train(modules, folder, tmp_path, "cured", "OPTIM.TYPE=adamw8bit")
 
 
+def test_the_model_is_one_graph_for_torch_compile_and_trains_the_same(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Captured whole, run as captured; code made of it: ``benchmarks/spikevid.py --only compiled``."""
+    graphs = []
+
+    def as_captured(graph: Any, inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def compiled(model: Any, *, mode: str) -> Any:
+        assert mode == "default"  # no autotuning on a CPU
+        return compile_(model, backend=as_captured, fullgraph=True)
+
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", compiled)
+    torch._dynamo.reset()
+    rows = train(modules, folder, tmp_path / "compiled", "cured", LONG, "TRAIN.COMPILE_MODEL=true")
+    torch._dynamo.reset()
+    monkeypatch.undo()
+    plain = train(modules, folder, tmp_path / "plain", "cured", LONG)
+    assert len(graphs) == 1
+    np.testing.assert_allclose(losses(rows), losses(plain), rtol=1e-6)
+
+
+def test_a_compilation_that_fails_is_one_sentence(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(model: Any, *, mode: str) -> Any:
+        raise torch._dynamo.exc.TorchRuntimeError("no compiler\nmany more lines", None)
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(SystemExit, match=r"torch\.compile failed [^\n]*: no compiler\nhint: TRAIN\.COMPILE"):
+        train(modules, folder, tmp_path, "cured", "TRAIN.COMPILE_MODEL=true")
+
+
 # -- bad input ----------------------------------------------------------------------------------------------
 
 
@@ -613,6 +650,10 @@ def test_spoilt_files_are_named(modules: dict[str, ModuleType], own: Path, tmp_p
     png = first / "sharp" / "00000004.png"
     png.write_bytes(b"no picture")
     assert "00000004.png cannot be read as a picture" in said()
+    options = ("DATALOADER.TOTAL_WORKERS=1", "DATA.CLIP_LEN=8")
+    assert re.fullmatch(
+        r"error: \S*00000004\.png cannot be read as a picture: [^\n]*", said()
+    )  # no traceback
     shutil.rmtree(own / "val")
     assert "no SEQ/blur in" in said()
 

@@ -216,7 +216,9 @@ class Trainer:
         if dist.is_initialized():
             self.model = DistributedDataParallel(self.plain)
         if self.compile:
-            self.model = torch.compile(self.model, mode="max-autotune")
+            # Tries many kernels for each product: on a CPU minutes, for products that are no time there.
+            mode = "max-autotune" if self.device.type == "cuda" else "default"
+            self.model = torch.compile(self.model, mode=mode)
             self.timer = None  # a stage has no time of its own in one graph
 
     def say(self, text):
