@@ -217,7 +217,7 @@ def main() -> int:
     )
     parser.add_argument("--fraction", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", choices=("clips", "cache", "plans"))
+    parser.add_argument("--only", choices=("clips", "cache", "plans", "compiled"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found: dict[str, Any] = {}
