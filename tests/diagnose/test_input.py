@@ -187,6 +187,9 @@ def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     assert findings["input/single-process"].where == statement
 
 
+PLAIN = "class Windows:\n    def __getitem__(self, i):\n        return decode(self.files[i])\n"
+
+
 # -- conversions, storage, collate ---------------------------------------------------------------------------
 
 SCALER = {"source": "x = self.scaler.transform(raw[None])", "library": "sklearn.preprocessing._data"}
@@ -309,6 +312,33 @@ def test_collate_is_told_from_samples() -> None:
     assert findings["input/slow-collate"].where.line == 80
     assert findings["input/slow-collate"].cost_s_per_step == pytest.approx(0.06, rel=0.05)
     assert "input/slow-sample" not in findings
+
+
+@pytest.mark.parametrize("name", ["text.Collator", "functools.partial"])
+def test_what_a_collate_object_calls_is_collate(name: str) -> None:
+    run = input_run(
+        make_s=0.08,
+        busy_s=0.02,
+        collate_s=0.078,
+        num_iterators=4,
+        batches_per_epoch=25.0,
+        settings={"collate_fn": name},
+        lines=[line(80, 6.0, function="pieces", source="ids = torch.tensor(cut(text))")],
+    )
+    findings = {item.id: item for item in diagnose(evidence(run, sources={DATASET: PLAIN}))}
+    assert findings["input/slow-collate"].where.line == 80
+    told = {"input/slow-sample", "input/repeated-work", "input/per-sample-conversion"}
+    assert not told & set(findings)
+
+
+def test_a_slow_sample_is_not_taken_for_a_quick_collate() -> None:
+    run = input_run(
+        make_s=0.08, busy_s=0.02, collate_s=0.01, settings={"collate_fn": "text.Collator"},
+        lines=[line(80, 8.0, source="ids = cut(self.texts[i])")],
+    )  # fmt: skip
+    findings = found(run)
+    assert findings["input/slow-sample"].where.line == 80
+    assert "input/slow-collate" not in findings
 
 
 # -- epochs and workers --------------------------------------------------------------------------------------
@@ -477,7 +507,6 @@ def test_a_deep_queue_is_not_told_to_be_deeper() -> None:
 
 # -- opportunities -------------------------------------------------------------------------------------------
 
-PLAIN = "class Windows:\n    def __getitem__(self, i):\n        return decode(self.files[i])\n"
 RANDOM = PLAIN + "    def flip(self, x):\n        return x if torch.rand(()) < 0.5 else x.flip(0)\n"
 
 

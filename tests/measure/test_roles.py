@@ -155,6 +155,15 @@ LOOPS = {
             loss.backward()  # B
             optimizer.step()  # O
         """,
+    "a dataset built anew for every epoch": """
+        for epoch in range(9):
+            data = Curriculum(rows, epoch)  # = other
+            loader = DataLoader(data, batch_size=32)  # = other
+            for x, y in loader:  # D
+                loss = model(x, y)  # F
+                loss.backward()  # B
+                optimizer.step()  # O
+        """,
     "step in a function": """
         def train_step(model, batch):
             x, y = prepare(batch)  # = targets

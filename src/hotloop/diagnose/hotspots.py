@@ -41,12 +41,9 @@ class Hotspot:
         return f"{self.place.function}()" if self.place.function else str(self.place)
 
 
-def hottest(lines: Iterable[LineCost], total_s: float, *, apart_from: Iterable[str] = ()) -> Hotspot | None:
-    """The hotspot among these lines, functions named in ``apart_from`` left out; None with too few
-    samples.
-    """
-    skipped = set(apart_from)
-    kept = [line for line in lines if line.place.function not in skipped]
+def hottest(lines: Iterable[LineCost], total_s: float) -> Hotspot | None:
+    """The hotspot among these lines; None with too few samples."""
+    kept = list(lines)
     if total_s <= 0 or sum(line.num_samples for line in kept) < _MIN_SAMPLES:
         return None
     functions: dict[tuple[str, str], list[LineCost]] = defaultdict(list)

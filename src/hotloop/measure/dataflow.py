@@ -57,6 +57,10 @@ class Function:
     made: tuple[frozenset[str], ...] = ()
     loop_line: int | None = None
 
+    def before_loop(self, line: int) -> bool:
+        """Whether a line comes before the loop: it runs once per epoch, or once."""
+        return self.loop_line is not None and line < self.loop_line
+
     def statement(self, line: int) -> Statement | None:
         """The smallest statement around a line."""
         at = holders(self.statements, (line, -1))

@@ -209,6 +209,8 @@ class Loop:
         function = self.function(frame.function)
         purpose = _pick(function.purposes_at((frame.line, frame.col)), before, after) if function else None
         made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
+        if self.by_loader and function is not None and function.before_loop(frame.line):
+            made = ("other", "other")  # a dataset built for every epoch
         if any(self._trains(called) for called in below):
             made = ("forward", "forward")
         if purpose == "model":

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.collating import in_collate, per_sample_lines
 from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
@@ -26,8 +27,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if feed is None:
         return
     loader = feed.loader
-    part = part_of(loader.lines, loader.lines_total_s, is_conversion)
+    part = part_of(per_sample_lines(loader), loader.lines_total_s, is_conversion)
     if part is None or part.share < evidence.limits.hot_line_ratio:
+        return
+    if in_collate(loader, part.lines[0], part.share):
         return
     cost = feed.saved_by_make(part.share) * costs.exposed_ratio(evidence.steps, "data_wait")
     cut = crop(evidence, loader, before=part.place)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.collating import in_collate, per_sample_lines
 from hotloop.diagnose.discovery import OPPORTUNITY
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest
@@ -35,9 +36,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         or not _finished_an_epoch(feed.loader.num_batches, loader.batches_per_epoch)
     ):
         return
-    spot = hottest(loader.lines, loader.lines_total_s)
+    spot = hottest(per_sample_lines(loader), loader.lines_total_s)
     if spot is None or spot.share < evidence.limits.hot_line_ratio:
         return
+    if in_collate(loader, spot.lines[0], spot.share):
+        return  # other samples meet in every epoch
     text = dataset_text(evidence, loader)
     if not text or is_random(text):
         return

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, collate_share, in_collate
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
-from hotloop.diagnose.rules.input.slow_sample import DEFAULT_COLLATE, collate_name
 from hotloop.findings import Finding
 
 ID = "input/slow-collate"
@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if feed is None or len(feed.loader.make_s) == 0:
         return
     made = float(feed.loader.make_s.mean())
-    share = feed.loader.collate_s / made if made > 0 else 0.0
+    share = collate_share(feed.loader)
     if share < evidence.limits.hot_line_ratio:
         return
     name = collate_name(feed.loader.settings)
@@ -54,11 +54,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _inside(feed: Feed, name: str) -> Hotspot | None:
-    """The hottest line of the user's own collate function."""
-    if name in DEFAULT_COLLATE:
-        return None
-    lines = [line for line in feed.loader.lines if line.place.function.rsplit(".", 1)[-1] == name]
-    return hottest(lines, feed.loader.lines_total_s)
+    """The hottest line of the user's own collate function or object, or of what it calls."""
+    loader = feed.loader
+    spot = hottest(loader.lines, loader.lines_total_s)
+    if spot is not None and in_collate(loader, spot.lines[0], spot.share):
+        return spot
+    lines = [line for line in loader.lines if name in line.place.function.split(".")]
+    return hottest(lines, loader.lines_total_s)
 
 
 def _advice(name: str) -> str:

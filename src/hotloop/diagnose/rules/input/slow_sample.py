@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.collating import in_collate, per_sample_lines
 from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
@@ -19,9 +19,6 @@ ID = "input/slow-sample"
 EFFORT = EDIT
 COSTED = True
 
-#: torch's own collate functions; "" where it is not known.
-DEFAULT_COLLATE = ("default_collate", "default_convert", "")
-
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Name the line that takes most of the making, at the part of the wait it causes."""
@@ -30,8 +27,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield from _inline(evidence)
         return
     loader = feed.loader
-    spot = hottest(loader.lines, loader.lines_total_s, apart_from=(collate_name(loader.settings),))
+    spot = hottest(per_sample_lines(loader), loader.lines_total_s)
     if spot is None or spot.share < evidence.limits.hot_line_ratio:
+        return
+    if in_collate(loader, spot.lines[0], spot.share):
         return
     cost = feed.saved_by_make(spot.share) * costs.exposed_ratio(evidence.steps, "data_wait")
     cut = crop(evidence, loader, before=spot.place)
@@ -55,12 +54,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         remedies=("cache-samples", "bake"),
         data={"share_of_make": spot.share, "on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
     )
-
-
-def collate_name(settings: Mapping[str, Any]) -> str:
-    """The function name of a loader's collate_fn, "" when unknown."""
-    value = settings.get("collate_fn")
-    return str(value or "").rsplit(".", 1)[-1]
 
 
 def _advice(spot: Hotspot, computing: float) -> str:

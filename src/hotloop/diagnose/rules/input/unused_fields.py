@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.reading import Part, part_of
-from hotloop.diagnose.rules.input.slow_sample import DEFAULT_COLLATE, collate_name
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.rules.input.slow_sample import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.rules.input.too_few_workers import busy_ratio
 from hotloop.findings import Finding
 

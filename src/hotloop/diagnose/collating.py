@@ -1,0 +1,44 @@
+"""What of making a batch is putting its samples together: the collate function, and the lines inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hotloop.measure.steps import LineCost, LoaderUse
+
+#: torch's own collate functions; "" where it is not known.
+DEFAULT_COLLATE = ("default_collate", "default_convert", "")
+#: From here on a hot line that is not of the collate function by name may be called by it.
+_MOST_OF_MAKING = 0.5
+_MARGIN = 0.1
+
+
+def collate_name(settings: Mapping[str, Any]) -> str:
+    """The name of a loader's collate function, or of its class where it is an object; "" when unknown."""
+    value = settings.get("collate_fn")
+    return str(value or "").rsplit(".", 1)[-1]
+
+
+def collate_share(loader: LoaderUse) -> float:
+    """The share of making a batch that is collating, 0 where nothing was made."""
+    made = float(loader.make_s.mean()) if len(loader.make_s) else 0.0
+    return loader.collate_s / made if made > 0 else 0.0
+
+
+def in_collate(loader: LoaderUse, line: LineCost, share: float) -> bool:
+    """Whether a line with this share of making is of the user's collate, or of what that calls."""
+    name = collate_name(loader.settings)
+    if name in DEFAULT_COLLATE:
+        return False
+    if name in line.place.function.split("."):
+        return True
+    # More than there is outside of collate is inside; shares of samples are counts.
+    collating = collate_share(loader)
+    return collating >= _MOST_OF_MAKING and share > 1 - collating + _MARGIN
+
+
+def per_sample_lines(loader: LoaderUse) -> tuple[LineCost, ...]:
+    """The lines of making single samples, as far as collate's can be told."""
+    lines = [(line, line.seconds / loader.lines_total_s) for line in loader.lines if loader.lines_total_s > 0]
+    return tuple(line for line, share in lines if not in_collate(loader, line, share))
