@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.compare.planted_runs import ROOT, command, hotloop, run
+from tests.compare.planted_runs import ROOT, asked_once, command, hotloop, run
 
 from hotloop.compare import Verdict, expectation, verify, words
 from hotloop.compare.checklist import checklist
 from hotloop.compare.items import unmeasured
 from hotloop.compare.run import Run, measured, run_of
-from hotloop.compare.speed import speed
+from hotloop.compare.speed import per_s, speed
 from hotloop.compare.verdict import judge
 from hotloop.errors import UsageError
 from hotloop.record.recording import Note
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _each_checkpoint_is_loaded_once() -> Iterator[None]:
+    with asked_once():
+        yield
 
 
 def status(verdict: Verdict, name: str) -> str:
@@ -169,12 +176,12 @@ def test_a_run_without_evidence_says_how_to_get_it() -> None:
 def test_a_checklist_decides_with_named_limits() -> None:
     asked = {
         "data_wait": "< 10 s",
-        "samples_per_s": ">= 1e9",
+        "host_memory": "< 1 KiB",
         "gpu_utilization": "> 90%",
         "loss_converges": True,
     }
     verdict = verify(run("none"), run("none", number=1), effect="exact", expect=asked)
-    assert failed(verdict) == {"samples_per_s"}
+    assert failed(verdict) == {"host_memory"}
     assert status(verdict, "data_wait") == status(verdict, "loss_converges") == "passed"
     assert status(verdict, "gpu_utilization") == "not-measured"
 
@@ -186,6 +193,36 @@ def test_a_speedup_is_not_told_from_others_on_the_machine() -> None:
         pace = replace(quick, doubt=doubt)
         (item,) = checklist(asked, run_of(run("none")), pace, unmeasured("checkpoint", ""))
         assert item.status == told
+
+
+def busy(run: Run, cpu_ratio: float) -> Run:
+    """The run on a machine of which this part was busy all the time."""
+    count = 200
+    at = np.linspace(0.0, run.recording.wall_s, count)
+    system = {"t_s": at, "cpu_ratio": np.full(count, cpu_ratio)}
+    return replace(run, recording=replace(run.recording, system=system, process_system={}))
+
+
+def test_a_rate_is_not_told_from_others_on_the_machine() -> None:
+    one = run_of(run("none"))
+    pace = speed([one], [run_of(run("none", number=1))])
+    missed = {"samples_per_s": ">= 1e9", "steps_per_s": ">= 1e9", "data_wait": "< 1 ns"}
+    for cpu_ratio, told in ((0.0, "failed"), (1.0, "not-measured")):
+        items = checklist(expectation.parse(missed), busy(one, cpu_ratio), pace, unmeasured("checkpoint", ""))
+        assert {item.status for item in items} == {told}
+    held = expectation.parse({"samples_per_s": ">= 1e-3", "data_wait": "< 1 h"})
+    items = checklist(held, busy(one, 1.0), pace, unmeasured("checkpoint", ""))
+    assert {item.status for item in items} == {"passed"}
+
+
+def test_a_rate_whose_interval_spans_the_limit_is_not_told() -> None:
+    one = busy(run_of(run("none")), 0.0)
+    steps, _ = per_s(one)
+    pace = speed([one], [one])
+    asked = expectation.parse({"steps_per_s": f">= {steps}"})
+    (item,) = checklist(asked, one, pace, unmeasured("checkpoint", ""))
+    assert item.status == "not-measured"
+    assert item.words.endswith("spans the limit: cannot tell")
 
 
 def test_metrics_are_found_in_a_printed_log(tmp_path: Path) -> None:

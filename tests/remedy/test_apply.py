@@ -49,7 +49,9 @@ def workers_of(done: Observed) -> list[list[int]]:
     [
         (("num-workers=2", "prefetch-factor=3"), (), 2),
         (("no-workers",), ("--workers", "2"), 0),
+        (("cache-samples",), (), 0),
         (("cache-samples", "num-workers=1"), (), 1),
+        (("cache-samples", "ring-loader"), ("--workers", "1"), 1),
         (("ring-loader",), ("--workers", "2"), 2),
     ],
 )

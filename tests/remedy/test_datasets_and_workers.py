@@ -132,3 +132,66 @@ def test_kept_workers_see_whatever_the_script_changed_in_the_dataset(tmp_path: P
     workers = [json.dumps(note["workers"]) for note in done.notes["iterator"]]
     assert len(set(workers[:4])) == 4
     assert workers[3] == workers[4]  # nothing changed
+
+
+LOOKED_AT = """
+import sys, torch
+from torch.utils.data import DataLoader, Dataset, Subset, WeightedRandomSampler
+
+way = sys.argv[1]
+
+class Shapes(Dataset):
+    reads = []
+    def __init__(self):
+        self.names = [f"{i}.png" for i in range(12)]
+    def __len__(self):
+        return len(self.names)
+    def __getitem__(self, index):
+        Shapes.reads.append(index)
+        x = torch.arange(6.0).reshape(2, 3).t() + index
+        return {"x": x, "at": (index, 0.5 * index), "name": self.names[index]}
+
+def padded(samples):
+    return {"x": torch.stack([s["x"] for s in samples]), "name": [s["name"] for s in samples]}
+
+def made(data):
+    options = {"batch_size": 5, "shuffle": True}
+    if way == "collate":
+        options["collate_fn"] = padded
+    if way == "drawn":
+        options = {"batch_size": 4, "sampler": WeightedRandomSampler(torch.ones(12), 14), "drop_last": True}
+    return DataLoader(data, **options)
+
+torch.manual_seed(0)
+data = Subset(Shapes(), range(2, 12)) if way == "subset" else Shapes()
+loader, check = made(data), DataLoader(data, batch_size=3)
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(4):
+    if way == "anew":
+        loader = made(data)
+    for batch in loader:
+        optimizer.zero_grad()
+        loss = model(batch["x"]).mean()
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), batch["name"], batch.get("at"), batch["x"].stride())
+    print(type(loader.dataset).__name__, loader.collate_fn.__name__, loader.dataset is data)
+    with torch.no_grad():
+        print([model(batch["x"]).mean().item() for batch in check])
+print(len(Shapes.reads), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("way", ["plain", "collate", "drawn", "subset", "anew"])
+def test_a_cached_dataset_is_read_once_and_looks_as_it_did(tmp_path: Path, way: str) -> None:
+    reads = {}
+    for name, remedies in (("plain", []), ("cached", ["cache-samples"])):
+        env = catalogue.environment(map(catalogue.parse, remedies))
+        done = run_observed(LOOKED_AT, way, folder=tmp_path / name, env=env)
+        assert done.returncode == 0, done.stderr
+        reads[name] = done.stdout, int(done.stderr.split()[-1])
+    assert reads["cached"][0] == reads["plain"][0] != ""
+    # Once for training, once for the first evaluation, and a few to see whether samples are random.
+    assert reads["plain"][1] > 70
+    assert reads["cached"][1] < 48

@@ -210,19 +210,66 @@ def test_models_and_optimizers_of_the_script_are_let_go(
     assert [ref() for ref in kept] == [None] * 4
 
 
-def test_a_cache_goes_with_its_loader(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def cached_by(context: Any, monkeypatch: pytest.MonkeyPatch) -> CacheSamples:
     monkeypatch.setattr(loader_forms, "_changes", None)
     form = CacheSamples(context, None)
     form._join(dataloader)
-    loader = DataLoader(TensorDataset(torch.arange(8.0)))
-    changes = form.changes(loader, {})
-    assert changes is not None
-    loader.__dict__.update(changes)
-    assert form.changes(loader, {}) == {}
-    kept = weakref.ref(loader.dataset)
-    del loader, changes
+    return form
+
+
+def test_a_cache_goes_when_another_is_begun(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = cached_by(context, monkeypatch)
+
+    def begin(loader: DataLoader[Any]) -> Any:
+        changes = form.changes(loader, loader.__dict__)
+        assert changes is not None
+        return changes["dataset"].cached
+
+    data = TensorDataset(torch.arange(8.0))
+    first = begin(DataLoader(data))
+    assert begin(DataLoader(data)) is first  # a script may make its loader anew in each epoch
+    kept = weakref.ref(first)
+    del first
+    other = DataLoader(TensorDataset(torch.arange(4.0)))
+    begin(other)
     gc.collect()
     assert kept() is None
+
+
+def test_batches_of_a_cache_are_those_of_torch(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TensorDataset(torch.rand(12, 3, 4).permute(0, 2, 1), torch.arange(12), torch.rand(12).half())
+    loader = DataLoader(data, batch_size=5)
+    wanted = list(loader)
+    form = cached_by(context, monkeypatch)
+    for _ in range(2):  # the cache fills, then it serves
+        changes = form.changes(loader, loader.__dict__)
+        assert changes is not None
+        for indices, batch in zip(loader.batch_sampler, wanted, strict=True):
+            ours = changes["collate_fn"](changes["dataset"].__getitems__(indices))
+            assert type(ours) is type(batch)
+            for one, other in zip(ours, batch, strict=True):
+                assert (one.dtype, one.stride()) == (other.dtype, other.stride())
+                assert torch.equal(one, other)
+    assert changes["dataset"].cached.stats().hits == 12
+
+
+def test_a_collation_of_the_scripts_own_gets_samples(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = cached_by(context, monkeypatch)
+    loader = DataLoader(TensorDataset(torch.arange(4.0)), batch_size=2, collate_fn=list)
+    changes = form.changes(loader, loader.__dict__)
+    assert changes is not None and set(changes) == {"dataset"}
+    assert changes["dataset"][3] == (torch.tensor(3.0),)
+
+
+def test_evaluation_is_cached_from_the_second_time_on(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = cached_by(context, monkeypatch)
+    loader = DataLoader(TensorDataset(torch.arange(4.0)))
+    found = [form.elsewhere(loader, loader.__dict__) for _ in range(3)]
+    assert found[0] is None
+    assert found[1] is not None and found[2] is not None
+    assert found[1]["dataset"].cached is found[2]["dataset"].cached
+    loader.dataset.tensors = (torch.zeros(4),)
+    assert form.elsewhere(loader, loader.__dict__) is None
 
 
 class _Pinned(NonBlocking):

@@ -340,7 +340,7 @@ def test_a_budget_without_room_is_told_with_one_that_has(tmp_path: Path) -> None
     run = scenario.run
     scenario.run = lambda request: Ran(**{**vars(run(request)), "wall_s": 5.0})  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="too small: one launch takes about 5") as error:
-        tune(scenario, tmp_path, budget_s=20.0)
+        tune(scenario, tmp_path, budget_s=12.0)
     assert "--budget" in str(error.value.hint)
 
 

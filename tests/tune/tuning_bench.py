@@ -42,6 +42,7 @@ class Scenario:
     host_bytes: Callable[[frozenset[str]], float] = lambda arm: 1e9
     wall_s: float = 0.001
     num_samples: int = 100_000
+    num_iterators: int = 1
     blocks: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # ratio, low, high
     launched: list[str] = field(default_factory=list)
     steps: dict[str, int | None] = field(default_factory=dict)
@@ -95,7 +96,8 @@ class Scenario:
         size = self.batch_size(arm)
         loader = LoaderUse(
             id=1, role="train", where=None, settings={"batch_size": size, "num_workers": 0},
-            dataset={"len": self.num_samples}, num_iterators=1,
+            dataset={"len": self.num_samples}, num_iterators=self.num_iterators,
+            batches_per_epoch=self.num_samples / size,
         )  # fmt: skip
         steps = Steps(
             rank=0, pid=1, start_s=start, end_s=start + step_s, phases=np.zeros((STEPS, len(PHASES))),

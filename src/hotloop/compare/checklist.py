@@ -13,7 +13,7 @@ from hotloop.compare.expectation import Expectation, Limit
 from hotloop.compare.items import Item, passed, unmeasured
 from hotloop.compare.losses import ema, learned_at_least
 from hotloop.compare.run import Run
-from hotloop.compare.speed import Speed, per_s, samples_per_step
+from hotloop.compare.speed import Speed, crowd, per_s, samples_per_step
 from hotloop.compare.trace import Floats
 from hotloop.errors import UsageError
 from hotloop.units import duration, rate, share, size
@@ -24,6 +24,9 @@ _LEAST_SAMPLES: Final = 3
 _STABLE_PART: Final = 0.05
 _STABLE_BYTES: Final = 64 * 2**20
 _STABLE_SAMPLES: Final = 10
+
+#: Items that others on the machine change.
+_TIMED: Final = ("samples_per_s", "steps_per_s", "data_wait")
 
 Value = tuple[float, str]
 
@@ -40,8 +43,12 @@ def checklist(
         found = _MEASURED[name](run)
         if isinstance(found, str):
             items.append(unmeasured(name, found, limit.words))
+            continue
+        value, words = found
+        doubt = _doubt(name, value, limit, run) if name in _TIMED else ""
+        if doubt:
+            items.append(unmeasured(name, f"{words}{doubt}", limit.words))
         else:
-            value, words = found
             items.append(passed(name, limit.holds(value), words, value, limit.words))
     printed = _last_in(log, list(asked.metrics)) if log is not None else {}
     return [*items, *(_metric(name, limit, run, printed) for name, limit in asked.metrics.items())]
@@ -146,6 +153,19 @@ def _metric(name: str, limit: Limit, run: Run, printed: Mapping[str, tuple[float
         return passed(item, False, "the last value is not finite", None, limit.words)
     value = float(note["last"])
     return passed(item, limit.holds(value), f"{value:.6g}, the last of {note['count']:,}", value, limit.words)
+
+
+def _doubt(name: str, value: float, limit: Limit, run: Run) -> str:
+    """Why a time says nothing about a limit: others had the machine too, or its interval spans the limit."""
+    if not limit.holds(value) and (others := crowd(run)):
+        return f", but {others}: what it is alone is not known"
+    steps, ci95 = per_s(run)
+    if not name.endswith("_per_s") or steps is None or ci95 is None:
+        return ""
+    low, high = (value * edge / steps for edge in ci95)
+    if limit.holds(low) == limit.holds(high):
+        return ""
+    return f" [{rate(low)}, {rate(high)}] spans the limit: cannot tell"
 
 
 # -- values: a number with words, or why there is none ------------------------------------------------------

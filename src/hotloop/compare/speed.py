@@ -114,6 +114,14 @@ def crowded(base: Run, candidate: Run) -> list[str]:
     return [f"others kept {told} busy meanwhile: the ratio is not that of the change alone"]
 
 
+def crowd(run: Run) -> str:
+    """What others did on the machine while one run trained, where that tells on its times; "" for little."""
+    busy, cores = others_cores(run), float(run.recording.machine.get("cpu_count") or 1)
+    if busy is None or busy < _CROWDED * cores:
+        return ""
+    return f"others kept {busy:.1f} of {cores:g} cores busy meanwhile"
+
+
 def samples_per_step(run: Run) -> float | None:
     """Samples per step over all ranks, None where they cannot be told."""
     total = 0.0

@@ -107,8 +107,8 @@ def ideas(
             one = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio)
             found.setdefault(one.name, one)
     if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
-        cached = [one for one in found.values() if one.arm == onto(have, [catalogue.parse("cache-samples")])]
-        for one in (*_by_model(pipeline, have), *_without_workers(pipeline, have, cached)):
+        cached = _cached(pipeline, evidence, onto(have, [catalogue.parse("cache-samples")]), found.values())
+        for one in (*_by_model(pipeline, have), *cached, *_without_workers(pipeline, have, cached)):
             found[one.name] = one
     kept: list[Candidate] = []
     for one in found.values():
@@ -220,6 +220,14 @@ def _by_model(pipeline: Pipeline, have: Arm) -> Iterator[Candidate]:
             deeper = replace(setups[workers], prefetch_factor=2 * (recorded.prefetch_factor or 2))
             if workers and seconds[workers] > 1.03 * fast(pipeline, deeper):
                 yield from _loader(have, recorded, deeper)
+
+
+def _cached(pipeline: Pipeline, evidence: Evidence, arm: Arm, found: Iterable[Candidate]) -> list[Candidate]:
+    """The cache that a finding asks for; where none does, one that epochs seen to repeat would use."""
+    asked = [one for one in found if one.arm == arm]
+    loader = evidence.steps.train_loader()
+    repeats = loader is not None and loader.num_iterators > 1 and not pipeline.iterable
+    return asked or ([Candidate(arm=arm, why=_MODEL)] if repeats else [])
 
 
 def _without_workers(pipeline: Pipeline, have: Arm, cached: Iterable[Candidate]) -> Iterator[Candidate]:

@@ -122,12 +122,14 @@ class Launcher:
                 hint = f"it was ended after {duration(stop_s)}{more}; {hint}"
             raise CheckFailed(f"the run as found gives nothing to tune: {trial.why}", hint=hint)
         self._plan(trial, seen)
-        if len(self.journal.trials) < 2 and not self.room(launches * self.launch_s):
+        # Of a pair the other may be over as soon as it began.
+        least_s = launches * (self.launch_s + self.start_s) / 2
+        if len(self.journal.trials) < 2 and not self.room(least_s):
             least_s = max(60, round(trial.seconds + 2 * launches * self.launch_s))
             raise UsageError(
                 f"the budget of {duration(self.budget_s)} is too small: one launch takes about "
                 f"{duration(self.launch_s)}",
-                hint=f"go on with --out {shlex.quote(str(self.folder))} --budget {least_s}s, or more",
+                hint=f"go on with --out {shlex.quote(str(self.folder))} --budget {least_s:.0f}s, or more",
             )
         return trial, seen
 
@@ -152,10 +154,17 @@ class Launcher:
         self.steps = num
         self.launch_s = min(wall_s, self.start_s + num * trial.s_per_step)
 
-    def round(self, key: str, arms: Sequence[Arm]) -> dict[str, Trial]:
-        """One launch of each arm, by its spelling."""
-        found = {}
+    def round(
+        self,
+        key: str,
+        arms: Sequence[Arm],
+        needless: Callable[[Arm, Mapping[str, Trial]], bool] | None = None,
+    ) -> dict[str, Trial]:
+        """One launch of each arm, by its spelling, but for those that are ``needless`` after those before."""
+        found: dict[str, Trial] = {}
         for arm in arms:
+            if needless is not None and needless(arm, found):
+                continue
             trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=self.patience_s)
             if not arm and trial.status == "measured":
                 self.launch_s = trial.seconds

@@ -20,10 +20,12 @@ PROMISING: Final = 1.05
 _FAR_BEHIND: Final = 0.8
 #: Of arms that are this close the one that changes least is taken.
 _CLOSE: Final = 0.97
+#: An arm that is so many times as fast after one round, and alone, is no lucky one.
+_CLEAR: Final = 1.25
 
 
-def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int) -> bool:
-    """Drop what cannot win; whether another round is needed."""
+def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool) -> bool:
+    """Drop what cannot win; whether another round is needed. ``guess``: the winner needs no proof yet."""
     best = max((ratios[name] for name in alive), key=lambda one: one.ratio)
     for name in list(alive):
         one = ratios[name]
@@ -31,9 +33,16 @@ def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int) 
         if (behind or one.high < max(best.low, 1.0)) and one is not best:
             del alive[name]
     if turn < 1:
-        return best.ratio > _FAR_BEHIND
+        clear = len(alive) == 1 and best.ratio > _CLEAR and (guess or best.shown)
+        return best.ratio > _FAR_BEHIND and not clear
     rest = [ratios[name] for name in alive if ratios[name] is not best]
     return not (best.high < LEAST or (best.low > LEAST and all(one.high < best.ratio for one in rest)))
+
+
+def hopeless(one: Candidate, best: float) -> bool:
+    """Whether a candidate is predicted to stay far behind what was seen to be ``best`` times as fast."""
+    most = one.bounds[1] if one.bounds is not None else one.predicted
+    return most is not None and _CLEAR * most < best
 
 
 def simplest(ratios: Mapping[str, float], candidates: Sequence[Candidate]) -> Candidate | None:

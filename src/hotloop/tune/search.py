@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log
 from typing import Any, Final
 
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, switchable
 from hotloop.tune.launching import CACHE, Launcher, Spent, epoch_of, fills
-from hotloop.tune.racing import LEAST, PROMISING, WIDTH, narrow, settled, simplest, wins
+from hotloop.tune.racing import LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
 
@@ -201,20 +202,26 @@ class Search:
         told = {one.name: Ratio(ratio=one.predicted or 1.0, low=0.0, high=inf, pairs=0) for one in candidates}
         logs: dict[str, list[float]] = {one.name: [] for one in candidates}
         last: dict[str, Trial] = {}
+        rivals = 0
         for turn in range(_MOST_ROUNDS):
             key = f"race-{number}/{turn}"
             wanted_s = self._wanted_s(have, [(one.arm, told[name].ratio) for name, one in alive.items()])
             if not alive or not self.launcher.room(wanted_s, key):
                 break
             arms = [have, *(one.arm for one in alive.values())]
+            needless = None if turn else partial(self._needless, have, alive)
             try:
-                found = self.launcher.round(key, arms if turn % 2 == 0 else arms[::-1])
+                found = self.launcher.round(key, arms[::-1] if turn % 2 else arms, needless)
             except Spent:
                 break
+            self._forget(found, alive, logs)
+            rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found[spell(have)], alive, logs)
             told |= pooled(logs, self._pairs)
-            if not alive or (all(logs[name] for name in alive) and not narrow(alive, told, turn)):
+            guess = not have and rivals > 1
+            whole = all(logs[name] for name in alive)
+            if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
                 break
         ratios = pooled(logs, self._pairs)
         self._pairs += logs.values()
@@ -223,9 +230,27 @@ class Search:
         if winner is None or not wins(ratios[winner.name], alone=not have):
             return None, None
         if not have:
-            self._won, self._unrivalled = logs[winner.name], len(candidates) == 1
+            self._won, self._unrivalled = logs[winner.name], rivals == 1
         self._gained *= ratios[winner.name].ratio
         return winner, last[winner.name]
+
+    def _needless(
+        self, have: Arm, alive: Mapping[str, Candidate], arm: Arm, found: Mapping[str, Trial]
+    ) -> bool:
+        """Whether an arm that is yet to be launched would have to be far faster than predicted to win."""
+        base = found.get(spell(have))
+        if base is None or base.cost_s is None:
+            return False
+        least_s = min(trial.cost_s for trial in found.values() if trial.cost_s is not None)
+        return hopeless(alive[spell(arm)], base.cost_s / least_s)
+
+    def _forget(
+        self, found: Mapping[str, Trial], alive: dict[str, Candidate], logs: dict[str, list[float]]
+    ) -> None:
+        """What was not launched after all may come back on top of what won."""
+        for name in alive.keys() - found.keys():
+            self._tried.discard(name)
+            del alive[name], logs[name]
 
     def _fitting(self, key: str, have: Arm, candidates: Sequence[Candidate]) -> list[Candidate]:
         """As many of the candidates as the budget has room for; the others are not tried."""

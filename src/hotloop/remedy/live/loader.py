@@ -27,6 +27,9 @@ def {name}(self):
 #: ``make(loader, original)``: an iterator in place of ``original(loader)``.
 Make = Callable[[Any, Any], Any]
 
+#: An iterator takes these when it is made; then the script, which may look at them, has its own back.
+_LENT = ("dataset", "collate_fn")
+
 
 class Changes:
     """What the loader forms want of each training loader, put in force where ``iter()`` is called."""
@@ -58,19 +61,22 @@ class Changes:
             return original(loader)
         finally:
             loader.__dict__.pop("check_worker_number_rationality", None)
+        loader.__dict__.update({name: before[name] for name in _LENT if name in before})
         for form in forms:
             form.took()
         return iterator
 
     def _change(self, loader: Any) -> tuple[dict[str, Any], list[LoaderForm]] | None:
         """Change the loader; what it had, and the forms that had a part in it. None: leave it alone."""
-        if not self._trains(loader):
+        if self._probe.role == "worker":
             return None
+        trains = self._trains(loader)
         forms = [form for form in self.forms if form.active and not form.failed]
         wanted: dict[str, Any] = {}
         taking = []
         for form in forms:
-            changes = form.guard(form.changes)(loader, {**loader.__dict__, **wanted})
+            asked = form.changes if trains else form.elsewhere
+            changes = form.guard(asked)(loader, {**loader.__dict__, **wanted})
             if changes is not None:
                 taking.append(form)
                 wanted.update(changes)
@@ -86,14 +92,16 @@ class Changes:
         before = {name: loader.__dict__.get(name) for name in wanted}
         if wanted.get("num_workers", loader.num_workers) != loader.num_workers and before_is_kept(loader):
             loader.__dict__["_iterator"] = None
+        settings = {name: value for name, value in wanted.items() if name not in _LENT}
+        loader.__dict__.update(settings)
+        if any(before[name] is not value for name, value in settings.items()):
+            self._probe.loaders.changed(loader, tuple(settings))
         loader.__dict__.update(wanted)
-        if any(before[name] is not value for name, value in wanted.items()):
-            self._probe.loaders.changed(loader, tuple(wanted))
         return before, taking
 
     def _trains(self, loader: Any) -> bool:
         """Whether this iteration is of training: gradients are on, and where any loader shuffles, it does."""
-        if self._probe.role == "worker" or not self._probe.torch.is_grad_enabled():
+        if not self._probe.torch.is_grad_enabled():
             return False
         known = [other for other, _ in self._probe.loaders.known()]
         return self._shuffles(loader) or not any(self._shuffles(other) for other in known)
@@ -160,6 +168,10 @@ class LoaderForm(Form):
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """New values by name. ``settings`` is the loader's ``__dict__`` as the other forms left it."""
         raise NotImplementedError
+
+    def elsewhere(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The same for a loader that does not train: it stays as it is."""
+        return None
 
     def fail(self, why: str) -> None:
         """It broke the loader: never again."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import math
+import sys
 import weakref
 from typing import Any
 
-from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import LoaderForm, changes_of
 from hotloop.remedy.live.persistent import state_of
 
@@ -32,10 +33,11 @@ class RingLoader(LoaderForm):
     def _make(self, loader: Any, original: Any) -> Any:
         if not self.active or self.failed or type(loader) is not self._base:
             return original(loader)
-        other = self._loaders.get(loader)
-        if other is None or other.num_workers != loader.num_workers:
+        other, given = self._loaders.get(loader), _arguments(loader)
+        same = ("num_workers", "dataset")
+        if other is None or any(getattr(other, name) is not given[name] for name in same):
             feed = importlib.import_module("hotloop.feed")
-            other = self._loaders[loader] = feed.Loader(**_arguments(loader))
+            other = self._loaders[loader] = feed.Loader(**given)
         iterator: Any = original(other)
         return iterator
 
@@ -43,34 +45,106 @@ class RingLoader(LoaderForm):
 class CacheSamples(LoaderForm):
     """``hotloop.feed.cached`` between the loader and its dataset; refused where samples are random.
 
-    The dataset is looked at before each epoch: once the script changed it the cache is of no more use.
+    The dataset is looked at before each epoch: once the script changed it the cache is of no more use. Where
+    torch itself would collate, a batch is gathered from the cache in one go. A loader that evaluates gets a
+    cache of its own when it is gone through again, unless the memory was given.
     """
 
     switchable = False  # a cache has to fill first
 
     def _join(self, module: Any) -> None:
-        # Of each cache (it lives as long as its loader): the dataset, and how it was at that time.
-        self._caches: Known[tuple[Any, list[Any]]] = Known()
+        self._collate = module.default_collate
+        self._caches: weakref.WeakKeyDictionary[Any, _Kept] = weakref.WeakKeyDictionary()
+        self._latest: _Kept | None = None  # for scripts with a new loader in each epoch
+        self._rounds: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         super()._join(module)
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The dataset behind a cache, made at the first iteration."""
-        dataset = loader.dataset
-        known = self._caches.get(dataset)
-        if known is not None:
-            plain, before = known
-            if state_of(plain) == before:
-                return {}
-            self.fail("refused: the dataset changes between epochs")
-            return {"dataset": plain}
+        kept = self._caches.get(loader) or self._latest
+        if kept is None or kept.dataset is not settings["dataset"]:
+            made = self._made(settings["dataset"])
+        else:
+            made = kept if kept.holds() else "refused: the dataset changes between epochs"
+        if isinstance(made, str):
+            self.fail(made)
+            self._caches.clear()
+            self._latest = None
+            return None
+        self._caches[loader] = self._latest = made
+        return self._behind(made, loader, settings)
+
+    def elsewhere(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The same for a loader that evaluates; what speaks against it is said nowhere."""
+        rounds = self._rounds[loader] = self._rounds.get(loader, 0) + 1
+        kept = self._caches.get(loader)
+        if rounds == 2 and self.value is None:
+            latest = self._latest
+            same = latest is not None and latest.dataset is settings["dataset"]
+            made = latest if same else self._made(settings["dataset"])
+            if isinstance(made, _Kept):
+                self._caches[loader] = kept = made
+        elif kept is not None and not (kept.dataset is settings["dataset"] and kept.holds()):
+            del self._caches[loader]
+            kept = None
+        return None if kept is None else self._behind(kept, loader, settings)
+
+    def _behind(self, kept: _Kept, loader: Any, settings: dict[str, Any]) -> dict[str, Any]:
+        if loader._auto_collation and settings["collate_fn"] is self._collate:
+            return {"dataset": Gathered(kept.cached), "collate_fn": as_it_is}
+        return {"dataset": kept.cached}
+
+    def _made(self, dataset: Any) -> _Kept | str:
+        """A cache of a dataset, or why there is none."""
         feed = importlib.import_module("hotloop.feed")
         try:
             found = feed.cached(dataset, **({} if self.value is None else {"max_bytes": self.value}))
         except (feed.FeedError, ValueError) as error:
-            self.fail(f"not cached: {error}")
-            return None
-        self._caches.put(found, (dataset, state_of(dataset)))
-        return {"dataset": found}
+            return "not cached: " + str(error).removeprefix("not cached: ")
+        return _Kept(dataset, found)
+
+
+class _Kept:
+    """A dataset, how it was when its cache was made, and that cache."""
+
+    def __init__(self, dataset: Any, cached: Any) -> None:
+        self.dataset, self.cached, self._state = dataset, cached, state_of(dataset)
+
+    def holds(self) -> bool:
+        """Whether the script has left the dataset as it was."""
+        return state_of(self.dataset) == self._state
+
+
+class Gathered:
+    """A cached dataset that gives whole batches, as ``default_collate`` would make them.
+
+    In a worker they are put where the training process can map them, as torch's own collation does there.
+    """
+
+    def __init__(self, cached: Any) -> None:
+        self.cached = cached
+
+    def __len__(self) -> int:
+        return len(self.cached)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.cached[index]
+
+    def __getitems__(self, indices: Any) -> Any:
+        data = sys.modules["torch.utils.data"]
+        return self.cached.gather(indices, _shared if data.get_worker_info() is not None else None)
+
+
+def as_it_is(batch: Any) -> Any:
+    """The collation of what is a batch already."""
+    return batch
+
+
+def _shared(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A tensor in memory that goes to another process without a copy."""
+    torch = sys.modules["torch"]
+    empty = torch.empty(0, dtype=dtype)
+    return empty.new(empty._typed_storage()._new_shared(math.prod(shape), device="cpu")).resize_(shape)
 
 
 def _arguments(loader: Any) -> dict[str, Any]:
@@ -78,13 +152,11 @@ def _arguments(loader: Any) -> dict[str, Any]:
     same = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "generator")
     more = ("prefetch_factor", "persistent_workers", "in_order", "multiprocessing_context")
     given = {name: getattr(loader, name) for name in (*same, *more) if hasattr(loader, name)}
+    given["dataset"] = loader.dataset
+    if isinstance(loader.dataset, Gathered):  # the ring gathers into its own memory
+        given |= {"dataset": loader.dataset.cached, "collate_fn": None}
     if loader._dataset_kind != 0:  # iterable: it has no sampler to hand over
-        return {
-            "dataset": loader.dataset,
-            "batch_size": loader.batch_size,
-            "drop_last": loader.drop_last,
-            **given,
-        }
+        return {"batch_size": loader.batch_size, "drop_last": loader.drop_last, **given}
     if loader._auto_collation:
-        return {"dataset": loader.dataset, "batch_sampler": loader.batch_sampler, **given}
-    return {"dataset": loader.dataset, "batch_size": None, "sampler": loader.sampler, **given}
+        return {"batch_sampler": loader.batch_sampler, **given}
+    return {"batch_size": None, "sampler": loader.sampler, **given}

@@ -102,6 +102,7 @@ class Pipeline:
     make_cores: float  # wanted of a core while making a batch: 0 waits, 1 computes
     step_cores: float  # wanted by all threads of a step
     collate_s: float
+    cached_s: float | None = None  # what a batch takes whose samples are all cached; None: as collate_s
     receive_s: float  # of the training thread, for a batch that is ready
     latency_s: float  # from a finished batch until the training thread can have it
     overhead_s: float  # of a worker between two batches

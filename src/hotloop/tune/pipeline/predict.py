@@ -221,9 +221,11 @@ def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
     mean = float(pipeline.make_s.mean())
     fixed = min(mean, pipeline.collate_s + pipeline.ship_s)  # computes, whatever a sample costs
     sample = (mean - fixed) * setup.sample_ratio * (1 - setup.hit_rate)
+    computing = max(0.0, pipeline.make_cores * mean - fixed) / max(mean - fixed, 1e-12)
+    if pipeline.cached_s is not None:
+        fixed += setup.hit_rate * (pipeline.cached_s + pipeline.ship_s - fixed)
     saved = 0.0 if setup.num_workers else min(pipeline.ship_s, 0.8 * (sample + fixed))
     made = sample + fixed - saved
-    computing = max(0.0, pipeline.make_cores * mean - fixed) / max(mean - fixed, 1e-12)
     cores = (sample * min(1.0, computing) + fixed - saved) / made if made > 0 else 0.0
     return pipeline.make_s * (made / mean if mean > 0 else 0.0), min(1.0, cores)
 
