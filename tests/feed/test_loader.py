@@ -277,6 +277,24 @@ def test_two_iterators_at_once(persistent: bool) -> None:
 
 
 @pytest.mark.parametrize("persistent", [False, True])
+def test_an_iterator_that_is_still_held_changes_no_order(persistent: bool) -> None:
+    def run(cls: Any) -> Any:
+        seed_everything(5)
+        loader = cls(range(20), batch_size=2, shuffle=True, num_workers=1, persistent_workers=persistent)
+        held = iter(loader)
+        next(held)
+        held = iter(loader)  # the first one is let go only now
+        return list(held), list(loader), random_states()
+
+    assert_same(run(Loader), run(DataLoader))
+
+
+def test_nothing_ahead_is_refused_where_it_would_mean_no_batches() -> None:
+    with pytest.raises(ValueError, match="prefetch_factor must be at least 1"):
+        iter(Loader(Everything(), num_workers=1, prefetch_factor=0))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
 def test_leaving_a_loop_early_changes_nothing_for_the_next(persistent: bool) -> None:
     def run(cls: Any) -> Any:
         seed_everything(5)

@@ -50,6 +50,8 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self._copies = bool(loader.copy)
+        if not loader.prefetch_factor:
+            raise ValueError(f"prefetch_factor must be at least 1 with workers, not {loader.prefetch_factor}")
         self._prefetch_factor = int(loader.prefetch_factor)
         self._in_order = bool(getattr(loader, "in_order", True))
         self._failure: WorkerError | None = None

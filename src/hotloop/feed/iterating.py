@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from hotloop.feed.ahead import order_ahead
 from hotloop.feed.errors import FeedError
 from hotloop.feed.reading import Reading, as_sized, end_epoch_of, plan_of
@@ -19,7 +21,7 @@ class Iterating:
 
     def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
         if resumed is None:
-            super().__init__(loader)  # type: ignore[call-arg]
+            self._take_seed(loader)
             self._begin(loader, None)
             return
         with beginning_again(loader, resumed["position"]):
@@ -27,6 +29,15 @@ class Iterating:
         self._base_seed = resumed["base_seed"]
         with beginning_again(loader, resumed["position"]):
             self._begin(loader, resumed)
+
+    def _take_seed(self, loader: Any) -> None:
+        """Draw a seed for the workers, unless torch would not: the order of the samples comes next."""
+        generator = loader.generator or torch.default_generator
+        before = generator.get_state() if loader._seed_again is not None else None
+        super().__init__(loader)  # type: ignore[call-arg]
+        if before is not None:
+            generator.set_state(before)
+            self._base_seed = loader._seed_again
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         raise NotImplementedError

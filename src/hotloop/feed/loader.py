@@ -95,6 +95,7 @@ class Loader(DataLoader):  # type: ignore[misc]
         self._left: dict[str, Any] | None = None  # where it was, if it was dropped within its epoch
         self._num_iterators = 0
         self._resumed: dict[str, Any] | None = None
+        self._seed_again: int | None = None  # torch's persistent workers have one seed for all epochs
         extra = {} if in_order else {"in_order": False}  # torch 2.6 has it, a subclass may not
         super().__init__(
             dataset,
@@ -150,10 +151,11 @@ class Loader(DataLoader):  # type: ignore[misc]
         if not kept.is_under_way or sys.getrefcount(kept) <= _NOBODY_ELSE:
             return super().__iter__()
         self._iterator = None  # its epoch goes on in somebody's hands: this is another one
+        self._seed_again = kept._base_seed
         try:
             return super().__iter__()
         finally:
-            self._iterator = kept
+            self._iterator, self._seed_again = kept, None
 
     def _get_iterator(self) -> Any:
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
