@@ -169,20 +169,21 @@ class Rig(nn.Module):
                     f"static_offset is for {static_offset.shape[-2]} vertices: the rig has {self.n_vertices}"
                 )
             still = still + static_offset.reshape(-1, 3)
-        moved = still + torch.einsum("vcr,tr->tvc", self.expr_fields, expr @ self.expr_mixture.T)
-        joints = torch.einsum("jv,tvc->tjc", self.regressor, moved) + self.joint_offsets
+        moved = still + (expr @ self.expr_mixture.T @ self.expr_fields.flatten(0, 1).T).unflatten(1, (-1, 3))
+        joints = self.regressor @ moved + self.joint_offsets
         turns = rotations(
             torch.stack([rotation, neck_pose, jaw_pose, eyes_pose[:, :3], eyes_pose[:, 3:]], dim=1)
         )
-        turned, placed = [turns[:, 0]], [joints[:, 0]]
-        for joint, parent in enumerate(PARENTS[1:], 1):
-            arm = joints[:, joint] - joints[:, parent]
-            placed.append(placed[parent] + (turned[parent] @ arm[..., None])[..., 0])
-            turned.append(turned[parent] @ turns[:, joint])
-        turned, placed = torch.stack(turned, 1), torch.stack(placed, 1)
-        shifts = placed - (turned @ joints[..., None])[..., 0]
-        blended = torch.einsum("vj,tjab->tvab", self.weights, turned)
-        carried = (blended @ moved[..., None])[..., 0] + torch.einsum("vj,tja->tva", self.weights, shifts)
+        arms = torch.cat([joints[:, :1], joints[:, 1:] - joints[:, PARENTS[1:]]], 1)
+        last_row = arms.new_tensor([[0, 0, 0, 1]]).expand(len(arms), len(JOINTS), 1, 4)
+        moves = torch.cat([torch.cat([turns, arms[..., None]], 3), last_row], 2)
+        root, neck, ends = moves.split((1, 1, 3), 1)  # the neck carries jaw and eyes
+        neck = root @ neck
+        placed = torch.cat([root, neck, neck @ ends], 1)[:, :, :3]
+        turned = placed[..., :3]
+        shifts = placed[..., 3:] - turned @ joints[..., None]
+        carriers = (self.weights @ torch.cat([turned, shifts], -1).flatten(2)).unflatten(2, (3, 4))
+        carried = (carriers[..., :3] * moved[:, :, None]).sum(-1) + carriers[..., 3]
         return carried + translation[:, None]
 
     def save(self, path):
