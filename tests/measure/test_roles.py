@@ -155,6 +155,18 @@ LOOPS = {
             loss.backward()  # B
             optimizer.step()  # O
         """,
+    "a logger of one's own": """
+        def write(**record):
+            text = dumps(record)  # = logging
+            sync(text)  # = logging
+        def histogram(x):
+            return histc(x)  # = metrics
+        for x in loader:  # D
+            out = model(x)  # F
+            out.backward()  # B
+            optimizer.step()  # O
+            logger.write(loss=histogram(out))
+        """,
     "a dataset built anew for every epoch": """
         for epoch in range(9):
             data = Curriculum(rows, epoch)  # = other

@@ -62,6 +62,8 @@ LOGGING_TEXT = re.compile(
     r"|sys\.(stdout|stderr)\.\w+|wandb\.\w+|mlflow\.\w+|plt\.\w+|pbar\.\w+|console\.\w+)\s*\("
     r"|\b(add_scalars?|add_image|add_images|add_histogram|add_figure|savefig|imsave|imwrite|save_image)\s*\("
 )
+#: A statement that calls a method of what is named as a logger or a writer.
+LOGGER_CALL = re.compile(r"^(self\.)?_?(\w*logger|\w*writer|tracker)\.(?P<method>\w+)\s*\(")
 SAVING_TEXT = re.compile(
     r"\b(torch\.save|save_file|pickle\.dumps?|np\.savez?\w*|numpy\.savez?\w*|joblib\.dump|save_checkpoint)\s*\("
 )
@@ -200,10 +202,17 @@ class Loop:
         roots = {module.split(".")[0] for module in modules}
         if roots & LOGGERS or any(m.startswith(LOGGING_PATHS) for m in modules) or LOGGING_TEXT.search(text):
             return "logging", "logging"
+        if found is not None and found[1] and self._in_a_logger(*found):
+            return "logging", "logging"
         below = {frame.function for frame in found[1]} if found else set()
         if roots & SOCKETS or below & self.viewers:
             return "viewer", "other"
         return None
+
+    def _in_a_logger(self, frame: Frame, below: tuple[Frame, ...]) -> bool:
+        """Whether the statement calls a method of a logger and the stack is in that method."""
+        called = LOGGER_CALL.search(self.places.text(frame.file, frame.line))
+        return called is not None and below[0].func.rpartition(".")[2] == called.group("method")
 
     def _by_flow(self, frame: Frame, below: tuple[Frame, ...], before: int, after: int) -> tuple[Role, str]:
         function = self.function(frame.function)
