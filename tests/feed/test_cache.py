@@ -240,6 +240,32 @@ def test_gather_is_default_collate(policy: str, make: Any) -> None:
     kept.close()
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_few_that_are_missing_are_made_once_for_their_batch(room: bool) -> None:
+    reads: list[int] = []
+
+    class Counted(Squares):
+        def __getitem__(self, index: int) -> Any:
+            reads.append(index)
+            return super().__getitem__(index)
+
+    kept = cached(Counted(num_bytes=40_000), 8 * MIB if room else 600_000)
+    for index in range(8 if room else len(kept)):  # all but what drop_last left, or what fits
+        kept[index]
+    here = [index for index in range(len(kept)) if index in kept.cache][:4]
+    gone = [index for index in range(len(kept)) if index not in kept.cache][:2]
+    reads.clear()
+    before = kept.stats()
+    for chosen in ([*here, *gone], [gone[1], *here, gone[0]]):
+        data, numbers = kept.gather(chosen)
+        assert all(is_right((data[row], int(numbers[row])), index) for row, index in enumerate(chosen))
+    assert sorted(reads) == (gone if room else sorted([*gone, *gone]))
+    after = kept.stats()
+    assert after.misses - before.misses == (2 if room else 4)
+    assert after.hits - before.hits == (10 if room else 8)
+    kept.close()
+
+
 @pytest.mark.usefixtures("num_threads")
 @pytest.mark.parametrize("num_bytes", [1000, 40_000])
 def test_a_gathered_batch_fills_the_memory_it_was_given(num_bytes: int) -> None:

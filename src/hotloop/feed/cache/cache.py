@@ -84,15 +84,22 @@ class SampleCache:
         self._shared.count(index, hit=sample is not MISSING)
         return default if sample is MISSING else sample
 
-    def gather(self, indices: NDArray[np.int64], out: Out | None = None) -> Any:
+    def gather(
+        self, indices: NDArray[np.int64], out: Out | None = None, *, hits: NDArray[np.int64] | None = None
+    ) -> Any:
         """The samples collated as torch's ``default_collate`` does it; MISSING if not all are here and alike.
 
-        One vectorised copy per leaf, into tensors that ``out(shape, dtype)`` gives. MISSING is not counted.
+        One vectorised copy per leaf, into tensors that ``out(shape, dtype)`` gives. Readings of ``hits`` are
+        counted (None: of all), and none where it is MISSING.
         """
         batch = self._reader.gather(indices, out)
         if batch is not MISSING:
-            self._shared.count_hits(indices)
+            self._shared.count_hits(indices if hits is None else hits)
         return batch
+
+    def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of these samples that are not here, each once."""
+        return np.unique(indices[self._shared.table.state[indices] != READY])
 
     @property
     def is_complete(self) -> bool:

@@ -93,7 +93,20 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
             numbers = self._numbers(indices)
             if numbers is not None and (batch := self.cache.gather(numbers, out)) is not MISSING:
                 return batch
+            missing = self.cache.missing(numbers) if numbers is not None else ()
+            if numbers is not None and 0 < 2 * len(missing) < len(numbers):
+                return self._gather_most(numbers, missing, out)
         return default_collate(self.__getitems__(indices))
+
+    def _gather_most(self, numbers: NDArray[np.int64], missing: NDArray[np.int64], out: Out | None) -> Any:
+        """A batch of which some samples have to be made first, such as those that ``drop_last`` dropped."""
+        made = dict(zip(missing.tolist(), self.__getitems__(missing.tolist()), strict=True))
+        here = numbers[~np.isin(numbers, missing)]
+        batch = self.cache.gather(numbers, out, hits=here)
+        if batch is not MISSING:
+            return batch
+        # No room for them, or not all alike.
+        return default_collate([made[one] if one in made else self[one] for one in numbers.tolist()])
 
     def is_at_hand(self) -> bool:
         """Whether every batch can be gathered from the cache, for good."""
@@ -204,13 +217,15 @@ def cached(
     part, remaining = _first_stages(dataset, stage)
     if not allow_random and len(dataset):
         _refuse_random(part, stage)
-    identity, why_unknown = _identity(
-        dataset if fingerprint is None else fingerprint,
-        len(dataset),
-        stage,
-        # What is read after the stage may draw, every rank and run from a seed of its own.
-        seeds=stage is None and not allow_random,
-    )
+    identity, why_unknown = None, ""
+    if shared or disk is not None:
+        identity, why_unknown = _identity(
+            dataset if fingerprint is None else fingerprint,
+            len(dataset),
+            stage,
+            # What is read after the stage may draw, every rank and run from a seed of its own.
+            seeds=stage is None and not allow_random,
+        )
     meeting = fingerprints.fingerprint(identity, policy, allow_random) if shared and identity else None
     if disk is not None and identity is None:
         raise CacheError(f"no disk tier: {why_unknown}", hint="name the data with fingerprint=")

@@ -96,9 +96,11 @@ class CacheSamples(LoaderForm):
 
     def _made(self, dataset: Any) -> _Kept | str:
         """A cache of a dataset, or why there is none."""
-        feed = importlib.import_module("hotloop.feed")
+        feed, dist = importlib.import_module("hotloop.feed"), self.torch.distributed
+        ranks = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        options = {} if self.value is None else {"max_bytes": self.value}
         try:
-            found = feed.cached(dataset, **({} if self.value is None else {"max_bytes": self.value}))
+            found = feed.cached(dataset, shared=ranks, **options)
         except (feed.FeedError, ValueError) as error:
             return "not cached: " + str(error).removeprefix("not cached: ")
         return _Kept(dataset, found)
