@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
+from typing import Any
 
+import pytest
 from tests.running import SRC
 
 from hotloop import flow
+from hotloop.compare.checkpoint import _ask
 
 SCRIPT = """
     import os, random, sys, time
@@ -124,3 +129,19 @@ def run(kind: str, *, evidence: bool = True, number: int = 0) -> Path:
     finally:
         os.chdir(before)
     return out
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """What a Python says of a checkpoint is asked once per file: every answer takes an import of torch."""
+    known: dict[Any, list[dict[str, Any]]] = {}
+
+    def ask(python: str, what: str, paths: Sequence[str]) -> list[dict[str, Any]]:
+        key = (python, what, *((path, Path(path).stat().st_mtime_ns) for path in paths))
+        if key not in known:
+            known[key] = _ask(python, what, paths)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hotloop.compare.checkpoint._ask", ask)
+        yield
