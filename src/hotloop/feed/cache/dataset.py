@@ -89,12 +89,12 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def gather(self, indices: Sequence[Any], out: Out | None = None) -> Any:
         """The collated batch, as ``default_collate`` gives it; one vectorised copy if all are cached."""
-        if self._remaining is None:
-            numbers = self._numbers(indices)
-            if numbers is not None and (batch := self.cache.gather(numbers, out)) is not MISSING:
+        numbers = self._numbers(indices) if self._remaining is None else None
+        if numbers is not None:
+            if (batch := self.cache.gather(numbers, out)) is not MISSING:
                 return batch
-            missing = self.cache.missing(numbers) if numbers is not None else ()
-            if numbers is not None and 0 < 2 * len(missing) < len(numbers):
+            missing = self.cache.missing(numbers)
+            if 0 < 2 * len(missing) < len(numbers):
                 return self._gather_most(numbers, missing, out)
         return default_collate(self.__getitems__(indices))
 
