@@ -83,6 +83,25 @@ def test_a_real_decay_is_never_taken_for_an_average() -> None:
         assert judged(320 / took, count, np.cumsum(took)) == "instant"
 
 
+def test_one_epoch_over_all_time_is_told_in_whole_numbers_and_its_rate_comes_back(tmp_path: Path) -> None:
+    """Twelve epochs of the tcn_state workload as found, on a busy machine: 12 x 108 samples in 22 s."""
+    printed = (42, 24, 17, 14, 11, 10, 8, 7, 6, 6, 5, 5)
+    lines = [f"Epoch {k}/12 loss 0.2 | Throughput: {r} samples/s\n" for k, r in enumerate(printed, 1)]
+    done = written(tmp_path, lines)
+    (finding,) = done.findings
+    assert finding.id == "trend/misleading-metric" and "one epoch over all the time" in finding.message
+    assert finding.data["rate"] == pytest.approx(12 * 108 / 22, rel=0.2)
+    assert done.parts[0].changes == ()
+
+
+@pytest.mark.parametrize("last", [3.0, 5.0, 6.0])
+def test_epochs_that_do_get_slower_are_no_average(last: float) -> None:
+    count = np.arange(1.0, 13)
+    for seed in range(30):
+        took = np.linspace(1, last, 12) * np.exp(np.random.default_rng(seed).normal(0, 0.02, 12))
+        assert judged(np.round(1654 / took), count, None) != "constant-numerator"
+
+
 def test_the_rate_behind_an_average_comes_back() -> None:
     count, t = run(0, 0.02, slow=4.0)
     now = reconstructed(32 * count / t, count, "cumulative")

@@ -21,6 +21,8 @@ _LEAST: Final = 6
 _FIT: Final = 0.10
 #: Roughness within a factor of two is alike.
 _EVEN: Final = 0.7
+#: Time before training that the first line may have on top of its own, in parts of its own.
+_PAUSE: Final = 0.5
 #: Neighbouring rates behind an average that differ by more are noise blown up, no rates.
 _PLAUSIBLE: Final = 0.5
 
@@ -42,8 +44,12 @@ def judged(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
     return next((name for name in names if verdicts.count(name) > 0.6 * len(verdicts)), "unknown")
 
 
-def reconstructed(rate: Floats, count: Floats, verdict: Verdict) -> Floats:
-    """[n] the rate of now behind printed averages; NaN at the first row of each run."""
+def reconstructed(rate: Floats, count: Floats, verdict: Verdict, *, epochs: bool = False) -> Floats:
+    """[n] the rate of now behind printed averages; NaN at the first row of each run, and where the printed
+    digits do not tell it.
+
+    ``epochs``: the counter counts epochs, so a line's numerator is what passed in one of them.
+    """
     now = np.full(len(rate), np.nan)
     for run in runs(count):
         r, n = rate[run], count[run]
@@ -51,10 +57,19 @@ def reconstructed(rate: Floats, count: Floats, verdict: Verdict) -> Floats:
             continue
         if verdict == "cumulative":
             now[run[1:]] = np.diff(n) / np.diff(n / r)
-        else:
-            # The last line of a run has seen the whole epoch: only there is the printed rate true.
-            now[run[1:]] = np.diff(n / n[-1]) / np.diff(1.0 / r)
+            continue
+        took, doubt = np.diff(1.0 / r), _rounding(r) / r**2
+        told = took > 2 * (doubt[1:] + doubt[:-1])
+        # Else the last line of a run has seen the whole epoch: only there is the printed rate true.
+        done = np.diff(n if epochs else n / n[-1])
+        now[run[1:][told]] = done[told] / took[told]
     return now
+
+
+def _rounding(rate: Floats) -> float:
+    """Half of the last digit that all rates were printed with."""
+    digits = next((d for d in range(6) if np.allclose(rate, np.round(rate, d), rtol=0, atol=1e-9)), None)
+    return 0.0 if digits is None else 0.5 * 10.0**-digits
 
 
 def runs(count: Floats) -> list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
@@ -115,9 +130,24 @@ def _falls_by_construction(rate: Floats, count: Floats) -> bool:
         if n[0] <= 0 or n[-1] / n[0] < 2.5:
             continue
         product = rate * n
-        if float(np.std(product) / np.mean(product)) < 0.5 * _FIT:
+        if float(np.std(product) / np.mean(product)) < 0.5 * _FIT or _begins_at_nothing(rate, n):
             return True
     return False
+
+
+def _begins_at_nothing(rate: Floats, n: Floats) -> bool:
+    """The same beside what rounding takes away, and a pause before the first line.
+
+    Only where the first line counts as much as each: else a rate that falls would do.
+    """
+    if n[0] > 1.5 * (n[1] - n[0]):
+        return False
+    slope, begun = np.polyfit(n, 1.0 / rate, 1, w=rate)
+    line = slope * n + begun
+    if slope <= 0 or not -0.1 <= begun / (slope * n[0]) <= _PAUSE:
+        return False
+    apart = np.abs(rate * line - 1.0) - _rounding(rate) / rate
+    return float(np.maximum(apart, 0.0).mean()) < 0.5 * _FIT
 
 
 def _by_noise(rate: Floats, count: Floats) -> Verdict:

@@ -64,8 +64,7 @@ def _of_stream(stream: Stream) -> list[Series]:
     times = stream.get("time")
     if times is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
-            by_epoch = stream.get("step") is None and stream.get("epoch") is not None
-            if by_epoch:
+            if by_epochs(stream):
                 found.append(_series(stream, 3600.0 / times, "epochs/h", "epoch times as printed"))
             else:
                 found.append(_series(stream, 1.0 / times, "steps/s", "step times as printed"))
@@ -89,6 +88,11 @@ def _series(stream: Stream, rate: Floats, unit: str, how: str) -> Series:
     )
 
 
+def by_epochs(stream: Stream) -> bool:
+    """Whether a line stands for an epoch: epochs are counted, and no steps."""
+    return stream.get("step") is None and stream.get("epoch") is not None
+
+
 def _printed(stream: Stream, values: Floats, unit: str) -> Series:
     """A printed rate, replaced by the rate of now where it is an average since some start."""
     series = _series(stream, values, unit, "rates as printed")
@@ -101,7 +105,7 @@ def _printed(stream: Stream, values: Floats, unit: str) -> Series:
     verdict = judged(series.rate, n, clock[good] if clock is not None else None)
     if verdict not in ("cumulative", "constant-numerator"):
         return Series(**{**series.__dict__, "verdict": verdict})
-    now = reconstructed(series.rate, n, verdict)
+    now = reconstructed(series.rate, n, verdict, epochs=by_epochs(stream))
     keep = np.isfinite(now) & (now > 0)
     return Series(
         step=series.step[keep],

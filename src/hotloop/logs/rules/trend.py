@@ -10,7 +10,7 @@ from hotloop import units
 from hotloop.findings import Finding
 from hotloop.logs.along import changed_along
 from hotloop.logs.log import Log
-from hotloop.logs.rates import Series, seconds, steps
+from hotloop.logs.rates import Series, by_epochs, seconds, steps
 
 #: What the last level must lose against the best one before it.
 _DECAY = 0.10
@@ -101,11 +101,12 @@ def _average(log: Log, series: Series) -> Iterator[Finding]:
     wide = float(printed.max() / printed.min())
     if wide < 1.1 and abs(last / now - 1) < 0.1:
         return
-    said = (
-        "the size of the whole epoch over the time since its start, which falls by construction"
-        if kind == "constant-numerator"
-        else "an average over everything since a start, and no rate of now"
-    )
+    said = "an average over everything since a start, and no rate of now"
+    if kind == "constant-numerator":
+        since = "one epoch over all the time since the first began"
+        if not by_epochs(series.stream):
+            since = "the whole epoch over the time since its start"
+        said = f"the size of {since}, which falls by construction"
     yield Finding(
         id="trend/misleading-metric",
         message=(
