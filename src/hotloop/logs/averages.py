@@ -127,7 +127,7 @@ def _misfit(implied: Floats, passed: Floats) -> float:
 def _falls_by_construction(rate: Floats, count: Floats) -> bool:
     """Whether 1/r grows in proportion to the counter: at its start the rate would have been infinite."""
     for n in (count, count + 1.0, np.arange(1.0, len(rate) + 1)):
-        if n[0] <= 0 or n[-1] / n[0] < 2.5:
+        if n[0] <= 0 or n[-1] / n[0] < 2.5 or (n[0] > count[0] > 0 and not _from_its_start(n)):
             continue
         product = rate * n
         if float(np.std(product) / np.mean(product)) < 0.5 * _FIT or _begins_at_nothing(rate, n):
@@ -135,12 +135,16 @@ def _falls_by_construction(rate: Floats, count: Floats) -> bool:
     return False
 
 
+def _from_its_start(n: Floats) -> bool:
+    return bool(n[0] <= 1.5 * (n[1] - n[0]))
+
+
 def _begins_at_nothing(rate: Floats, n: Floats) -> bool:
     """The same beside what rounding takes away, and a pause before the first line.
 
     Only where the first line counts as much as each: else a rate that falls would do.
     """
-    if n[0] > 1.5 * (n[1] - n[0]):
+    if not _from_its_start(n):
         return False
     slope, begun = np.polyfit(n, 1.0 / rate, 1, w=rate)
     line = slope * n + begun
