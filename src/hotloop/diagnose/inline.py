@@ -14,6 +14,9 @@ from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
+#: Libraries in which a loop waits for what another thread or process makes.
+_HAND_OVER = ("queue", "threading", "multiprocessing")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Inline:
@@ -25,6 +28,7 @@ class Inline:
     saved_s: float
     statement: Place | None  # the statement of the training loop
     hot: Hotspot | None  # the line that dominates, None where none does
+    handed_over: bool  # the loop waits there for another thread or process
     top: tuple[str, ...]  # the costliest lines in words
 
 
@@ -47,6 +51,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
         statement=_statement(lines) or steps.source_loop,
         hot=dominant,
+        handed_over=dominant is not None and dominant.library.startswith(_HAND_OVER),
         top=tuple(
             f"{line.place}{quoted(line)} takes {units.share(line.seconds / total)} of it"
             for line in sorted(lines, key=lambda line: -line.seconds)[:2]

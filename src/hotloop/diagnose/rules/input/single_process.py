@@ -83,8 +83,8 @@ def _inline(evidence: Evidence, inline: Inline) -> Finding:
         ),
         advice=(
             "Make the next batch while the model computes: a torch Dataset behind a DataLoader with "
-            "workers, or a "
-            "thread with a short queue where the work waits or releases the GIL."
+            "workers, or a thread with a short queue where the work waits or releases the GIL. What needs "
+            "the model's answers (a rollout) cannot be made ahead: step all environments at once instead."
         ),
         evidence=(
             f"making batches takes {units.duration(inline.wait_s)} of each step "

@@ -12,7 +12,7 @@ from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
-from hotloop.diagnose.inline import inline_input
+from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.findings import Finding
 
 ID = "input/slow-sample"
@@ -82,24 +82,48 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
         return
     spot = inline.hot
     cost = spot.share * inline.wait_s
-    met = crowd(evidence, (evidence.steps.pid,))
+    ratio = units.share(inline.wait_s / evidence.steps.step_s)
     yield Finding(
         id=ID,
-        message=(
-            f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which "
-            "the training "
-            f"loop does itself for {units.duration(inline.wait_s)} of each step."
-        ),
-        advice=_advice(spot, met.computing(spot.on_cpu_ratio)),
+        message=_inline_message(inline, spot),
+        advice=_inline_advice(evidence, inline, spot),
         evidence=(
-            f"making batches takes {units.duration(inline.wait_s)} of each step "
-            f"({units.share(inline.wait_s / evidence.steps.step_s)}), in the training process",
+            f"making batches takes {units.duration(inline.wait_s)} of each step ({ratio}), in the training "
+            "process"
+            if not inline.handed_over
+            else f"the wait takes {units.duration(inline.wait_s)} of each step ({ratio})",
             says.spot(spot),
-            f"made in the background it would save {units.duration(inline.saved_s)} of each step",
+            *(
+                (f"made in the background it would save {units.duration(inline.saved_s)} of each step",)
+                if not inline.handed_over
+                else ()
+            ),
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=("background-batches",),
+        remedies=() if inline.handed_over else ("background-batches",),
         data={"share_of_make": spot.share, "statement": str(inline.statement or "")},
     )
+
+
+def _inline_message(inline: Inline, spot: Hotspot) -> str:
+    wait = units.duration(inline.wait_s)
+    if inline.handed_over:
+        return (
+            f"Each step waits {wait} at {says.at(spot.place)} for a batch that another thread or process "
+            "makes too slowly."
+        )
+    return (
+        f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which the "
+        f"training loop does itself for {wait} of each step."
+    )
+
+
+def _inline_advice(evidence: Evidence, inline: Inline, spot: Hotspot) -> str:
+    if inline.handed_over:
+        return (
+            "Make what fills the queue cheaper, or use worker processes (a DataLoader with num_workers): "
+            "threads of one process run Python code one at a time."
+        )
+    return _advice(spot, crowd(evidence, (evidence.steps.pid,)).computing(spot.on_cpu_ratio))
