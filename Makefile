@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Tests that run at once; 0 runs them in one process.
+JOBS   ?= 2
 
 .PHONY: demo test lint types docs bench bench-feed bench-workloads accuracy gpu clean
 
@@ -20,7 +22,8 @@ demo: $(READY)
 	$(BIN)/hotloop demo tcn_state
 
 test: lint types $(READY)
-	$(BIN)/python -m pytest -m 'not gpu'
+	$(BIN)/python -m pytest -m 'not gpu and not alone' -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'alone and not gpu'
 
 lint: $(READY)
 	$(BIN)/ruff check .

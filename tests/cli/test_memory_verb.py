@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -42,9 +44,14 @@ def observed(script: str, folder: Path, *options: str, wrap: tuple[str, ...] = (
         "memory", "--out", str(run), *options, "--", sys.executable, "train.py", folder=folder, wrap=wrap
     )
     assert run.is_dir(), done.stderr
-    again = hotloop("memory", str(run), "--json", folder=folder)
-    assert again.returncode == 0, again.stderr
-    return {**json.loads(again.stdout), "exit_code": done.returncode, "said": done.stderr}
+    return {**again(str(run)), "exit_code": done.returncode, "said": done.stderr}
+
+
+def again(*arguments: str) -> dict[str, Any]:
+    """What ``hotloop memory`` says of recordings."""
+    with redirect_stdout(io.StringIO()) as said:
+        assert main(["memory", *arguments, "--json"]) == 0
+    return dict(json.loads(said.getvalue()))
 
 
 def out_of_memory(account: dict[str, Any]) -> dict[str, Any]:
@@ -285,11 +292,8 @@ def test_a_worker_that_keeps_samples_and_the_stages_of_a_live_dataset(tmp_path: 
     sizes = {stage["name"]: stage["sample_bytes"] for stage in account["dataset"]["stages"]}
     del sizes["in the batch"]
     assert sizes == {"load, train.py:22": 8192, "Scale, train.py:24": 32768, "Half, train.py:24": 16384}
-    other = hotloop(
-        "memory", str(tmp_path / "run"), "--json", "--num-samples", "2222", "--num-workers", "36",
-        "--num-ranks", "3", folder=tmp_path,
-    )  # fmt: skip
-    elsewhere = json.loads(other.stdout)["dataset"]
+    run = str(tmp_path / "run")
+    elsewhere = again(run, "--num-samples", "2222", "--num-workers", "36", "--num-ranks", "3")["dataset"]
     assert (elsewhere["num_samples"], elsewhere["num_processes"]) == (2222, 108)
     assert {one["name"]: one["total_bytes"] for one in elsewhere["stages"]}["Scale, train.py:24"] == (
         2222 * 32768
@@ -318,8 +322,7 @@ def test_two_batch_sizes_give_the_largest_batch(tmp_path: Path) -> None:
     for size in ("3000", "8000"):
         done = hotloop("run", "--out", size, "--", sys.executable, "train.py", size, folder=tmp_path)
         assert done.returncode == 0, done.stderr
-    done = hotloop("memory", "3000", "8000", "--json", folder=tmp_path)
-    batch = json.loads(done.stdout)["batch"]
+    batch = again(str(tmp_path / "3000"), str(tmp_path / "8000"))["batch"]
     # An activation of 4096 floats, its gradient, and six batches of inputs, as far as they are there at once.
     assert 16e3 < batch["per_sample_bytes"] < 120e3
     assert batch["largest"] > 8000

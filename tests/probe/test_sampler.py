@@ -206,6 +206,7 @@ for other in others:
 """
 
 
+@pytest.mark.alone  # keeps every core busy
 def test_waiting_for_a_core_is_no_waiting(tmp_path: Path) -> None:
     observed = run_observed(CROWDED, folder=tmp_path)
     found = samples_by_line(observed)

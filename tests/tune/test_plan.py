@@ -20,6 +20,8 @@ from hotloop.tune.pipeline.demand import OTHERS
 
 SRC = Path(flow.__file__).resolve().parents[1]
 
+pytestmark = pytest.mark.alone  # what it measures is time
+
 SCRIPT = """
     import argparse, sys, time, torch, yaml
     from torch.utils.data import DataLoader, Dataset

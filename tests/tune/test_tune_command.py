@@ -17,6 +17,8 @@ from hotloop.launch.throwaway import Refused, prepare
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
+pytestmark = pytest.mark.alone  # what it measures is time
+
 SCRIPT = """
 import sys, time, torch
 from torch.utils.data import DataLoader, Dataset

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -20,9 +21,14 @@ from hotloop.whatif.live.feeder import Feeder
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
+pytestmark = pytest.mark.alone  # what it measures is time
+
 SCRIPT = """
-import sys, time, torch
+import os, sys, time, torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+if os.environ.get("AT_ONCE"):  # waits change no value
+    time.sleep = lambda seconds: None
 
 which, epochs = sys.argv[1], int(sys.argv[2])
 
@@ -63,9 +69,9 @@ sys.stderr.write(f"total {total!r}\\n")
 """
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **more}
     return subprocess.run(
         [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=120
     )
@@ -86,7 +92,7 @@ def total(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_a_loader_built_anew_each_epoch_is_followed(tmp_path: Path) -> None:
-    plain = run(tmp_path, "train.py", "anew", "8")
+    plain = run(tmp_path, "train.py", "anew", "8", AT_ONCE="1")
     _, blocks, said = what_if(
         tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=1",
         "--", sys.executable, "train.py", "anew", "8",
@@ -132,7 +138,7 @@ def test_a_loop_that_turns_to_another_loader_is_told_and_ended(tmp_path: Path) -
 
 
 def test_workers_that_cannot_make_batches_are_refused_and_the_run_stays_bit_equal(tmp_path: Path) -> None:
-    plain = run(tmp_path, "train.py", "bound", "5")
+    plain = run(tmp_path, "train.py", "bound", "5", AT_ONCE="1")
     rows, _, said = what_if(
         tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=2",
         "--", sys.executable, "train.py", "bound", "5",

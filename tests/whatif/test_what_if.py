@@ -16,6 +16,8 @@ from hotloop.record.read import open_recording
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
+pytestmark = pytest.mark.alone  # what it measures is time
+
 #: A sample takes 5 ms of waiting, a step 15 ms; batches of four: 35 ms without workers, 20 with one.
 SCRIPT = """
 import argparse, hashlib, json, os, sys, time, torch
