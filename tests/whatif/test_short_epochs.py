@@ -81,7 +81,7 @@ def total(text: str) -> str:
     return next((line for line in text.splitlines() if line.startswith("total ")), "")
 
 
-@pytest.mark.parametrize("which", ["respawned", "left", "stream", "anew"])
+@pytest.mark.parametrize("which", ["left", "stream", "anew"])
 def test_what_starts_and_ends_an_epoch_is_free_and_the_run_stays_bit_equal(
     tmp_path: Path, which: str
 ) -> None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _NAME: Final = "what-if"
 #: Updates without a batch of the driving loader after which it is over.
 _MOST_WITHOUT: Final = 50
+#: Boundaries of an epoch of which no step is left out.
+_FEW: Final = 3
 _LOST: Final = f"{_MOST_WITHOUT} updates went by without a batch of the DataLoader that drove the loop"
 
 
@@ -58,6 +60,7 @@ class Session:
         self._saves = 0
         self._epoch, self._since = 0, -1  # boundaries of an epoch, 0 unknown; since one began, -1 unknown
         self._short = False  # epochs are too short for a block: blocks hold several, and their starts count
+        self._cold = False  # workers were forked for the running step: it writes their parent's pages anew
         self._start: tuple[Block, int] | None = None  # an epoch that starts in a block, and its wait so far
         self._others: deque[int] = deque(maxlen=16)  # fetches of other loaders, of the last steps
         self._pilot: list[int] = []
@@ -196,6 +199,7 @@ class Session:
         )
         first = iterator is not None and not iterator._num_yielded
         self._count_epoch(first=first)
+        cold, self._cold = self._cold, first and self._epoch > _FEW and _has_forked(iterator)
         if self._started == 0:
             return
         new_epoch = first or ended > 0
@@ -211,11 +215,12 @@ class Session:
             self._time_start(block, wait_ns, first=first)
         if new_epoch and not self._short:  # the first batches of an epoch tell nothing
             block.skip = max(block.skip, 1 + self._arms[block.arm].settle(iterator))
-        free_ns = gap_ns if isinstance(self._arms[block.arm], FreeData) else 0
+        free = isinstance(self._arms[block.arm], FreeData)
+        free_ns = gap_ns if free else 0
         in_force = self._in_force(block, missed=missed, served=served)
         if block.skip > 0:
             block.skip -= 1
-        elif interrupted or not in_force:
+        elif interrupted or not in_force or (cold and free):
             block.dropped += 1
             if ended and in_force:  # e.g. an evaluation between two epochs: the input's part is still theirs
                 block.add(wait_ns - free_ns, wait_ns - free_ns, whole=False)
@@ -441,3 +446,8 @@ class Session:
         self._next = block
         known = [arm.name for i, arm in enumerate(self._arms) if i and log_ratios(self._done, i)]
         self._board.write(block, spent_s=time.monotonic() - self._begun_s, known=known)
+
+
+def _has_forked(iterator: Any) -> bool:
+    """Whether workers were started for the pass over a loader that begins."""
+    return bool(getattr(iterator, "_workers", ())) and not iterator._persistent_workers
