@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop.measure.loaders import merge_lines
-from hotloop.measure.steps import DeviceUse, Interval, LoaderUse, SiteCost, Steps
+from hotloop.measure.spans import Ints
+from hotloop.measure.steps import DeviceUse, Floats, Interval, LoaderUse, SiteCost, Steps
 
 
 def narrowed(steps: Steps) -> Steps:
     """The same, half as large: seconds of phases to seven digits, whole numbers as small ones."""
     return replace(
         steps,
-        phases=steps.phases.astype(np.float32),
-        loss_steps=steps.loss_steps.astype(np.int32),
+        phases=cast(Floats, steps.phases.astype(np.float32)),
+        loss_steps=cast(Ints, steps.loss_steps.astype(np.int32)),
         loaders=tuple(replace(use, ready=use.ready.astype(np.float32)) for use in steps.loaders),
     )
 

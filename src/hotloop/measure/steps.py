@@ -171,7 +171,7 @@ class Steps:
     start_s: Floats  # [n] step starts
     end_s: Floats  # [n]
     #: [n, len(PHASES)] exclusive seconds; a row sums to end - start. float32 in a long recording
-    phases: npt.NDArray[np.floating[Any]]
+    phases: Floats
     samples: Floats  # [n] samples per step, nan unknown
     steady: npt.NDArray[np.bool_]  # [n] False for warm-up and for steps with a compile in them
     totals: Mapping[str, float]  # phase -> seconds over the whole process; sums to wall_s less unaccounted_s
