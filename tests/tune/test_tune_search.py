@@ -122,13 +122,13 @@ def test_blocks_that_tell_nothing_rule_nothing_out(tmp_path: Path) -> None:
     assert [one.remedy for one in tuned.left_out] == ["prefetch-factor=8"]
 
 
-def test_what_fills_first_is_launched_for_two_epochs(tmp_path: Path) -> None:
+def test_what_fills_first_is_launched_for_three_epochs(tmp_path: Path) -> None:
     again = finding("input/repeated-work", "cache-samples")
     gain = factors(cache_samples=2.0)
     scenario = Scenario(lambda arm: 3 * gain(arm), (again,), num_samples=8 * 80)
     tuned = tune(scenario, tmp_path / "long")
     assert [str(one) for one in tuned.best] == ["cache-samples"]
-    assert scenario.steps == {"as found": 50, "cache-samples": 160}
+    assert scenario.steps == {"as found": 50, "cache-samples": 240}
     tuned = tune(scenario, tmp_path / "short", budget_s=30.0)
     assert tuned.best == ()
     assert "an epoch has 80 steps: too long" in tuned.left_out[0].why

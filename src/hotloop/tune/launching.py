@@ -27,8 +27,9 @@ _SHOWN_STEPS: Final = 30
 #: A launch may take so many times as long as the run as found, and this much more.
 _PATIENCE: Final = 3.0
 _PATIENCE_S: Final = 20.0
-#: Shows nothing before it is filled.
+#: Shows nothing before it is filled; epochs of a launch: one fills, one makes up, one shows.
 CACHE: Final = "cache-samples"
+FILL_EPOCHS: Final = 3
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
 #: Launches that must fit into the budget.
@@ -90,7 +91,7 @@ class Launcher:
         if known:
             return known[-1].seconds
         if fills(arm) and self.steps is not None:
-            return self.start_s + self.epoch_s * (1 + 1 / ratio)
+            return self.start_s + self.epoch_s * (1 + (FILL_EPOCHS - 1) / ratio)
         return self.start_s + max(0.0, self.launch_s - self.start_s) / max(ratio, _SLOWEST)
 
     def room(self, seconds: float, key: str = "") -> bool:
@@ -177,7 +178,7 @@ class Launcher:
         if steps is not None and self.own:
             steps += max(0, queue_of({**self.own, **_settings(arm)}) - queue_of(self.own))
         if steps is not None and fills(arm):
-            steps = max(steps, 2 * self.epoch)
+            steps = max(steps, FILL_EPOCHS * self.epoch)
         return self._trial(key, arm, timeout_s=timeout_s, steps=steps)
 
     def blocks(self, plan: Mapping[str, Any]) -> Trial:
@@ -273,7 +274,7 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
     missing = _not_in_effect(request.arm, seen)
     if missing:
         return replace(blank, status="refused", why="; ".join(missing))
-    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first")
+    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=fills(request.arm))
     if found is None:
         return replace(blank, why="too few training steps were seen")
     return replace(

@@ -15,7 +15,7 @@ from math import inf, log
 from typing import Any, Final
 
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, switchable
-from hotloop.tune.launching import CACHE, Launcher, Spent, epoch_of, fills
+from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills
 from hotloop.tune.racing import LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
@@ -112,7 +112,7 @@ class Search:
             ended="the budget is spent" if launcher.spent else "",
             draws=first_seen.draws,
             steps=launcher.steps,
-            fill_steps=2 * launcher.epoch,
+            fill_steps=FILL_EPOCHS * launcher.epoch,
         )
 
     # -- what to try -----------------------------------------------------------------------------------------

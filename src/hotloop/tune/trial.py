@@ -128,13 +128,14 @@ class Rate:
     num_steps: int
 
 
-def rate(ranks: tuple[Steps, ...], steps: Steps, *, strict: bool = True) -> Rate | None:
+def rate(ranks: tuple[Steps, ...], steps: Steps, *, strict: bool = True, fills: bool = False) -> Rate | None:
     """The rate of a run: from step to step, all between them included; None with fewer than two steps.
 
-    The first epoch is left out where a whole second one was seen: caches fill in it, and a run of days is
-    not made of it. Where less than an epoch was seen the batches that may have been made ahead while the loop
-    warmed up are left out, as many as the queue holds; not ``strict``: unless there are no others. Warm-up
-    steps and steps with a compile in them never count.
+    The first epoch is left out where a whole second one was seen: a run of days is not made of it. Where a
+    cache ``fills``, so is the second, where there is a third: what ``drop_last`` dropped and the evaluation
+    after the first epoch are not cached before. Where less than an epoch was seen the batches that may have
+    been made ahead while the loop warmed up are left out, as many as the queue holds; not ``strict``: unless
+    there are no others. Warm-up steps and steps with a compile in them never count.
     """
     num = steps.num_steps
     if num < 2:
@@ -143,8 +144,9 @@ def rate(ranks: tuple[Steps, ...], steps: Steps, *, strict: bool = True) -> Rate
     counted = steps.steady.copy()
     loader = steps.train_loader()
     epoch = round(loader.batches_per_epoch) if loader is not None else 0
-    if epoch > 0 and num >= 2 * epoch and counted[epoch:].any():
-        counted[:epoch] = False
+    out = epoch * (2 if fills and num >= 3 * epoch else 1)
+    if epoch > 0 and num >= out + epoch and counted[out:].any():
+        counted[:out] = False
     elif loader is not None and not 0 < epoch <= num:
         ahead = queue_of(loader.settings)
         if strict or counted[ahead:].any():

@@ -47,7 +47,7 @@ class CacheSamples(LoaderForm):
 
     The dataset is looked at before each epoch: once the script changed it the cache is of no more use. Where
     torch itself would collate, a batch is gathered from the cache in one go. A loader that evaluates gets a
-    cache of its own when it is gone through again, unless the memory was given.
+    cache of its own once there is training, or when it is gone through again, unless the memory was given.
     """
 
     switchable = False  # a cache has to fill first
@@ -56,7 +56,8 @@ class CacheSamples(LoaderForm):
         self._collate = module.default_collate
         self._caches: weakref.WeakKeyDictionary[Any, _Kept] = weakref.WeakKeyDictionary()
         self._latest: _Kept | None = None  # for scripts with a new loader in each epoch
-        self._rounds: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()  # loaders that evaluate
+        self._refused: weakref.WeakSet[Any] = weakref.WeakSet()
         super()._join(module)
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -76,18 +77,20 @@ class CacheSamples(LoaderForm):
 
     def elsewhere(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The same for a loader that evaluates; what speaks against it is said nowhere."""
-        rounds = self._rounds[loader] = self._rounds.get(loader, 0) + 1
-        kept = self._caches.get(loader)
-        if rounds == 2 and self.value is None:
-            latest = self._latest
-            same = latest is not None and latest.dataset is settings["dataset"]
-            made = latest if same else self._made(settings["dataset"])
-            if isinstance(made, _Kept):
-                self._caches[loader] = kept = made
-        elif kept is not None and not (kept.dataset is settings["dataset"] and kept.holds()):
-            del self._caches[loader]
-            kept = None
-        return None if kept is None else self._behind(kept, loader, settings)
+        again = loader in self._seen or self._latest is not None
+        self._seen.add(loader)
+        if loader in self._refused or self.value is not None or not again:
+            return None
+        kept, latest = self._caches.get(loader), self._latest
+        if kept is None and latest is not None and latest.dataset is settings["dataset"]:
+            kept = latest
+        made = self._made(settings["dataset"]) if kept is None else kept
+        if isinstance(made, str) or made.dataset is not settings["dataset"] or not made.holds():
+            self._refused.add(loader)
+            self._caches.pop(loader, None)
+            return None
+        self._caches[loader] = made
+        return self._behind(made, loader, settings)
 
     def _behind(self, kept: _Kept, loader: Any, settings: dict[str, Any]) -> dict[str, Any]:
         if loader._auto_collation and settings["collate_fn"] is self._collate:
