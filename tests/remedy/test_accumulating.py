@@ -102,6 +102,7 @@ def test_off_it_is_the_scripts_own_loop_again(form: Accumulate) -> None:
 
 def test_without_a_scaler_every_step_is_still_one_of_the_optimizer(form: Accumulate) -> None:
     """What counts updates, a learning rate schedule for one, counts the script's."""
+
     loop, steps = Loop(1), 0
 
     def count(*_: Any) -> None:
@@ -111,6 +112,18 @@ def test_without_a_scaler_every_step_is_still_one_of_the_optimizer(form: Accumul
     loop.optimizer.register_step_post_hook(count)
     loop.train()
     assert steps == len(batches())
+    assert next(iter(loop.optimizer.state.values()))["step"] == 1 + UPDATES
+
+
+def test_a_step_within_a_step_is_one(form: Accumulate) -> None:
+    class Inner(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    loop = Loop(1)
+    loop.optimizer = Inner(loop.model.parameters(), lr=0.05)
+    loop.train()
+    assert form.status() == "in effect"
     assert next(iter(loop.optimizer.state.values()))["step"] == 1 + UPDATES
 
 

@@ -97,6 +97,7 @@ class Accumulate(Form):
 
     def _begin(self) -> None:
         self._number = 0  # steps of the group so far
+        self._depth = 0  # of steps within steps: a subclass calls that of its parent
         self._cleared = True
 
     # -- what the wrappers ask -------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Accumulate(Form):
 
     def keeps(self) -> bool:
         """Whether gradients are to stay, asked where the script clears them."""
-        self._cleared = True
+        self._cleared, self._depth = True, 0  # a step that raised came to no end
         return self.adds() and self._number > 0
 
     def passes(self, name: str) -> bool:
@@ -137,6 +138,9 @@ class Accumulate(Form):
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.torch.compiler.is_compiling():
             return
+        self._depth += 1
+        if self._depth > 1:
+            return
         if self._optimizers.get(optimizer) is None:
             self._optimizers.put(optimizer, True)
             if len(self._optimizers.entries) > 1:
@@ -157,6 +161,9 @@ class Accumulate(Form):
             self._count()
 
     def _after(self, *_: Any) -> None:
+        self._depth -= 1
+        if self._depth > 0:
+            return
         aside, self._aside = self._aside, []
         for parameter, gradient in aside:
             parameter.grad = gradient
