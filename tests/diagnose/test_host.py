@@ -319,6 +319,36 @@ def test_more_threads_than_cores_cost_by_how_many_share_a_core() -> None:
     assert any("assumed" in text for text in many.evidence)
 
 
+def held_up(got: float, others: float, **facts: Any) -> dict[str, Finding]:
+    """Two threads on two cores; others use so many, and the training thread gets so much of what it wants."""
+    seconds = np.arange(0.0, 8.0)
+    columns = sampled_threads(1.0, 0.5)
+    columns[100]["core_wait_s"] = seconds * 0.5 * (1 / got - 1)
+    lines = [hot("out = net(batch)", 4.0, "main", phase="forward", nature="native")]
+    return found(
+        run(lines, facts={"torch": {"threads": 2}, **facts}),
+        cores=2,
+        machine={"cpu_count": 2},
+        process_system=columns,
+        system={"t_s": seconds, "cpu_ratio": np.full(8, (1.0 + others) / 2)},
+    )
+
+
+def test_threads_that_wait_for_each_other_beside_other_programs_are_told_without_a_cost() -> None:
+    item = held_up(0.2, 0.9)["host/thread-oversubscription"]
+    assert item.severity == "info"
+    assert item.cost_s_per_step == 0
+    assert "other programs" in item.message
+    assert "OMP_WAIT_POLICY=PASSIVE" in item.advice
+
+
+def test_threads_that_get_their_cores_or_do_not_spin_are_not_told() -> None:
+    id = "host/thread-oversubscription"
+    assert id not in held_up(0.9, 0.9)
+    assert id not in held_up(0.2, 0.0)  # nobody else is there
+    assert id not in held_up(0.2, 0.9, env={"OMP_WAIT_POLICY": "PASSIVE"})
+
+
 def test_as_many_threads_as_cores_are_right() -> None:
     assert "host/thread-oversubscription" not in computing(2, cores=2)
     assert "host/thread-oversubscription" not in computing(1, cores=0.5)

@@ -67,6 +67,9 @@ class Limits:
     hot_module_ratio: float = 0.30
     #: Runnable threads per core from which they hold each other up.
     threads_per_core: float = 1.25
+    #: A training thread that got less of the core time it wanted waits for its helpers too: 2 threads on 2
+    #: cores among 10 other programs took 700 ms for a step of 60 ms with one thread (torch 2.13, libgomp).
+    held_up_ratio: float = 0.6
     #: Skipped steps of a gradient scaler after its warm-up (first skips find the scale).
     scaler_skip_ratio: float = 0.05
     scaler_warmup_steps: int = 20

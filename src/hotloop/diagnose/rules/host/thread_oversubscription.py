@@ -8,10 +8,11 @@ import numpy as np
 
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import enough
-from hotloop.diagnose.crowding import span_since_command
+from hotloop.diagnose.crowding import crowd, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag
 from hotloop.findings import Finding
+from hotloop.measure.others import others_cores
 from hotloop.units import share
 
 ID = "host/thread-oversubscription"
@@ -36,10 +37,11 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     computing = sum(steps.share(phase) for phase in _COMPUTING)
     if evidence.on_accelerator or threads <= 1 or computing < limits.worth_fixing_ratio:
         return
+    helpers = _helpers_ratio(evidence)
     if total <= limits.threads_per_core * evidence.cores:
+        yield from _held_up(evidence, threads, helpers)
         return
     each = max(1, int(evidence.cores // ranks))
-    helpers = _helpers_ratio(evidence)
     saved = 1 - (total / evidence.cores) ** -_SLOWDOWN_POWER
     fights = helpers is not None and helpers >= _HELPERS_RATIO
     who = f"{ranks} ranks x {threads} threads" if ranks > 1 else f"{threads} threads"
@@ -65,6 +67,50 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         remedies=("threads",),
         data={"threads": total, "cores": evidence.cores, "suggested": each, "assumed": True},
     )
+
+
+def _held_up(evidence: Evidence, threads: int, helpers: float | None) -> Iterable[Finding]:
+    """Threads that are no more than the cores, where others hold the cores: every operation ends with its
+    last thread, and the rest spin until that one had its turn. What one thread would take nobody saw.
+    """
+    steps, limits = evidence.steps, evidence.limits
+    process = next((one for one in evidence.recording.ranks if one.pid == steps.pid), None)
+    got = crowd(evidence, (steps.pid,)).run_ratio
+    if str((steps.facts.get("env") or {}).get("OMP_WAIT_POLICY", "")).lower() == "passive":
+        return  # nothing spins
+    if process is None or got is None or got > limits.held_up_ratio or (helpers or 0.0) < _HELPERS_RATIO:
+        return
+    others = others_cores(evidence.recording, process, steps) or 0.0
+    workers = _workers_cores(evidence)
+    if others + workers < limits.others_ratio * evidence.cores:
+        return
+    who = "other programs" if others > workers else "the loader's workers"
+    yield cause(
+        evidence,
+        ID,
+        message=f"{threads} threads share every operation while {who} hold cores: each waits for the last.",
+        advice=(
+            "Try OMP_NUM_THREADS=1 or OMP_WAIT_POLICY=PASSIVE, or leave the cores to this run; "
+            "hotloop what-if threads=1 measures the first."
+        ),
+        numbers=[
+            f"the training thread got {share(got)} of the core time it wanted",
+            f"others kept {others:.1f} cores busy, loader workers {workers:.1f}, of {evidence.cores:g}",
+            f"helper threads use {share(helpers or 0.0)} of the process's CPU time",
+        ],
+        severity="info",
+        remedies=("threads",),
+        data={"threads": threads, "cores": evidence.cores, "suggested": 1},
+    )
+
+
+def _workers_cores(evidence: Evidence) -> float:
+    """Cores that this rank's loader workers keep busy."""
+    loader = evidence.steps.train_loader()
+    workers = loader.settings.get("num_workers") if loader is not None else None
+    if loader is None or not isinstance(workers, int):
+        return 0.0
+    return workers * (loader.busy_ratio or 0.0) * (loader.make_on_cpu_ratio or 0.0)
 
 
 def _helpers_ratio(evidence: Evidence) -> float | None:
