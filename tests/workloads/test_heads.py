@@ -119,7 +119,7 @@ def test_steady_parameters_cost_nothing(modules: dict[str, ModuleType]) -> None:
     still, ramp = torch.ones(5, 3), torch.arange(5.0)[:, None] * 2
     assert [float(unsteadiness([still], t)) for t in (1, 2)] == [0, 0]
     assert [float(unsteadiness([ramp], t)) for t in (2, 4)] == [4, 4]  # first differences alone
-    assert unsteadiness([ramp], 0) == 0
+    assert unsteadiness([ramp], 0).tolist() == 0  # a tensor, as every part of a loss
     jerk = torch.tensor([[0.0], [1.0], [0.0]])
     assert float(unsteadiness([jerk], 1)) == 1 + 4
 
@@ -175,6 +175,15 @@ def test_cameras_in_one_call_are_cameras_one_by_one(
         train(modules, folder, tmp_path / name, name, *SHORT, *two) for name in ("as_found", "cured")
     )
     np.testing.assert_allclose(losses(cured), losses(found), rtol=2e-4)
+
+
+@pytest.mark.parametrize("variant", ["as_found", "cured"])
+def test_the_guides_losses_at_every_timestep(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, variant: str
+) -> None:
+    """The first one has no timestep before it that it could differ from."""
+    rows = train(modules, folder, tmp_path / "out", variant, "--epochs", "1", "--no-eval", *EXTRAS)
+    assert np.isfinite(losses(rows)).all()
 
 
 def test_it_learns_and_leaves_what_viewers_read(

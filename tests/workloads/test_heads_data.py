@@ -333,6 +333,10 @@ BAD = {
     ),
     "no angle": (spoil_note(lambda n: n.update(camera_angle_x=-1)), "frame 1: camera_angle_x -1.0, w 64"),
     "words": (spoil_note(lambda n: n.update(timestep_index="first")), "frame 1: invalid literal"),
+    "no name": (
+        spoil_note(lambda n: n.update(file_path=3)),
+        "frame 1: file_path is 3, not the name of a file",
+    ),
     "no picture": (
         lambda own: (own / "images" / "00000_01.png").unlink(),
         r"00000_01\.png is missing: frame 1 of .*transforms_train\.json names it",
@@ -368,7 +372,10 @@ BAD = {
         spoil_note(lambda n: n.update(timestep_index=40)),
         "no frame in .* has timestep_index 12: they go to 40",
     ),
-    "no rig": (lambda own: (own / "rig.npz").unlink(), r"rig\.npz is missing"),
+    "no rig": (
+        lambda own: (own / "rig.npz").unlink(),
+        r"rig\.npz is missing: the mesh that the parameters move",
+    ),
 }
 
 

@@ -183,6 +183,9 @@ class Frame:
 
 def read_frame(note, folder=Path()):
     """A Frame of an entry of a transforms file; KeyError, TypeError or ValueError where it is none."""
+    for name in ("file_path", "flame_param_path"):
+        if not isinstance(note[name], str):
+            raise ValueError(f"{name} is {note[name]!r}, not the name of a file")
     path = folder / note["file_path"]
     path = path if path.suffix else path.with_name(f"{path.name}.png")
     pose = np.asarray(note["transform_matrix"], float)

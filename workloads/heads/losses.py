@@ -122,7 +122,7 @@ def mean_excess(values, visible, waits):
 
 def unsteadiness(parameters, timestep):
     """Squares of first and second differences of parameters (T, ...) around a timestep, means of each."""
-    total = 0.0
+    total = parameters[0].new_zeros(())
     for values in parameters:
         before, at, after = (
             values[t] if 0 <= t < len(values) else None for t in (timestep - 1, timestep, timestep + 1)

@@ -197,6 +197,8 @@ class Rig(nn.Module):
     @classmethod
     def load(cls, path):
         """Read what ``save`` wrote."""
+        if not Path(path).exists():
+            raise DataError(f"{path} is missing: the mesh that the parameters move, as Rig.save writes it")
         arrays = read_npz(path, (*cls.ARRAYS, *(f"region_{name}" for name in REGIONS)))
         return cls(arrays, {name: arrays[f"region_{name}"] for name in REGIONS})
 
