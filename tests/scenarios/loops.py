@@ -122,6 +122,60 @@ def epochs_with_evaluation(
     )
 
 
+SCORED = dedent("""
+    class Scores:
+        def compute(self):
+            return max(self.pairs)  # compute
+    for epoch in range(3):
+        for x, y in loader:  # fetch
+            loss = criterion(model(x), y)  # forward
+            loss.backward()  # backward
+            optimizer.step()  # update
+        scores = Scores()
+        for x, y in val:  # val
+            scores.update(model(x), y)  # evaluate
+        print(loss, scores.compute())  # score
+        weights = copy(model)  # keep
+    def copy(model):
+        return deepcopy(model)  # copy
+    """)
+
+
+def score_of_an_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
+    """The score is computed in the training function; what follows it has nothing to do with it."""
+    run = Script(SCORED)
+    for epoch in range(epochs):
+        with run.at("fetch"):
+            run.iterate(2 * epoch + 1, loader=1, ms=1)
+        for _ in range(steps):
+            with run.at("fetch"):
+                run.fetch(2 * epoch + 1, 1)
+            _train_step(run)
+        with run.at("fetch"):
+            run.fetch(2 * epoch + 1, 0.1, end=True)
+        with run.at("val"):
+            run.iterate(2 * epoch + 2, loader=2, ms=1)
+        for _ in range(5):
+            with run.at("val"):
+                run.fetch(2 * epoch + 2, 1)
+            with run.at("evaluate"):
+                run.evaluate(3)
+        with run.at("val"):
+            run.fetch(2 * epoch + 2, 0.1, end=True)
+        with run.at("score", "compute"):
+            run.work(400)
+        with run.at("keep", "copy"):
+            run.work(200)
+    with run.at("fetch"):
+        run.iterate(99, loader=1, ms=1)
+        run.fetch(99, 1)
+    _train_step(run)
+    return Scenario(
+        process=run.process(), num_steps=epochs * steps + 1, num_evaluations=epochs, script=run,
+        span_ms={"evaluation": epochs * (400 + 5 * 4 + 1.1), "other": epochs * 200},
+    )  # fmt: skip
+
+
 def accumulation(updates: int = 12, every: int = 4) -> Scenario:
     """Several batches per update: a step is a batch."""
     run = Script(PLAIN)
@@ -352,4 +406,5 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "get_batch": get_batch,
     "recomputed_targets": recomputed_targets,
     "metrics_after_evaluation": metrics_after_evaluation,
+    "score_of_an_evaluation": score_of_an_evaluation,
 }

@@ -40,6 +40,8 @@ class Anchors:
     fetch: frozenset[Spot] = frozenset()
     #: Forwards without gradients: a teacher, a target network, an encoder.
     frozen: frozenset[Spot] = frozenset()
+    #: Forwards of evaluations.
+    evaluate: frozenset[Spot] = frozenset()
 
     @property
     def lines(self) -> frozenset[int]:
@@ -56,6 +58,13 @@ class Function:
     #: Before each statement, the names that hold what a model made.
     made: tuple[frozenset[str], ...] = ()
     loop_line: int | None = None
+    #: Statements that use what an evaluation made.
+    of_evaluation: frozenset[int] = frozenset()
+
+    def scores(self, spot: Spot) -> bool:
+        """Whether the one statement at a spot uses what an evaluation made."""
+        at = holders(self.statements, spot)
+        return len(at) == 1 and at[0] in self.of_evaluation
 
     def before_loop(self, line: int) -> bool:
         """Whether a line comes before the loop: it runs once per epoch, or once."""
@@ -137,6 +146,7 @@ def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function
         purposes=flow.purposes(),
         made=flow.made,
         loop_line=loop.lineno if loop else None,
+        of_evaluation=flow.of_evaluation,
     )
 
 
@@ -231,6 +241,8 @@ class _Flow:
         ends = self.update | self.backward
         trained = self.model | self.whole
         self.dependent, self.made = reach(statements, trained, fixed=fixed, ends=ends)
+        evaluated = self._touched(anchors.evaluate) - trained - ends
+        self.of_evaluation = frozenset(reach(statements, evaluated, ends=ends)[0])
         self.of_frozen: set[int] = set()
         if self.frozen:
             self.of_frozen, _ = reach(statements, self.frozen, ends=ends)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.measure.attribution import SAVE_WRITE
+from hotloop.measure.attribution import EVAL_FETCH, SAVE_WRITE
 from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, handed_over, parse, reach, understand
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans
@@ -157,6 +157,7 @@ class Loop:
             update=lines("update"),
             fetch=lines("fetch"),
             frozen=lines("frozen"),
+            evaluate=lines("evaluate"),
         )
 
     def place(self) -> Place | None:
@@ -230,6 +231,9 @@ class Loop:
             return "forward", "forward"
         if purpose == "input":
             return made
+        scores = function is not None and function.scores((frame.line, frame.col))
+        if scores and below and before == EVAL_FETCH and purpose in ("metrics", "other"):
+            return "evaluation", "evaluation"
         if purpose == "fetch":
             return ("targets", "other") if below else ("other", "other")
         if purpose == "update":
@@ -331,6 +335,7 @@ def training_sites(
 
     return {
         "forward": sites(train & (kind == row.FORWARD) & built & ~eval_forward),
+        "evaluate": sites(in_span & (kind == row.FORWARD) & eval_forward, rare=True),
         "frozen": once_a_step(train & (kind == row.FORWARD) & ~built & ~eval_forward),
         "backward": sites(train & (kind == row.BACKWARD)),
         "update": sites(train & ((kind == row.OPTIMIZER) | ((kind == row.SCALER) & (spans.obj == 1)))),
