@@ -210,6 +210,10 @@ def test_a_rate_is_not_told_from_others_on_the_machine() -> None:
     for cpu_ratio, told in ((0.0, "failed"), (1.0, "not-measured")):
         items = checklist(expectation.parse(missed), busy(one, cpu_ratio), pace, unmeasured("checkpoint", ""))
         assert {item.status for item in items} == {told}
+    (cpu,) = checklist(
+        expectation.parse({"cpu": "< 85%"}), busy(one, 1.0), pace, unmeasured("checkpoint", "")
+    )
+    assert cpu.status == "not-measured" and "what it is alone is not known" in cpu.words
     held = expectation.parse({"samples_per_s": ">= 1e-3", "data_wait": "< 1 h"})
     items = checklist(held, busy(one, 1.0), pace, unmeasured("checkpoint", ""))
     assert {item.status for item in items} == {"passed"}

@@ -26,7 +26,7 @@ _STABLE_BYTES: Final = 64 * 2**20
 _STABLE_SAMPLES: Final = 10
 
 #: Items that others on the machine change.
-_TIMED: Final = ("samples_per_s", "steps_per_s", "data_wait")
+_TIMED: Final = ("samples_per_s", "steps_per_s", "data_wait", "cpu")
 
 Value = tuple[float, str]
 
