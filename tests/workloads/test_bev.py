@@ -419,6 +419,14 @@ def test_a_spoilt_file_stops_training_before_it_begins(
     assert not (tmp_path / "out" / "last.pt").exists()
 
 
+def test_labels_in_colours_are_no_labels(modules: dict[str, ModuleType], own: Path) -> None:
+    annotation = own / "ann_bev_dir" / "train" / sorted((own / "img_dir" / "train").iterdir())[1].name
+    Image.new("RGB", (200, 196)).save(annotation)
+    files = modules["data"].BevFiles(own, "train", (192, 144))
+    with pytest.raises(modules["data"].DataError, match="is in colours: labels are whole numbers"):
+        files.labels(1)
+
+
 def test_a_checkpoint_of_something_else_is_one_sentence(
     modules: dict[str, ModuleType], small: Path, tmp_path: Path
 ) -> None:

@@ -375,6 +375,16 @@ def test_one_file_is_too_few(modules: dict[str, ModuleType], own: Path, tmp_path
         train(modules, own, tmp_path / "out")
 
 
+def test_a_folder_for_a_file_and_a_file_for_a_folder_are_said(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"^error: [^\n]*File exists: '[^\n]*file'$"):
+        modules["train"].main(["--scale", "tiny", "--data", str(folder), "--out", str(tmp_path / "file")])
+    with pytest.raises(SystemExit, match=r"^error: [^\n]*Is a directory: "):
+        train(modules, folder, tmp_path / "out", "--resume", str(tmp_path))
+
+
 @pytest.mark.parametrize("content", [{"model": {}}, None])
 def test_a_checkpoint_of_something_else_is_one_sentence(
     modules: dict[str, ModuleType], folder: Path, tmp_path: Path, content: object

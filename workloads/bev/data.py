@@ -323,7 +323,12 @@ class BevFiles(Dataset):
 
     def labels(self, index):
         """(196, 200) int32 with a class in each bit."""
-        return np.asarray(self._open(self.annotations[index])).astype(np.int32)
+        found = np.asarray(self._open(self.annotations[index]))
+        if found.ndim != 2:
+            raise DataError(
+                f"{self.annotations[index]} is in colours: labels are whole numbers, a class a bit"
+            )
+        return found.astype(np.int32)
 
     @staticmethod
     def _open(path):

@@ -406,7 +406,7 @@ def main(argv=None):
     args = parse_args(argv)
     try:
         train(args)
-    except (ConfigError, DataError, FloatingPointError) as error:
+    except (ConfigError, DataError, FloatingPointError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):

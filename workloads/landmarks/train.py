@@ -492,7 +492,7 @@ def main(argv=None):
     args = parse_args(argv)
     try:
         train(args)
-    except (ConfigError, DataError, FileNotFoundError) as error:
+    except (ConfigError, DataError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):

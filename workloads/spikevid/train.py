@@ -421,7 +421,7 @@ def main(argv=None):
     args = parse_args(argv)
     try:
         train(args)
-    except (ConfigError, DataError) as error:
+    except (ConfigError, DataError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):

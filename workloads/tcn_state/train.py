@@ -419,7 +419,7 @@ def main(argv=None):
     args = parse_args(argv)
     try:
         train(args)
-    except (DataError, SettingsError) as error:
+    except (DataError, SettingsError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
