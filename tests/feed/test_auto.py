@@ -316,7 +316,7 @@ def test_what_it_really_chooses_for_tiny_samples() -> None:
     for _ in range(3):
         assert torch.equal(torch.cat([batch for (batch,) in loader]), torch.arange(3000.0))
     assert loader.sizing is not None
-    assert loader.sizing.num_batches > 2000
+    assert loader.sizing.num_batches > 200  # once it has settled, one of eight is timed
     assert loader.sizing.measured
     assert "feeding with" in str(loader.sizing)
 
