@@ -14,10 +14,10 @@ from math import exp, inf, log, sqrt
 import numpy as np
 
 from hotloop.compare.run import Run
+from hotloop.measure import others
 from hotloop.measure.blocks import block_means, t95
 from hotloop.measure.steps import Floats, Steps
 
-_LEAST_SAMPLES = 3
 #: Part of the machine that others may use before a ratio of two launches is in doubt.
 _CROWDED = 0.1
 
@@ -84,24 +84,7 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
 
 def others_cores(run: Run) -> float | None:
     """Cores that others than this command kept busy while it trained; None with too few samples."""
-    system, offset = run.recording.system, (run.process.start_ns - run.recording.start_ns) / 1e9
-    at, used = system.get("t_s"), system.get("cpu_ratio")
-    if at is None or used is None:
-        return None
-    own = np.zeros(len(at))
-    for columns in run.recording.process_system.values():
-        times, ratio = columns.get("t_s"), columns.get("cpu_ratio")
-        if times is None or ratio is None or not np.isfinite(ratio).any():
-            continue
-        known = np.isfinite(ratio)
-        lived = (at >= times[0]) & (at <= times[-1])
-        own += np.where(lived, np.interp(at, times[known], ratio[known]), 0.0)
-    cores = float(run.recording.machine.get("cpu_count") or 1)
-    start, end = run.lead.span[0] + offset, run.lead.span[1] + offset
-    inside = (at >= start) & (at <= end) & np.isfinite(used)
-    if inside.sum() < _LEAST_SAMPLES:
-        return None
-    return max(0.0, float((used[inside] * cores - own[inside]).mean()))
+    return others.others_cores(run.recording, run.process, run.lead)
 
 
 def crowded(base: Run, candidate: Run) -> list[str]:
