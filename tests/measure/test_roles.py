@@ -155,6 +155,19 @@ LOOPS = {
             loss.backward()  # B
             optimizer.step()  # O
         """,
+    "inner loops that adapt the parameters": """
+        def adapt(params, x, y):
+            for _ in range(3):
+                loss = mse(functional_call(net, params, x), y)  # F
+                grads = torch.autograd.grad(loss, params, create_graph=True)  # B
+                params = [p - 0.1 * g for p, g in zip(params, grads)]  # = other
+            return params
+        for x, y in tasks():
+            fast = adapt(list(net.parameters()), x, y)
+            loss = functional_call(net, fast, x)  # F
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
     "a logger of one's own": """
         def write(**record):
             text = dumps(record)  # = logging

@@ -243,6 +243,11 @@ class _Flow:
         self.dependent, self.made = reach(statements, trained, fixed=fixed, ends=ends)
         evaluated = self._touched(anchors.evaluate) - trained - ends
         self.of_evaluation = frozenset(reach(statements, evaluated, ends=ends)[0])
+        # Inner loops make the next parameters from gradients: params = [p - lr * g ...].
+        gradients = {i for i in self.backward if isinstance(statements[i].node, ast.Assign)}
+        read = frozenset().union(*(statements[i].reads for i in self.model))
+        made_of_gradients, _ = reach(statements, gradients, ends=ends)
+        self.inner_updates = {i for i in made_of_gradients if statements[i].sets & read}
         self.of_frozen: set[int] = set()
         if self.frozen:
             self.of_frozen, _ = reach(statements, self.frozen, ends=ends)
@@ -270,6 +275,8 @@ class _Flow:
                 i in self.of_frozen and i in loss | inputs
             ):
                 result.append("forward")
+            elif i in self.inner_updates:
+                result.append("update")
             elif i in self.fetch:
                 result.append("fetch")
             elif i in inputs or (i in loss and i < after_update):
