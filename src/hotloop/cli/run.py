@@ -116,7 +116,9 @@ def _say_report_failed(error: Exception, folder: Path) -> None:
     words = error.message if isinstance(error, HotloopError) else f"{type(error).__name__}: {error}"
     print(f"hotloop: the command ended, but its report could not be made: {words}", file=sys.stderr)
     if folder.exists():  # the script may have removed it
-        print(f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr)
+        print(
+            f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr
+        )
     if not isinstance(error, HotloopError):
         import traceback
 
