@@ -178,6 +178,21 @@ def test_a_loop_that_waits_for_a_thread_is_not_told_to_fetch_less(library: str) 
     assert told.remedies == ()
 
 
+@pytest.mark.parametrize(
+    ("source", "wait_s", "expected"),
+    [
+        ("x, y = features[rows], targets[rows]", 0.00015, set()),
+        ("u, r = ratings[rows].unbind(1)", 0.00015, set()),
+        ("x = data[order]", 0.006, {"input/single-process"}),
+        ("x = decode(data[order])", 0.00015, {"input/slow-sample"}),
+    ],
+)
+def test_a_gather_in_memory_is_only_worth_running_beside_the_step(source, wait_s, expected) -> None:
+    lines = (line(18, 6.0, file=TRAIN, role="input", source=source),)
+    run = steps({"data_wait": wait_s, "forward": 10 * wait_s}, num_steps=2000, lines=lines)
+    assert set(found(run)) == expected
+
+
 def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     statement = Place(file=TRAIN, line=50, function="main")
     lines = [

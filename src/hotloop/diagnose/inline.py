@@ -11,6 +11,7 @@ from hotloop.diagnose import costs
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
+from hotloop.diagnose.reading import is_gather
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
@@ -46,6 +47,10 @@ def inline_input(evidence: Evidence) -> Inline | None:
     spot = hottest(lines, total)
     wait = steps.per_step("data_wait") * costs.exposed_ratio(steps, "data_wait")
     dominant = spot if spot is not None and spot.share >= limits.dominant_line_ratio else None
+    if dominant is not None and dominant.is_line and is_gather(dominant.source):
+        if wait < limits.hand_over_s:
+            return None
+        dominant = None  # nothing of the line can be left out; it can only run beside the step
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),

@@ -101,6 +101,8 @@ class Limits:
     hot_line_ratio: float = 0.25
     #: A line with this share of the loop's own batch making dominates it.
     dominant_line_ratio: float = 0.5
+    #: A batch gathered in less is not worth handing over from another thread (assumed: a queue).
+    hand_over_s: float = 0.0002
     #: Making a batch waits, rather than computes, when it is on a CPU less than this.
     waiting_on_cpu_ratio: float = 0.5
     #: Workers beyond the cores are suggested only for waiting work, and no more than this.

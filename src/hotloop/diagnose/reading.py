@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -59,6 +60,26 @@ def is_conversion(line: LineCost) -> bool:
     if line.library.startswith("sklearn") and re.search(r"\btransform\(", line.source):
         return True
     return bool(_CONVERSION.search(line.source)) and bool(_PLAIN_LIBRARY.match(line.library))
+
+
+def is_gather(source: str) -> bool:
+    """Whether a line only takes a batch by its indices out of arrays: nothing of it can be left out."""
+    try:
+        body = ast.parse(source.strip()).body
+    except SyntaxError:
+        return False
+    if len(body) != 1 or not isinstance(body[0], ast.Assign):
+        return False
+    value = body[0].value
+    return all(_is_indexed(part) for part in (value.elts if isinstance(value, ast.Tuple) else [value]))
+
+
+def _is_indexed(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
+        node = node.func.value if all(isinstance(a, ast.Constant) for a in node.args) else node
+    return isinstance(node, ast.Subscript) and all(
+        isinstance(part, ast.Name | ast.Attribute) for part in (node.value, node.slice)
+    )
 
 
 def is_read(line: LineCost) -> bool:
