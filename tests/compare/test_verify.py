@@ -173,15 +173,19 @@ def test_a_run_without_evidence_says_how_to_get_it() -> None:
     assert caught.value.hint is not None and "hotloop run --evidence" in caught.value.hint
 
 
-def test_a_checklist_decides_with_named_limits() -> None:
+def test_a_checklist_decides_with_named_limits(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("psnr 20\n")
     asked = {
-        "data_wait": "< 10 s",
-        "host_memory": "< 1 KiB",
+        "data_wait": "< 1000 s",
         "gpu_utilization": "> 90%",
         "loss_converges": True,
+        "metrics": {"psnr": ">= 30"},
     }
-    verdict = verify(run("none"), run("none", number=1), effect="exact", expect=asked)
-    assert failed(verdict) == {"host_memory"}
+    verdict = judge(
+        run_of(run("none")), run_of(run("none", number=1)), asked=expectation.parse(asked), log=log
+    )
+    assert failed(verdict) == {"metrics.psnr"}
     assert status(verdict, "data_wait") == status(verdict, "loss_converges") == "passed"
     assert status(verdict, "gpu_utilization") == "not-measured"
 
