@@ -13,6 +13,9 @@ import pytest
 from hotloop.record.read import open_recording
 
 SRC = Path(__file__).resolve().parents[2] / "src"
+
+pytestmark = pytest.mark.alone  # what it measures is time
+
 EPOCHS, BATCHES, SLOW_S = 22, 6, 0.06
 
 #: An epoch is six batches. Its start waits in the sampler, its end for workers that take their time.
