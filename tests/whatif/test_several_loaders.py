@@ -126,7 +126,7 @@ def test_epochs_of_six_batches_are_measured_over_several(tmp_path: Path, which: 
     assert said == total(plain.stderr) != ""
     free, workers = found["rows"][:2]
     assert free["ratio"] > 1.3
-    assert 0.005 < found["step_alone_s"] < 0.010
+    assert 0.005 < found["step_alone_s"] < 0.014
     assert workers["ratio"] is None
     assert "hotloop run --apply num-workers=1" in workers["words"]
 
