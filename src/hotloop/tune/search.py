@@ -206,7 +206,7 @@ class Search:
         for turn in range(_MOST_ROUNDS):
             key = f"race-{number}/{turn}"
             wanted_s = self._wanted_s(have, [(one.arm, told[name].ratio) for name, one in alive.items()])
-            if not alive or not self.launcher.room(wanted_s, key):
+            if not alive or (turn and not self.launcher.room(wanted_s, key)):
                 break
             arms = [have, *(one.arm for one in alive.values())]
             needless = None if turn else partial(self._needless, have, alive)
@@ -253,24 +253,27 @@ class Search:
             del alive[name], logs[name]
 
     def _fitting(self, key: str, have: Arm, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """As many of the candidates as the budget has room for; the others are not tried."""
+        """As many of the candidates as the budget has room for; the others are not tried.
+
+        The first of them is tried even where its gain could not be confirmed: launches may turn out shorter.
+        """
         known = self.launcher.known(key)
         kept = [one for one in candidates if one.name in known]
         for one in () if known else candidates:
             arms = [(rival.arm, rival.predicted or 1.0) for rival in (*kept, one)]
-            if self.launcher.room(self._wanted_s(have, arms)):
+            if self.launcher.room(self._wanted_s(have, arms, confirmed=bool(kept or have))):
                 kept.append(one)
         self._tried.difference_update(one.name for one in candidates if one not in kept)
         return kept
 
-    def _wanted_s(self, have: Arm, arms: Sequence[tuple[Arm, float]]) -> float:
-        """Seconds of a round of arms so much faster than the one in force, and to confirm the best."""
+    def _wanted_s(self, have: Arm, arms: Sequence[tuple[Arm, float]], *, confirmed: bool = True) -> float:
+        """Seconds of a round of arms so much faster than the one in force, and to have the best confirmed."""
         if not arms:
             return 0.0
         expected = self.launcher.expected_s
         cost_s = [expected(arm, self._gained * ratio) for arm, ratio in arms]
         best = max(range(len(arms)), key=lambda number: arms[number][1])
-        pairs = _PAIRS - (len(arms) == 1 and not have)
+        pairs = (_PAIRS - (len(arms) == 1 and not have)) * confirmed
         return expected(have, self._gained) + sum(cost_s) + pairs * (expected(()) + cost_s[best])
 
     def _take(
