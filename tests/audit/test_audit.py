@@ -67,7 +67,6 @@ PLANTED = {
     "input_respawned_spawn": "input/respawned-workers",
     "input_scaler_module_loop": "input/per-sample-conversion",
     "input_shallow_prefetch": "input/shallow-prefetch",
-    "memory_dict_cache_unbounded": "memory/unbounded-cache",
     "memory_leak_graph_kept": "memory/device-growth",
 }
 
