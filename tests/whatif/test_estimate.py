@@ -126,7 +126,12 @@ def test_copies_that_the_device_waits_for_are_the_ceiling(idle_s: float | None, 
 
 @pytest.mark.parametrize(
     ("together_s", "said"),
-    [(0.64, "1.56x: they add up"), (0.78, "in part give the same"), (0.4, "one masks what another gives")],
+    [
+        (0.64, "1.56x: they add up"),
+        (0.78, "in part give the same"),
+        (0.4, "one masks what another gives"),
+        (1.1, "the best of them alone gives more"),
+    ],
 )
 def test_gains_that_add_overlap_or_mask_each_other(together_s: float, said: str) -> None:
     means = {"baseline": 1.0, "a": 0.8, "b": 0.8, "together": together_s}

@@ -233,6 +233,8 @@ def _combined(row: Row, members: Sequence[str], rows: Sequence[Row]) -> Row:
         product = f"the gains of each alone multiply to {exp(alone):.2f}x"
         if log(row.ratio) - alone > half:
             told.append(f"{product}: alone, one masks what another gives")
+        elif max(log(one.ratio) for one in parts if one.ratio) - log(row.ratio) > half:
+            told.append(f"{product}: they hinder each other, and the best of them alone gives more")
         elif alone - log(row.ratio) > half:
             told.append(f"{product}: they overlap, and in part give the same")
         elif half < log(_TELLING):
