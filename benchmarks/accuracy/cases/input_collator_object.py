@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 chooser = random.Random(0)
 WORDS = ["".join(chooser.choices(ALPHABET, k=chooser.randint(2, 9))) for _ in range(2000)]
-ROWS = [json.dumps({"text": " ".join(chooser.choices(WORDS, k=120)), "label": chooser.randint(0, 3)}) for _ in range(3000)]
+ROWS = [json.dumps({"text": " ".join(chooser.choices(WORDS, k=400)), "label": chooser.randint(0, 3)}) for _ in range(3000)]
 
 
 @dataclass
