@@ -193,6 +193,22 @@ def test_a_gather_in_memory_is_only_worth_running_beside_the_step(source, wait_s
     assert set(found(run)) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "library"),
+    [
+        ("rows = table.iloc[order]", "pandas.core.indexing"),
+        ("x = images[order]", "h5py._hl.dataset"),
+        ("x = images[order]", "numpy._core.memmap"),
+        ("batch = corpus[order]", "datasets.arrow_dataset"),
+        ('x = images[order].astype("float32")', ""),
+    ],
+)
+def test_an_index_for_which_a_library_works_is_named(source: str, library: str) -> None:
+    lines = (line(18, 6.0, file=TRAIN, role="input", source=source, library=library),)
+    run = steps({"data_wait": 0.00015, "forward": 0.0015}, num_steps=2000, lines=lines)
+    assert found(run)["input/slow-sample"].where == lines[0].place
+
+
 def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     statement = Place(file=TRAIN, line=50, function="main")
     lines = [

@@ -47,7 +47,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
     spot = hottest(lines, total)
     wait = steps.per_step("data_wait") * costs.exposed_ratio(steps, "data_wait")
     dominant = spot if spot is not None and spot.share >= limits.dominant_line_ratio else None
-    if dominant is not None and dominant.is_line and is_gather(dominant.source):
+    if dominant is not None and dominant.is_line and is_gather(dominant.source, dominant.library):
         if wait < limits.hand_over_s:
             return None
         dominant = None  # nothing of the line can be left out; it can only run beside the step

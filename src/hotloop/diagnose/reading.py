@@ -62,8 +62,13 @@ def is_conversion(line: LineCost) -> bool:
     return bool(_CONVERSION.search(line.source)) and bool(_PLAIN_LIBRARY.match(line.library))
 
 
-def is_gather(source: str) -> bool:
-    """Whether a line only takes a batch by its indices out of arrays: nothing of it can be left out."""
+def is_gather(source: str, library: str) -> bool:
+    """Whether a line only takes a batch by its indices out of arrays: nothing of it can be left out.
+
+    What a library does for the index (pandas, h5py, a memory map, a dataset) is its own time, and no gather.
+    """
+    if _CONVERSION.search(source) or not _PLAIN_LIBRARY.match(library) or "memmap" in library:
+        return False
     try:
         body = ast.parse(source.strip()).body
     except SyntaxError:
