@@ -115,6 +115,22 @@ def test_without_a_scaler_every_step_is_still_one_of_the_optimizer(form: Accumul
     assert next(iter(loop.optimizer.state.values()))["step"] == 1 + UPDATES
 
 
+@pytest.mark.parametrize("scaler", [True, False])
+def test_after_gradients_without_a_step_a_group_begins(form: Accumulate, scaler: bool) -> None:
+    """Kept, what overflowed would be in all sums that follow."""
+    loop = Loop(1, scaler=scaler)
+    for number in range(1 + 3 * GROUP):
+        loop.optimizer.zero_grad()
+        loss = loop.model(batches()[0]).square().mean()
+        loop.scaler.scale(loss * (float("inf") if number == GROUP else 1.0)).backward()
+        norm = nn.utils.clip_grad_norm_(loop.model.parameters(), 100.0)
+        if scaler or norm.isfinite():
+            loop.scaler.step(loop.optimizer)
+        loop.scaler.update()
+    assert loop.scaler.get_scale() == (32.0 if scaler else 1.0)
+    assert next(iter(loop.optimizer.state.values()))["step"] == 3
+
+
 def test_a_step_within_a_step_is_one(form: Accumulate) -> None:
     class Inner(torch.optim.AdamW):
         def step(self, closure: Any = None) -> Any:

@@ -99,6 +99,7 @@ class Accumulate(Form):
         self._number = 0  # steps of the group so far
         self._depth = 0  # of steps within steps: a subclass calls that of its parent
         self._cleared = True
+        self._due = False  # gradients were made, and no step has come for them
 
     # -- what the wrappers ask -------------------------------------------------------------------------------
 
@@ -113,6 +114,9 @@ class Accumulate(Form):
     def keeps(self) -> bool:
         """Whether gradients are to stay, asked where the script clears them."""
         self._cleared, self._depth = True, 0  # a step that raised came to no end
+        if self._due:  # the step was left out, as a gradient scaler does after an overflow: so is its group
+            self._number, self._due = 0, False
+            self.norms.clear()
         return self.adds() and self._number > 0
 
     def passes(self, name: str) -> bool:
@@ -131,6 +135,7 @@ class Accumulate(Form):
         return True
 
     def _share(self, loss: Any) -> Any:
+        self._due = True
         return self.torch.full_like(loss, 1 / self.group) if loss.numel() == 1 else None
 
     # -- the optimizer ---------------------------------------------------------------------------------------
@@ -170,7 +175,7 @@ class Accumulate(Form):
 
     def _count(self) -> None:
         self._number = (self._number + 1) % self.group
-        self._cleared = False
+        self._cleared = self._due = False
         self.took()
 
     def _refuse(self, why: str) -> None:
