@@ -10,7 +10,7 @@ from hotloop.diagnose.crowding import crowd, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import inside
 from hotloop.measure.blocks import t95
-from hotloop.measure.others import others_cores
+from hotloop.measure.others import others_beside
 from hotloop.units import duration, share
 
 
@@ -22,9 +22,9 @@ def doubt(evidence: Evidence) -> str:
 def _crowded(evidence: Evidence) -> str:
     steps, limits = evidence.steps, evidence.limits
     process = next((one for one in evidence.recording.ranks if one.pid == steps.pid), None)
-    taken = others_cores(evidence.recording, process, steps) if process is not None else None
+    taken = others_beside(evidence.recording, process, steps) if process is not None else None
     got = crowd(evidence, (steps.pid,)).run_ratio
-    cores = float(evidence.machine.get("cpu_count") or evidence.cores)
+    cores = evidence.cores
     if taken is None or got is None or taken < limits.others_ratio * cores or got > limits.got_ratio:
         return ""
     return (

@@ -33,3 +33,28 @@ def others_cores(recording: Recording, process: Process, steps: Steps) -> float 
     if inside.sum() < _LEAST_SAMPLES:
         return None
     return max(0.0, float((used[inside] * cores - own[inside]).mean()))
+
+
+def others_beside(recording: Recording, process: Process, steps: Steps) -> float | None:
+    """Of these the cores that this run would surely have had: not those beyond its affinity and quota, nor
+    what its own workers may have used while nobody sampled them.
+    """
+    taken = others_cores(recording, process, steps)
+    if taken is None:
+        return None
+    there = float(recording.machine.get("cpu_count") or 1)
+    elsewhere = max(0.0, there - float(recording.machine.get("cores") or there))
+    return max(0.0, taken - elsewhere - _unsampled(recording, process, steps))
+
+
+def _unsampled(recording: Recording, process: Process, steps: Steps) -> float:
+    """Loader workers, on the average of the span, that live too shortly to be sampled."""
+    offset = (process.start_ns - recording.start_ns) / 1e9
+    start, end = steps.span[0] + offset, steps.span[1] + offset
+    missed = 0.0
+    for worker in (one for rank in recording.ranks for one in rank.workers):
+        born, died = ((ns - recording.start_ns) / 1e9 for ns in (worker.start_ns, worker.end_ns))
+        times = recording.process_system.get(worker.pid, {}).get("t_s", np.zeros(1))
+        lived = max(0.0, min(died, end) - max(born, start))
+        missed += max(0.0, lived - max(0.0, min(float(times[-1]), end) - max(float(times[0]), start)))
+    return missed / (end - start) if end > start else 0.0

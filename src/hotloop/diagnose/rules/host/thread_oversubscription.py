@@ -12,7 +12,7 @@ from hotloop.diagnose.crowding import crowd, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag
 from hotloop.findings import Finding
-from hotloop.measure.others import others_cores
+from hotloop.measure.others import others_beside
 from hotloop.units import share
 
 ID = "host/thread-oversubscription"
@@ -80,7 +80,7 @@ def _held_up(evidence: Evidence, threads: int, helpers: float | None) -> Iterabl
         return  # nothing spins
     if process is None or got is None or got > limits.held_up_ratio or (helpers or 0.0) < _HELPERS_RATIO:
         return
-    others = others_cores(evidence.recording, process, steps) or 0.0
+    others = others_beside(evidence.recording, process, steps) or 0.0
     workers = _workers_cores(evidence)
     if others + workers < limits.others_ratio * evidence.cores:
         return
