@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -172,6 +174,25 @@ def test_leaving_a_loop_ends_the_threads(pictures: Noted) -> None:
     assert sum(len(batch[1]) for batch in flat(ours)) == NUM
     del ours
     assert not feeding_threads()
+
+
+_LEAVES_WITHIN_AN_EPOCH = """
+import atexit, threading
+atexit.register(lambda: print([one.name for one in threading.enumerate() if one.name.startswith("feed-")]))
+import torch
+from hotloop.feed import Loader, cached
+dataset = cached(torch.arange(64), shared=False)
+for _ in dataset: pass
+iterators = [iter(Loader(dataset, num_workers=1, worker_method=one)) for one in ("auto", "thread")]
+for one in iterators: next(one)
+print(sum(one.name.startswith("feed-") for one in threading.enumerate()))
+"""
+
+
+def test_threads_are_over_before_the_interpreter_is() -> None:
+    """One that is ended within a copy of torch's aborts the process."""
+    code = [sys.executable, "-c", _LEAVES_WITHIN_AN_EPOCH]
+    assert subprocess.run(code, capture_output=True, text=True, check=True).stdout == "2\n[]\n"
 
 
 def test_a_damaged_bake_is_an_error_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from hotloop.feed.member import Arrivals, Task
 from hotloop.feed.reading import Reading, gather_of, is_at_hand
 from hotloop.feed.resume import as_tensor, from_tensor
 from hotloop.feed.ring import Slot
-from hotloop.feed.threads import SPARE, made
+from hotloop.feed.threads import SPARE, made, started
 from hotloop.feed.worker import Reply
 
 #: Batches under way beyond those the threads are at: more would only leave the processor's caches.
@@ -57,12 +57,7 @@ class _Crew:
         self._reading = reading
         self._copy = copy
         self._own = self._reader()
-        self._threads = [
-            threading.Thread(target=self._serve, name=f"feed-{number}", daemon=True)
-            for number in range(num_threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads = [started(self._serve, (), number, self.tasks) for number in range(num_threads)]
 
     def wait(self) -> Reply:
         """The next batch that is done; one that nobody has begun is made by the caller."""

@@ -6,11 +6,14 @@ A dataset that holds the interpreter (pure Python) would hold up training: :clas
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import pickle
 import queue
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,6 +38,7 @@ _LATE_S: Final = 1e-3
 SPARE: Final = 16
 #: Watched for this long, the answer is known.
 _ENOUGH_S: Final = 0.05
+_EXIT_WITHIN_S: Final = 5.0
 
 
 @dataclass
@@ -165,11 +169,38 @@ class ThreadProcess:
 def start_thread(reading: Reading, number: int, progress: Any, *, copy: bool, debug: bool) -> Member:
     """A member of the engine that makes batches in a thread of this process."""
     link = _ThreadLink()
-    thread = threading.Thread(
-        target=_serve, args=(reading, link, number, progress, copy, debug), name=f"feed-{number}", daemon=True
-    )
-    thread.start()
+    thread = started(_serve, (reading, link, number, progress, copy, debug), number, link.tasks)
     return Member(number, ThreadProcess(thread), link)  # type: ignore[arg-type]  # the same methods
+
+
+def started(
+    target: Callable[..., None], args: tuple[Any, ...], number: int, tasks: queue.SimpleQueue[Any]
+) -> threading.Thread:
+    """A thread that makes batches until it finds None among its tasks, or the interpreter ends."""
+    thread = threading.Thread(target=target, args=args, name=f"feed-{number}", daemon=True)
+    _making[thread] = tasks
+    thread.start()
+    return thread
+
+
+_making: Final[weakref.WeakKeyDictionary[threading.Thread, queue.SimpleQueue[Any]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@atexit.register
+def _end_all() -> None:
+    """The interpreter ends daemon threads where they are: inside torch's C++ that aborts the process."""
+    deadline = perf_counter() + _EXIT_WITHIN_S
+    threads = [thread for thread in list(_making) if thread.is_alive()]
+    for thread in threads:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                _making[thread].get_nowait()
+    for thread in threads:
+        _making[thread].put(None)
+    for thread in threads:
+        thread.join(max(0.0, deadline - perf_counter()))
 
 
 def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy: bool, debug: bool) -> None:
