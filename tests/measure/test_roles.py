@@ -189,6 +189,16 @@ LOOPS = {
                 loss.backward()  # B
                 optimizer.step()  # O
         """,
+    "a batch prepared before the windows that it is cut into": """
+        def train_on(batch):
+            x = features(batch)  # = targets
+            for part in x:
+                out = model(part)  # F
+                out.backward()  # B
+                optimizer.step()  # O
+        for batch in loader:  # D
+            train_on(batch)
+        """,
     "step in a function": """
         def train_step(model, batch):
             x, y = prepare(batch)  # = targets

@@ -58,6 +58,8 @@ class Function:
     #: Before each statement, the names that hold what a model made.
     made: tuple[frozenset[str], ...] = ()
     loop_line: int | None = None
+    #: Whether batches are asked for in it; else its loop may be one within a step.
+    fetches: bool = False
     #: Statements that use what an evaluation made.
     of_evaluation: frozenset[int] = frozenset()
 
@@ -67,8 +69,8 @@ class Function:
         return len(at) == 1 and at[0] in self.of_evaluation
 
     def before_loop(self, line: int) -> bool:
-        """Whether a line comes before the loop: it runs once per epoch, or once."""
-        return self.loop_line is not None and line < self.loop_line
+        """Whether a line comes before the loop over batches: it runs once per epoch, or once."""
+        return self.fetches and self.loop_line is not None and line < self.loop_line
 
     def statement(self, line: int) -> Statement | None:
         """The smallest statement around a line."""
@@ -146,6 +148,7 @@ def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function
         purposes=flow.purposes(),
         made=flow.made,
         loop_line=loop.lineno if loop else None,
+        fetches=bool(anchors.fetch),
         of_evaluation=flow.of_evaluation,
     )
 
