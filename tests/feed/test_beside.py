@@ -6,6 +6,7 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,28 @@ def test_and_where_not_everything_is_in_the_cache(pictures: Noted) -> None:
     flat(ours)
     assert 0 < small.stats().num_items < NUM
     assert workers_of(ours) == 2
+
+
+class Drawing:
+    """A sampler that draws as it goes, from the generator that training draws from."""
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(torch.randint(NUM, ())) for _ in range(12))
+
+    def __len__(self) -> int:
+        return 12
+
+
+def test_a_sampler_draws_as_early_as_for_workers(pictures: Noted) -> None:
+    full = in_memory(pictures)
+    flat(loader(Loader, full))
+    drawn = []
+    for kind, dataset in ((DataLoader, pictures), (Loader, full)):
+        torch.manual_seed(5)
+        batches = kind(dataset, sampler=Drawing(), num_workers=2, persistent_workers=True)
+        next(iter(batches))  # what was drawn ahead is dropped
+        drawn.append([(int(batch["label"][0]), float(torch.rand(()))) for _ in range(2) for batch in batches])
+    assert drawn[0] == drawn[1]
 
 
 def test_all_batches_may_be_kept(pictures: Noted) -> None:

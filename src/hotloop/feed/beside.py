@@ -105,6 +105,7 @@ class BesideEngine(Engine):
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self._crew: _Crew | None = None
+        self._num_begun = 0  # tasks of the epoch that the crew has got
         self._is_at_hand = is_at_hand(self._dataset) and not (resumed and resumed["position"]["beyond"])
         super()._begin(loader, resumed)
 
@@ -120,6 +121,7 @@ class BesideEngine(Engine):
             most = max(1, budget.usable_cores() - 1)
             self._crew = _Crew(self._setup.reading, min(self._num_workers, most), copy=self._copies)
             self._most_ahead = min(self._num_workers, most) + _WAITING
+        self._num_begun = 0
         self._data_queue = self._crew if self._is_at_hand else Arrivals(self._poll)
         super()._reset(loader, first_iter, resumed)
 
@@ -127,20 +129,28 @@ class BesideEngine(Engine):
         crew = self._crew
         if crew is None or not self._is_at_hand:
             return super()._dispatch()
-        if len(self._task_info) >= self._most_ahead:
-            return False
-        try:
+        try:  # as early as for workers: the sampler may draw from a generator that training uses too
             index = self._draw()
+            task = Task(self._send_idx, crew, _NO_SLOT, index)  # type: ignore[arg-type]  # the same attributes
+            self._count(index)
+            self._task_info[task.number] = task
+            self._tasks_outstanding += 1
         except StopIteration:
             return False
-        task = Task(self._send_idx, crew, _NO_SLOT, index)  # type: ignore[arg-type]  # the same attributes
-        self._count(index)
-        self._task_info[task.number] = task
-        self._tasks_outstanding += 1
-        crew.num_tasks += 1
-        crew.num_to_make += 1
-        crew.tasks.put(task)
+        finally:
+            while self._num_begun < min(self._send_idx, self._rcvd_idx + self._most_ahead):
+                crew.num_tasks += 1
+                crew.num_to_make += 1
+                crew.tasks.put(self._task_info[self._num_begun])
+                self._num_begun += 1
         return True
+
+    def _drain(self) -> None:
+        if self._is_at_hand:
+            for number in [number for number in self._task_info if number >= self._num_begun]:
+                del self._task_info[number]
+                self._tasks_outstanding -= 1
+        super()._drain()
 
     def _wait(self, deadline: float | None) -> None:
         crew = self._crew
@@ -174,7 +184,7 @@ class BesideEngine(Engine):
             self._count(self._draw_again(number))
             self._position.handed_out(number)
         self._position.check(state["position"])
-        self._rcvd_idx = self._num_yielded = done
+        self._rcvd_idx = self._num_begun = self._num_yielded = done
 
     def _shutdown_workers(self) -> None:
         if self._crew is not None and not self._shutdown and self._pid == os.getpid():
