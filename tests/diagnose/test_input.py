@@ -168,7 +168,7 @@ def test_get_batch_with_one_hot_line_names_it() -> None:
     assert findings["input/slow-sample"].cost_s_per_step == pytest.approx(0.06 * 5 / 6, rel=0.01)
 
 
-@pytest.mark.parametrize("library", ["queue", "threading", "multiprocessing.connection"])
+@pytest.mark.parametrize("library", ["queue", "threading", "multiprocessing.connection", "selectors"])
 def test_a_loop_that_waits_for_a_thread_is_not_told_to_fetch_less(library: str) -> None:
     waiting = line(18, 6.0, file=TRAIN, role="input", source="x, y = batches.get()", library=library)
     told = found(get_batch([waiting]))["input/slow-sample"]

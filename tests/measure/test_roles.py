@@ -444,3 +444,27 @@ def test_lines_get_their_role(name):
     }
     found = roles(LOOPS[name])
     assert {number: found.get(number) for number in expected} == expected
+
+
+def test_a_queue_that_is_polled_by_a_selector_is_no_viewer():
+    run = Script(
+        dedent("""
+            for step in range(500):
+                x, y = batches.get(timeout=60)  # get
+                out = model(x)  # forward
+                out.backward()  # backward
+                optimizer.step()  # update
+            """)
+    )
+    polls = ("multiprocessing.queues:get", "multiprocessing.connection:wait", "selectors:select")
+    for _ in range(20):
+        with run.at("get"), run.library(*polls):
+            run.work(20, on_cpu=0.0)
+        with run.at("forward"):
+            run.forward(2)
+        with run.at("backward"):
+            run.backward(2)
+        with run.at("update"):
+            run.update(1)
+    waits = [line for line in measure(run.process(), {}).lines if line.library == "selectors"]
+    assert {line.role for line in waits if line.phase != "startup"} == {"input"}

@@ -16,7 +16,7 @@ from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
 #: Libraries in which a loop waits for what another thread or process makes.
-_HAND_OVER = ("queue", "threading", "multiprocessing")
+_HAND_OVER = ("queue", "threading", "multiprocessing", "selectors")
 
 
 @dataclass(frozen=True, kw_only=True)

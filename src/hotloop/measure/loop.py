@@ -206,7 +206,8 @@ class Loop:
         if found is not None and found[1] and self._in_a_logger(*found):
             return "logging", "logging"
         below = {frame.function for frame in found[1]} if found else set()
-        if roots & SOCKETS or below & self.viewers:
+        # A queue or a pipe from another process is polled by selectors too, and brings batches.
+        if (roots & SOCKETS and "multiprocessing" not in roots) or below & self.viewers:
             return "viewer", "other"
         return None
 
