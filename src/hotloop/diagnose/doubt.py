@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Final
 
 import numpy as np
 
 from hotloop.diagnose.crowding import crowd, span_since_command
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.series import inside
+from hotloop.diagnose.series import Floats, inside
 from hotloop.measure.blocks import t95
 from hotloop.measure.others import others_beside
 from hotloop.units import duration, share
+
+#: So many steps that are alike are not judged by one before them.
+_LEAST_AFTER_WARM_UP: Final = 5
 
 
 def doubt(evidence: Evidence) -> str:
@@ -53,8 +57,17 @@ def _few(evidence: Evidence) -> str:
     seconds = inside(steps)[np.asarray(steps.steady, bool)]
     if len(seconds) < 2 or len(seconds) >= limits.few_steps:
         return ""
-    half = t95(len(seconds) - 1) * float(seconds.std(ddof=1)) / sqrt(len(seconds))
-    if half <= limits.few_steps_ratio * float(seconds.mean()):
+    if _apart(seconds) <= limits.few_steps_ratio:
+        return ""
+    # One more may have been warming up: kernels that are tried, an allocator that grows.
+    if len(seconds) > _LEAST_AFTER_WARM_UP and _apart(seconds[1:]) <= limits.few_steps_ratio:
         return ""
     low, high = duration(float(seconds.min())), duration(float(seconds.max()))
     return f"its {len(seconds)} steps after the first took from {low} to {high}"
+
+
+def _apart(seconds: Floats) -> float:
+    """Half the 95 % interval of a mean, as a part of it."""
+    mean = float(seconds.mean())
+    half = t95(len(seconds) - 1) * float(seconds.std(ddof=1)) / sqrt(len(seconds))
+    return half / mean if mean > 0 else 0.0
