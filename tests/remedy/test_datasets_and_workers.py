@@ -52,9 +52,14 @@ def change(data, epoch):
     if epoch == 3:
         data.scale.by = 3
 
+def opens(worker):
+    data = get_worker_info().dataset
+    data.values = data.values + 100
+
 torch.manual_seed(0)
-data = {"stream": Stream, "bound": Bound, "mined": Mined}[which]()
-loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream")
+data = {"stream": Stream, "bound": Bound}.get(which, Mined)()
+init = opens if which == "opened" else None
+loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream", worker_init_fn=init)
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 for epoch in range(5):
@@ -72,8 +77,8 @@ STREAM = "an iterable dataset: its workers decide what is read, and in which ord
 
 
 def both(folder: Path, remedy: str, *args: str) -> tuple[Observed, str]:
-    """A run with the remedy that prints what one without it does, and the remedy's status."""
-    env = catalogue.environment([catalogue.parse(remedy)])
+    """A run with remedies that prints what one without them does, and the last remedy's status."""
+    env = catalogue.environment(map(catalogue.parse, remedy.split()))
     done = run_observed(SCRIPT, *args, folder=folder, env=env)
     plain = run_observed(SCRIPT, *args, folder=folder / "plain", observed=False)
     assert done.returncode == 0, done.stderr
@@ -132,6 +137,11 @@ def test_kept_workers_see_whatever_the_script_changed_in_the_dataset(tmp_path: P
     workers = [json.dumps(note["workers"]) for note in done.notes["iterator"]]
     assert len(set(workers[:4])) == 4
     assert workers[3] == workers[4]  # nothing changed
+
+
+@pytest.mark.parametrize("remedies", ["cache-samples", "cache-samples ring-loader"])
+def test_behind_a_cache_workers_are_set_up_with_the_scripts_dataset(tmp_path: Path, remedies: str) -> None:
+    assert both(tmp_path, remedies, "opened", "1")[1] == "in effect"
 
 
 LOOKED_AT = """

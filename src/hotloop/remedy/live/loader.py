@@ -28,7 +28,7 @@ def {name}(self):
 Make = Callable[[Any, Any], Any]
 
 #: An iterator takes these when it is made; then the script, which may look at them, has its own back.
-_LENT = ("dataset", "collate_fn")
+_LENT = ("dataset", "collate_fn", "worker_init_fn")
 
 
 class Changes:

@@ -93,9 +93,12 @@ class CacheSamples(LoaderForm):
         return self._behind(made, loader, settings)
 
     def _behind(self, kept: _Kept, loader: Any, settings: dict[str, Any]) -> dict[str, Any]:
+        changes: dict[str, Any] = {"dataset": kept.cached}
         if loader._auto_collation and settings["collate_fn"] is self._collate:
-            return {"dataset": Gathered(kept.cached), "collate_fn": as_it_is}
-        return {"dataset": kept.cached}
+            changes = {"dataset": Gathered(kept.cached), "collate_fn": as_it_is}
+        if settings["worker_init_fn"] is not None:
+            changes["worker_init_fn"] = Prepared(settings["worker_init_fn"])
+        return changes
 
     def _made(self, dataset: Any) -> _Kept | str:
         """A cache of a dataset, or why there is none."""
@@ -138,6 +141,20 @@ class Gathered:
     def __getitems__(self, indices: Any) -> Any:
         data = sys.modules["torch.utils.data"]
         return self.cached.gather(indices, _shared if data.get_worker_info() is not None else None)
+
+
+class Prepared:
+    """A ``worker_init_fn`` that finds the script's own dataset in a worker, e.g. to open its file there."""
+
+    def __init__(self, prepare: Any) -> None:
+        self._prepare = prepare
+
+    def __call__(self, worker: int) -> None:
+        """Set the worker up."""
+        info = sys.modules["torch.utils.data"].get_worker_info()
+        cached = info.dataset.cached if isinstance(info.dataset, Gathered) else info.dataset
+        object.__setattr__(info, "dataset", cached.dataset)  # torch would not have it changed
+        self._prepare(worker)
 
 
 def as_it_is(batch: Any) -> Any:
