@@ -83,7 +83,7 @@ class Limits:
     #: bottleneck is said with a doubt (interval of Student's t).
     few_steps: int = 20
     few_steps_ratio: float = 0.25
-    #: The same where others kept this share of the machine's cores busy, and the training thread got less
+    #: The same where others kept this share of the run's cores busy, and the training thread got less
     #: than this of the core time it wanted; or where the hypervisor took this share of the cores' time.
     others_ratio: float = 0.25
     got_ratio: float = 0.8
