@@ -372,10 +372,18 @@ def test_what_a_collate_object_calls_is_collate(name: str) -> None:
     assert not told & set(findings)
 
 
-def test_a_slow_sample_is_not_taken_for_a_quick_collate() -> None:
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("text.Collator", "Windows.__getitem__"),
+        ("text.Processor", "Processor.encode"),  # that the dataset calls as well
+        ("data.<lambda>", "transforms.<locals>.<lambda>"),
+    ],
+)
+def test_a_slow_sample_is_not_taken_for_a_quick_collate(name: str, function: str) -> None:
     run = input_run(
-        make_s=0.08, busy_s=0.02, collate_s=0.01, settings={"collate_fn": "text.Collator"},
-        lines=[line(80, 8.0, source="ids = cut(self.texts[i])")],
+        make_s=0.08, busy_s=0.02, collate_s=0.01, settings={"collate_fn": name},
+        lines=[line(80, 8.0, function=function, source="ids = cut(self.texts[i])")],
     )  # fmt: skip
     findings = found(run)
     assert findings["input/slow-sample"].where.line == 80

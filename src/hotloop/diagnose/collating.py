@@ -31,10 +31,11 @@ def in_collate(loader: LoaderUse, line: LineCost, share: float) -> bool:
     name = collate_name(loader.settings)
     if name in DEFAULT_COLLATE:
         return False
-    if name in line.place.function.split("."):
-        return True
-    # More than there is outside of collate is inside; shares of samples are counts.
     collating = collate_share(loader)
+    if name in line.place.function.split("."):
+        # A lambda, or an object that samples are made with as well, takes more than collating does.
+        return collating == 0 or share <= collating + _MARGIN
+    # More than there is outside of collate is inside; shares of samples are counts.
     return collating >= _MOST_OF_MAKING and share > 1 - collating + _MARGIN
 
 
