@@ -139,7 +139,9 @@ def test_kept_workers_see_whatever_the_script_changed_in_the_dataset(tmp_path: P
     assert workers[3] == workers[4]  # nothing changed
 
 
-@pytest.mark.parametrize("remedies", ["cache-samples", "cache-samples ring-loader"])
+@pytest.mark.parametrize(
+    "remedies", [f"cache-samples {other}" for other in ("ring-loader", "persistent-workers")]
+)
 def test_behind_a_cache_workers_are_set_up_with_the_scripts_dataset(tmp_path: Path, remedies: str) -> None:
     assert both(tmp_path, remedies, "opened", "1")[1] == "in effect"
 

@@ -152,8 +152,10 @@ class Prepared:
     def __call__(self, worker: int) -> None:
         """Set the worker up."""
         info = sys.modules["torch.utils.data"].get_worker_info()
-        cached = info.dataset.cached if isinstance(info.dataset, Gathered) else info.dataset
-        object.__setattr__(info, "dataset", cached.dataset)  # torch would not have it changed
+        kept = importlib.import_module("hotloop.feed.cache.dataset").CachedDataset
+        found = info.dataset.cached if isinstance(info.dataset, Gathered) else info.dataset
+        if isinstance(found, kept):  # not yet: workers that stay are set up for each epoch
+            object.__setattr__(info, "dataset", found.dataset)  # torch would not have it changed
         self._prepare(worker)
 
 
