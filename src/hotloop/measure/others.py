@@ -54,7 +54,7 @@ def _unsampled(recording: Recording, process: Process, steps: Steps) -> float:
     missed = 0.0
     for worker in (one for rank in recording.ranks for one in rank.workers):
         born, died = ((ns - recording.start_ns) / 1e9 for ns in (worker.start_ns, worker.end_ns))
-        times = recording.process_system.get(worker.pid, {}).get("t_s", ())
+        times = recording.process_system.get(worker.pid, {}).get("t_s", np.zeros(0))
         first, last = (float(times[0]), float(times[-1])) if len(times) else (end, end)
         lived = max(0.0, min(died, end) - max(born, start))
         missed += max(0.0, lived - max(0.0, min(last, end) - max(first, start)))
