@@ -168,6 +168,17 @@ LOOPS = {
             loss.backward()  # B
             optimizer.step()  # O
         """,
+    "a penalty on gradients": """
+        for x in loader:  # D
+            between = mix(x)  # = targets
+            score = critic(between)  # F
+            grad = torch.autograd.grad(score, between)  # B
+            penalty = (grad.norm() - 1) ** 2  # = forward
+            real = critic(x)  # F
+            loss = penalty - real  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
     "a logger of one's own": """
         def write(**record):
             text = dumps(record)  # = logging

@@ -251,6 +251,7 @@ class _Flow:
         read = frozenset().union(*(statements[i].reads for i in self.model))
         made_of_gradients, _ = reach(statements, gradients, ends=ends)
         self.inner_updates = {i for i in made_of_gradients if statements[i].sets & read}
+        self.penalties = set(made_of_gradients) - self.inner_updates
         self.of_frozen: set[int] = set()
         if self.frozen:
             self.of_frozen, _ = reach(statements, self.frozen, ends=ends)
@@ -274,7 +275,7 @@ class _Flow:
                 result.append("backward")
             elif i in self.update:
                 result.append("update")
-            elif (i in loss and (i in self.dependent or i in untold)) or (
+            elif (i in loss and (i in self.dependent or i in untold or i in self.penalties)) or (
                 i in self.of_frozen and i in loss | inputs
             ):
                 result.append("forward")
