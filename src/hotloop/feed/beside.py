@@ -139,10 +139,12 @@ class BesideEngine(Engine):
             return False
         finally:
             while self._num_begun < min(self._send_idx, self._rcvd_idx + self._most_ahead):
-                crew.num_tasks += 1
-                crew.num_to_make += 1
-                crew.tasks.put(self._task_info[self._num_begun])
+                begun = self._task_info.get(self._num_begun)  # None: interrupted as it was drawn
                 self._num_begun += 1
+                if begun is not None:
+                    crew.num_tasks += 1
+                    crew.num_to_make += 1
+                    crew.tasks.put(begun)
         return True
 
     def _drain(self) -> None:
