@@ -131,6 +131,16 @@ def test_after_gradients_without_a_step_a_group_begins(form: Accumulate, scaler:
     assert next(iter(loop.optimizer.state.values()))["step"] == 3
 
 
+def test_clearing_a_part_before_the_step_begins_no_group(form: Accumulate) -> None:
+    loop = Loop(1)
+    for batch in batches():
+        loop.optimizer.zero_grad()
+        loop.model(batch).square().mean().backward()
+        loop.model[0].zero_grad()
+        loop.optimizer.step()
+    assert loop.optimizer.state[loop.model[2].weight]["step"] == 1 + UPDATES
+
+
 def test_a_step_within_a_step_is_one(form: Accumulate) -> None:
     class Inner(torch.optim.AdamW):
         def step(self, closure: Any = None) -> Any:

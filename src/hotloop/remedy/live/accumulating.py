@@ -22,7 +22,7 @@ def {name}(self, gradient=None, *args, **kwargs):
 
 _ZERO: Final = """
 def {name}(self, set_to_none=True):
-    if not is_compiling() and form.keeps():
+    if not is_compiling() and form.keeps(self):
         return None
     return original(self, set_to_none=set_to_none)
 """
@@ -111,13 +111,19 @@ class Accumulate(Form):
         """Whether the coming step is not yet the last of its group."""
         return self.adds() and self._number + 1 < self.group
 
-    def keeps(self) -> bool:
-        """Whether gradients are to stay, asked where the script clears them."""
+    def keeps(self, owner: Any) -> bool:
+        """Whether gradients are to stay, asked where the script clears those of an optimizer or a module."""
         self._cleared, self._depth = True, 0  # a step that raised came to no end
-        if self._due:  # the step was left out, as a gradient scaler does after an overflow: so is its group
+        if self._due and self._has_all(owner):  # a step was left out, as by a scaler after an overflow
             self._number, self._due = 0, False
             self.norms.clear()
         return self.adds() and self._number > 0
+
+    def _has_all(self, owner: Any) -> bool:
+        own = owner.param_groups if hasattr(owner, "param_groups") else [{"params": owner.parameters()}]
+        held = {id(one) for group in own for one in group["params"]}
+        updated = [group for optimizer, _ in self._optimizers.values() for group in optimizer.param_groups]
+        return all(id(one) in held for group in updated for one in group["params"])
 
     def passes(self, name: str) -> bool:
         """Whether a gradient scaler leaves out its ``unscale_``, its ``step`` and the ``update`` after it."""
