@@ -185,12 +185,12 @@ def test_dropped_gradients_are_another_training_and_said_to_be() -> None:
 
 @pytest.mark.parametrize("kind", [ChannelsLast, FusedOptimizer, Compile])
 def test_models_and_optimizers_of_the_script_are_let_go(
-    context: Any, kind: type, monkeypatch: pytest.MonkeyPatch
+    context: Any, kind: type, request: pytest.FixtureRequest
 ) -> None:
-    if kind is Compile:
-        config = pytest.importorskip("torch._dynamo").config
-        monkeypatch.setattr(config, "disable", True)
-        monkeypatch.setattr(config, "suppress_errors", True)
+    if kind is Compile:  # monkeypatch would delete the settings afterwards, which hides them from all
+        settings = pytest.importorskip("torch._dynamo").config.patch(disable=True, suppress_errors=True)
+        settings.__enter__()
+        request.addfinalizer(lambda: settings.__exit__(None, None, None))
     form = kind(context, None)
     form.install()
 
