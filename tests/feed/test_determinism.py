@@ -242,8 +242,9 @@ class RarelyRandom(From):
         return torch.rand(3) if index == 5 else super().__getitem__(index)
 
 
+@pytest.mark.parametrize("workers", [{"num_workers": 1, "multiprocessing_context": "fork"}, {}])
 @pytest.mark.parametrize("batched", [False, True])
-def test_a_worker_that_meets_a_random_sample_refuses_it(batched: bool) -> None:
+def test_who_meets_a_random_sample_refuses_it(batched: bool, workers: dict[str, Any]) -> None:
     dataset = RarelyRandom(lambda index: torch.full((3,), float(index)))
     if batched:
         dataset.__class__ = type(
@@ -251,13 +252,13 @@ def test_a_worker_that_meets_a_random_sample_refuses_it(batched: bool) -> None:
         )
     assert check_deterministic(dataset)
     data = cached(dataset, "1MB", fingerprint=f"rare {batched}", shared=False)
-    loader = DataLoader(data, batch_size=3, num_workers=1, multiprocessing_context="fork")
+    loader = DataLoader(data, batch_size=3, **workers)
     with pytest.raises(CacheError, match="sample 5 must not be cached"):
         list(loader)
     assert 5 not in data.cache
     data.close()
     data = cached(dataset, "1MB", fingerprint="allowed", shared=False, allow_random=True)
-    loader = DataLoader(data, batch_size=3, num_workers=1, multiprocessing_context="fork")
+    loader = DataLoader(data, batch_size=3, **workers)
     first = torch.cat(list(loader))
     assert torch.equal(first, torch.cat(list(loader)))
     data.close()

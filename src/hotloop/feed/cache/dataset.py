@@ -35,8 +35,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     """The samples of ``dataset``, kept in ``cache`` up to the end of a stage; what follows runs every time.
 
     Made by :func:`cached`. ``dataset`` is the part that is cached; ``remaining`` takes an index and what came
-    out of it; ``disk`` is the tier behind ``cache``, in front of ``dataset``. With ``watch`` the workers go
-    on looking for samples that are random.
+    out of it; ``disk`` is the tier behind ``cache``, in front of ``dataset``. With ``watch`` each process
+    goes on looking for samples that are random.
     """
 
     _serves_loader = True

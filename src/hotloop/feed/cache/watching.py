@@ -1,4 +1,4 @@
-"""The guard goes on in the workers: the first samples each of them makes are watched for random draws.
+"""The guard goes on where samples are made: the first of each process are watched for random draws.
 
 The guard before a cache reads a few samples. One that is augmented only now and then (a rare class, a corrupt
 file replaced by another) may not be among them.
@@ -10,8 +10,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-
-from torch.utils.data import get_worker_info
 
 from hotloop.feed import randomness
 from hotloop.feed.determinism import check_deterministic
@@ -26,7 +24,7 @@ PRICE_OF_A_CHECK = 64
 class DrawWatch:
     """Refuses samples of ``dataset`` that are random though those looked at before were not.
 
-    Only in the main thread of a worker process: elsewhere others may draw meanwhile, such as the model.
+    Only in the main thread of a process: beside it others may draw meanwhile, such as the model.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -40,7 +38,7 @@ class DrawWatch:
         Raises:
             CacheError: they drew random numbers and are not the same on a second read.
         """
-        if self._left <= 0 or get_worker_info() is None or not _is_main_thread():
+        if self._left <= 0 or not _is_main_thread():
             yield
             return
         self._left -= len(indices)
