@@ -310,6 +310,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/NAME-DEVICE-DATE.json")
     parser.add_argument("more", nargs="*", help="after --: flags for every variant's train.py")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a timeout leaves no variant training
     if options.rounds < 2:
         parser.error(f"--rounds {options.rounds}: at least 2, for an interval")
     try:
