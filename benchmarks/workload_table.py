@@ -1,7 +1,7 @@
 """The table of a result of ``benchmarks/workloads.py``, as it is printed and as it stands on a page.
 
 A page holds ``<!-- figures: NAME-DEVICE -->`` before a fence: ``fill`` puts the newest result of that name
-into it, so that no figure is copied by hand.
+into it, so that no figure is copied by hand. The README holds a line for each result that it names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PAGES = Path(__file__).parents[1] / "docs" / "workloads"
+README = Path(__file__).parents[1] / "README.md"
+_LINE = re.compile(r"^(\| [^|]*<!-- figures: ([\w-]+) -->) \|.*$", re.M)
 _FIGURES = re.compile(r"(<!-- figures: ([\w-]+) -->\n```\n)(?:(?!```).*\n)*(```\n)")
 
 
@@ -42,9 +44,23 @@ def fill(text: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page of a workload that holds figures, with its text filled anew."""
+    """Every page that holds figures, the README among them, with its text filled anew."""
     texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
-    return {page: fill(text) for page, text in texts.items() if _FIGURES.search(text)}
+    filled = {page: fill(text) for page, text in texts.items() if _FIGURES.search(text)}
+    return {**filled, README: _LINE.sub(_line, README.read_text())}
+
+
+def _line(match: re.Match[str]) -> str:
+    """A row of the README: samples per second as found, and how many times as many then."""
+    result = newest(match[2])
+    if result is None:
+        return match[0]
+    base, *others = result["variants"]
+    rates = [f"{base['samples_per_s']:,.3g}"]
+    for row in others:
+        low, high = row["ci95"]
+        rates.append(f"{row['ratio']:.2f}x ({low:.2f} - {high:.2f})")
+    return " | ".join([match[1], *rates]) + " |"
 
 
 def _command(result: Mapping[str, Any]) -> str:
