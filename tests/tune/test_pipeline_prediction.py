@@ -126,6 +126,13 @@ def test_memory_is_processes_batches_and_cache_of_all_ranks() -> None:
     assert predict(pipeline(), Setup(num_workers=0)).host_bytes == 310 * MIB
 
 
+def test_a_gain_may_be_larger_where_steps_waited_and_their_own_time_is_not_given() -> None:
+    ratio, low, high = gain(pipeline(), Setup(num_workers=2))
+    assert high / ratio > ratio / low > 1.0
+    ratio, low, high = gain(pipeline(), Setup(num_workers=2, step_s=0.005))
+    assert high / ratio == pytest.approx(ratio / low)
+
+
 def test_a_gain_is_over_the_same_times_and_none_over_itself() -> None:
     tails = np.random.default_rng(3).exponential(0.040, 300)
     varied = pipeline(make_s=tails)
