@@ -61,7 +61,7 @@ PARTS = {
             ours("Loader", "images", context=True),
             ours("Loader + cached", "images_cached"),
             ours("Loader + Baked", "images_baked"),
-            ours("Loader + Baked, processes", "images_baked_by_processes", context=True),
+            ours("Loader + Baked, beside", "images_baked_beside", context=True),
             ours("DataLoader + cached", "images_cached_torch", context=True),
             ours("DataLoader + Baked", "images_baked_torch", context=True),
             peer("FFCV raw", "ffcv_loader", "images", "ffcv", context=False),

@@ -57,6 +57,8 @@ def in_memory(dataset: Any, max_bytes: str = "64MiB") -> Any:
 
 def loader(kind: Any, dataset: Any, **options: Any) -> Any:
     generator = torch.Generator().manual_seed(3)
+    if kind is Loader:
+        options = {"worker_method": "beside", **options}
     return kind(dataset, batch_size=8, shuffle=True, num_workers=2, generator=generator, **options)
 
 
@@ -206,7 +208,7 @@ import torch
 from hotloop.feed import Loader, cached
 dataset = cached(torch.arange(64), shared=False)
 for _ in dataset: pass
-iterators = [iter(Loader(dataset, num_workers=1, worker_method=one)) for one in ("auto", "thread")]
+iterators = [iter(Loader(dataset, num_workers=1, worker_method=one)) for one in ("beside", "thread")]
 for one in iterators: next(one)
 print(sum(one.name.startswith("feed-") for one in threading.enumerate()))
 """
@@ -225,7 +227,7 @@ def test_a_damaged_bake_is_an_error_and_the_rest_goes_on(tmp_path: Path) -> None
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    iterator = iter(Loader(Baked(folder), batch_size=8, num_workers=2))
+    iterator = iter(Loader(Baked(folder), batch_size=8, num_workers=2, worker_method="beside"))
     good, num_bad = 0, 0
     for _ in range(13):
         try:

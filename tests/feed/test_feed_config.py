@@ -210,7 +210,7 @@ def test_what_is_not_the_loaders_is_ignored_only_by_name() -> None:
         ("max_bytes", [1], "a size such as '50GB'"),
         ("cache_policy", "fifo", "'keep' or 'lru' or 'cost' or 'clairvoyant'"),
         ("timeout", "1m", "a number of seconds"),
-        ("worker_method", "fiber", "'auto' or 'process' or 'thread'"),
+        ("worker_method", "fiber", "'auto' or 'process' or 'thread' or 'beside'"),
         ("gradient_accumulation_steps", 0, "a whole number, 1 or more"),
         ("num_workers", {"train": 3}, "a whole number"),
     ],

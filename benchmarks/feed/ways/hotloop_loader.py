@@ -27,8 +27,8 @@ def images_baked(settings: dict[str, Any]) -> Epoch:
     return loader(baked(settings), settings)
 
 
-def images_baked_by_processes(settings: dict[str, Any]) -> Epoch:
-    return loader(baked(settings), settings, worker_method="process")
+def images_baked_beside(settings: dict[str, Any]) -> Epoch:
+    return loader(baked(settings), settings, worker_method="beside")
 
 
 def images_cached_torch(settings: dict[str, Any]) -> Epoch:

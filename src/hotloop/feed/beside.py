@@ -35,7 +35,8 @@ def suits(loader: Any) -> bool:
     Slots of workers are pinned and watched (``debug``); what is gathered here is not.
     """
     return (
-        gather_of(loader.dataset) is not None
+        loader.worker_method == "beside"
+        and gather_of(loader.dataset) is not None
         and loader.batch_sampler is not None
         and loader.collate_fn is default_collate
         and may_be_local(loader)

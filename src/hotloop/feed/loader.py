@@ -21,7 +21,7 @@ from hotloop.feed.ring import Ring
 from hotloop.feed.sizing import Sizer
 from hotloop.feed.tree import flatten
 
-_METHODS = ("auto", "process", "thread")
+_METHODS = ("auto", "process", "thread", "beside")
 _SEEDS = ("worker", "sample")
 
 
@@ -41,8 +41,9 @@ class Loader(DataLoader):  # type: ignore[misc]
             worker makes a batch is then not fixed: random transforms repeat only with ``seed_by="sample"``.
         worker_method: ``process``, ``thread`` (for datasets that leave the interpreter free and may be read
             by several threads at once), or ``auto``: what is faster if ``num_workers="auto"``, else
-            processes, and none once all samples lie in a cache (``keep``) or a bake with nothing left to do
-            afterwards: a thread of this process then copies the batches.
+            processes. ``beside``: processes, and none once all samples lie in a cache (``keep``) or a bake
+            with nothing left to do afterwards: a thread of this process then copies the batches. More
+            batches a second where little runs between them, fewer where Python holds the interpreter.
         seed_by: ``worker``: random numbers as with torch, they depend on ``num_workers``. ``sample``: every
             sample of an epoch has a seed of its own, whoever reads it and with however many workers; samples
             are then read one by one.

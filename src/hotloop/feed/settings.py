@@ -140,7 +140,7 @@ SETTINGS: Final = (
     _of("shuffle", "shuffle", "a new order every epoch; of training, unless written under validation", _flag),
     _of("timeout", "timeout", "seconds to wait for a batch, 0 for ever", _seconds),
     _of("in_order", "in_order", "batches in the order of the sampler", _flag),
-    _of("worker_method", "worker_method", "what a worker is", _choice("auto", "process", "thread")),
+    _of("worker_method", "worker_method", "what a worker is", _choice("auto", "process", "thread", "beside")),
     _of("seed_by", "seed_by", "what a sample's random numbers depend on", _choice("worker", "sample")),
     _of(
         "cache",
