@@ -81,12 +81,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-#: A race of three arms in one round and two pairs: what a search is worth is tested without launches.
+#: A race of three arms in one round: what a search is worth is tested without launches.
 SHORT = """
 import sys
 from hotloop.cli.main import main
 from hotloop.tune import search
-search._MOST_ARMS, search._MOST_ROUNDS, search._MOST_PAIRS = 3, 1, 2
+search._MOST_ARMS, search._MOST_ROUNDS = 3, 1
 sys.exit(main())
 """
 
