@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,9 @@ def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
     assert best["gain"]["ci95"][0] > 1
     assert best["samples_per_s"] > document["baseline"]["samples_per_s"]
     assert {path.name: path.read_bytes() for path in project.iterdir()} == before
-    assert "would have written 2 files, dropped each time" in done.stderr
+    told = " ".join(done.stderr.split())  # torch may make a folder of its own in a new TMPDIR as well
+    assert re.search(r"would have written \d files, dropped each time: ", told)
+    assert "model.pt" in told
     patch = project.parent / "tuned" / "tune.patch"
     added = [line for line in patch.read_text().splitlines() if line.startswith("+")]
     assert any(f"num_workers={best['settings']['num_workers']}" in line for line in added)
