@@ -46,17 +46,19 @@ def folder(modules: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def small(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data with a single validation picture, to train on in little time."""
-    copy = Path(shutil.copytree(folder, tmp_path_factory.mktemp("small") / "data"))
-    for image in sorted((copy / "img_dir" / "val").iterdir())[1:]:
-        image.unlink()
-    return copy
+    return with_few(folder, tmp_path_factory.mktemp("small"), "val", 1)
 
 
 @pytest.fixture(scope="module")
 def few(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight training pictures: epochs of four batches."""
-    copy = Path(shutil.copytree(small, tmp_path_factory.mktemp("few") / "data"))
-    for image in sorted((copy / "img_dir" / "train").iterdir())[8:]:
+    return with_few(small, tmp_path_factory.mktemp("few"), "train", 8)
+
+
+def with_few(folder: Path, room: Path, mode: str, num: int) -> Path:
+    """A copy of the data with the first pictures only."""
+    copy = Path(shutil.copytree(folder, room / "data"))
+    for image in sorted((copy / "img_dir" / mode).iterdir())[num:]:
         image.unlink()
     return copy
 

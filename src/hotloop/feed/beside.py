@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 from typing import Any, Final
 
 from torch.utils.data import default_collate
@@ -21,12 +20,11 @@ from hotloop.feed.member import Arrivals, Task
 from hotloop.feed.reading import Reading, gather_of, is_at_hand
 from hotloop.feed.resume import as_tensor, from_tensor
 from hotloop.feed.ring import Slot
-from hotloop.feed.threads import SPARE, made, started
+from hotloop.feed.threads import SPARE, end, made, started
 from hotloop.feed.worker import Reply
 
 #: Batches under way beyond those the threads are at: more would only leave the processor's caches.
 _WAITING: Final = 1
-_END_WITHIN_S: Final = 5.0
 
 
 def suits(loader: Any) -> bool:
@@ -82,11 +80,7 @@ class _Crew:
 
     def close(self) -> None:
         """Let the threads end after what they are at."""
-        for _ in self._threads:
-            self.tasks.put(None)
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(_END_WITHIN_S)
+        end(self._threads)
         self._threads.clear()
 
     def _reader(self) -> LocalReader:

@@ -38,7 +38,7 @@ _LATE_S: Final = 1e-3
 SPARE: Final = 16
 #: Watched for this long, the answer is known.
 _ENOUGH_S: Final = 0.05
-_EXIT_WITHIN_S: Final = 5.0
+_END_WITHIN_S: Final = 5.0
 
 
 @dataclass
@@ -188,19 +188,25 @@ _making: Final[weakref.WeakKeyDictionary[threading.Thread, queue.SimpleQueue[Any
 )
 
 
+def end(threads: list[threading.Thread]) -> None:
+    """Let threads that were :func:`started` end after what they are at, and wait for it a few seconds."""
+    deadline = perf_counter() + _END_WITHIN_S
+    for thread in threads:
+        _making[thread].put(None)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - perf_counter()))
+
+
 @atexit.register
 def _end_all() -> None:
     """The interpreter ends daemon threads where they are: inside torch's C++ that aborts the process."""
-    deadline = perf_counter() + _EXIT_WITHIN_S
     threads = [thread for thread in list(_making) if thread.is_alive()]
     for thread in threads:
         with contextlib.suppress(queue.Empty):
             while True:
                 _making[thread].get_nowait()
-    for thread in threads:
-        _making[thread].put(None)
-    for thread in threads:
-        thread.join(max(0.0, deadline - perf_counter()))
+    end(threads)
 
 
 def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy: bool, debug: bool) -> None:
