@@ -160,8 +160,9 @@ def examine(recording: Recording, limits: Limits | None = None) -> Examination:
     ranks = tuple(measure(process, recording.machine) for process in recording.ranks)
     evidence = _evidence(recording, ranks, limits or Limits())
     if evidence is None:
+        why = _without_torch(recording.without_torch)
         return Examination(
-            recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, ())
+            recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, (), why)
         )
     findings = diagnose(evidence)
     return Examination(
@@ -171,6 +172,10 @@ def examine(recording: Recording, limits: Limits | None = None) -> Examination:
         bottleneck=bottleneck(evidence.steps),
         verdict=verdict(evidence.steps, findings, doubt(evidence)),
     )
+
+
+def _without_torch(interpreters: Sequence[str]) -> str:
+    return f"{' and '.join(interpreters[:2])} could not import torch" if interpreters else ""
 
 
 def _evidence(recording: Recording, ranks: tuple[Steps, ...], limits: Limits) -> Evidence | None:

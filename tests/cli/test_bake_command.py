@@ -35,11 +35,19 @@ def noisy():
 
 def needs(argument):
     return Squares(argument)
+
+def stream():
+    return iter(range(3))
+
+def unmade():
+    open("/no/such/data")
 """
 
 
 def hotloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "things.py").write_text(MODULE)
+    (folder / "broken.py").write_text("def f(:\n")
+    (folder / "lacking.py").write_text("import no_such_package\n")
     return subprocess.run(
         [sys.executable, "-m", "hotloop", "bake", *arguments],
         capture_output=True,
@@ -81,6 +89,10 @@ def test_a_stale_bake_is_one_error_and_overwrite_the_way_out(tmp_path: Path) -> 
         (["no_such.py:x", "out"], 2, "no such file"),
         (["things:nothing", "out"], 2, "nothing"),
         (["things:needs", "out"], 2, "without arguments"),
+        (["things:stream", "out"], 2, "no __len__"),
+        (["things:unmade", "out"], 2, "things.py:27)"),
+        (["broken:x", "out"], 2, "broken.py, line 1"),
+        (["lacking:x", "out"], 2, "'no_such_package'"),
         (["things:squares", "out", "--num-workers", "many"], 2, "many"),
         (["things:noisy", "out"], 3, "not the same"),
         (["things:MODULE", "out"], 2, "MODULE"),

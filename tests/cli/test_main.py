@@ -36,6 +36,7 @@ def test_version_goes_to_standard_output() -> None:
     [
         (["run"], "no command to run"),
         (["run", "--"], "no command to run"),
+        (["run", "--", ""], "no command given"),
         (["run", "--steps", "0", "--", "true"], "positive"),
         (["run", "--steps", "many", "--", "true"], "whole number"),
         (["run", "--", "/no/such/program"], "/no/such/program"),
@@ -85,3 +86,51 @@ def test_the_commands_exit_code_is_kept(tmp_path: Path) -> None:
     done = hotloop("run", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", "raise SystemExit(7)")
     assert done.returncode == 7
     assert json.loads((tmp_path / "run" / "report.json").read_text())["exit_code"] == 7
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    assert hotloop("run", "--out", str(folder), "--", "true").returncode == 0
+    return folder
+
+
+@pytest.mark.parametrize("option", ["--html", "--json", "--perfetto"])
+def test_a_file_that_cannot_be_written_is_one_clear_error(recorded: Path, option: str) -> None:
+    done = hotloop("report", str(recorded), option, "/no/such/folder/x.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: cannot write /no/such/folder/x.json")
+    assert "Traceback" not in done.stderr
+
+
+def test_output_that_cannot_be_written_is_no_answer_of_a_check(recorded: Path) -> None:
+    command = [sys.executable, "-m", "hotloop", "report", str(recorded)]
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (3, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("streams", ["2>/dev/full", "--json >/dev/full", "2>&-", ">&- 2>&-"])
+def test_the_commands_exit_code_is_kept_where_the_report_cannot_be_printed(
+    tmp_path: Path, streams: str
+) -> None:
+    option, _, redirected = streams.rpartition(" ") if streams.startswith("--") else ("", "", streams)
+    line = f"exec '{sys.executable}' -m hotloop run {option} --out '{tmp_path}/run' -- sh -c 'exit 7'"
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    assert subprocess.run(["sh", "-c", f"{line} {redirected}"], env=environment).returncode == 7
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["exit_code"] == 7
+
+
+def test_a_python_without_torch_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: cannot open it')\n")
+    (tmp_path / "train.py").write_text("import torch\n")
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["without_torch"] == [sys.executable]
+    words = " ".join(done.stderr.split())
+    assert f"No training process was seen: {sys.executable} could not import torch." in words
+    assert "Run the command with the Python that has torch" in words
+    assert "-I, -E or -S" not in words
+    assert not (tmp_path / "run" / "without-torch").exists()

@@ -55,6 +55,21 @@ def test_the_bar_is_one_line_whose_letters_are_the_shares() -> None:
     assert "D data wait" in terminal.render(report)
 
 
+def test_what_the_verdict_says_is_not_said_again_below() -> None:
+    report = full()
+    report["findings"][0]["message"] = "Scaler.transform runs once per sample."
+    text = terminal.render(report)
+    assert "Scaler.transform" not in text
+    assert report["findings"][0]["advice"] in " ".join(text.split())
+
+
+def test_a_rate_that_is_not_known_at_all_gets_no_percentage() -> None:
+    report = full()
+    centre = report["throughput"]["steps_per_s"]
+    report["throughput"]["ci95"] = [0.0, 5.2 * centre]
+    assert "samples/s ± over 100 %" in terminal.render(report)
+
+
 def test_five_findings_in_full_and_the_rest_by_name() -> None:
     text = terminal.render(full())
     assert "1  input/slow-sample" in text and "57.1 ms/step  62 %  high" in text
@@ -73,7 +88,8 @@ def test_settings_that_differ_are_said_and_others_are_not() -> None:
 
 def test_what_could_not_be_seen_startup_and_the_page_are_said() -> None:
     text = terminal.render(full())
-    assert "start-up 11.8 s before the first step: setup 5.20 s" in text
+    assert "start-up 11.8 s: setup 5.20 s, import torch 4.10 s, other imports" in text
+    assert "; then first batch 1.30 s" in text  # which start-up's 11.8 s do not hold
     assert "!  Worker 3 of rank 1 was killed" in text
     assert "report.html" in text
     assert "rank 1 is slowest" in text
@@ -96,7 +112,9 @@ def test_findings_of_info_alone_are_nothing_to_fix() -> None:
 def test_a_run_without_steps_says_why_that_may_be() -> None:
     text = terminal.render({**empty(), "exit_code": 3})
     assert "exit code 3 before a step was complete" in text
-    assert "No process of the command imported torch." in text
+    assert "cannot be looked into" in " ".join(text.split())
+    text = terminal.render({**empty(), "without_torch": ["/usr/bin/python3"]})
+    assert "Run the command with the Python that has torch" in text
 
 
 def test_inference_is_told_from_a_script_that_ran_no_model() -> None:

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -97,6 +98,13 @@ def load(name: str) -> Any:
                 f"{name} cannot be called without arguments: {error}",
                 hint="write a function without arguments that returns the dataset, and name that",
             ) from error
+        except Exception as error:
+            raise UsageError(f"{name} cannot be made: {_told(error)}") from error
+    if not hasattr(type(found), "__len__"):
+        raise UsageError(
+            f"{name} has no __len__: only map-style datasets can be baked",
+            hint="an iterable dataset has no indices: put its samples in a list",
+        )
     return found
 
 
@@ -114,11 +122,20 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise
+            raise UsageError(f"{name} cannot be imported: {_told(error)}") from error
         raise UsageError(
             f"there is no module {name!r}",
             hint="run from the folder it is in, or give the path of the .py file",
         ) from error
+    except Exception as error:
+        raise UsageError(f"{name} cannot be imported: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """What went wrong in the user's module, and where."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    where = "" if isinstance(error, SyntaxError) else f" ({at.filename}:{at.lineno})"
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def _workers(text: str) -> int | Literal["auto"]:

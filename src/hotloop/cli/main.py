@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from hotloop import __version__
+from hotloop.cli.streams import silence
 from hotloop.errors import HotloopError
 
 #: Verb -> one line of help. The verb's module (``hotloop.cli.<verb>``) is imported only when it is used.
@@ -32,6 +35,8 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns its exit code (0 ok, 1 a check said no, 2 usage, 3 hotloop's own failure)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    sys.stdout = sys.stdout or _nowhere()  # closed by whoever started us
+    sys.stderr = sys.stderr or _nowhere()
     parser = _parser(arguments)
     options = parser.parse_args(arguments)
     if options.verb is None:
@@ -46,10 +51,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"hint: {error.hint}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        sys.stderr.close()
+        silence(sys.stdout)
         return 0
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        print(f"error: {error.strerror or error}{_file(error)}", file=sys.stderr)
+        silence(sys.stdout)  # it may be what could not be written
+        return 3
+    except Exception as error:  # Python's own exit code for these is 1, which means that a check said no
+        import traceback
+
+        traceback.print_exception(error)
+        print(f"error: hotloop {__version__} failed, which it should not: see above", file=sys.stderr)
+        return 3
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")  # noqa: PTH123 - for as long as the process lives
+
+
+def _file(error: OSError) -> str:
+    return f": {error.filename}" if error.filename is not None else ""
 
 
 def _module(verb: str) -> str:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where the recording could be read."""
     from hotloop import flow
-    from hotloop.cli.published import publish
+    from hotloop.cli.published import publish, published
     from hotloop.report import html, json, perfetto, terminal
 
     examination = flow.examine(flow.read(options.run))
@@ -36,8 +36,8 @@ def main(options: argparse.Namespace) -> int:
     if options.html:
         publish(options.html, html.render(report))
     if options.perfetto:
-        perfetto.write(examination.recording, examination.ranks, options.perfetto)
-        print(f"hotloop: wrote {options.perfetto}; open it at ui.perfetto.dev", file=sys.stderr)
+        with published(options.perfetto, "; open it at ui.perfetto.dev"):
+            perfetto.write(examination.recording, examination.ranks, options.perfetto)
     if options.json == "-":
         sys.stdout.write(json.render(report))
     elif options.json:

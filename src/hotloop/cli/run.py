@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hotloop.cli.apart import add_argument, thrown_away
+from hotloop.cli.streams import silence
 from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
@@ -98,11 +99,21 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _print(report: dict[str, Any], as_json: bool) -> None:
+    """Never raises where nobody can read it: the exit code is the command's."""
     from hotloop.report import json, terminal
 
     if as_json:
-        sys.stdout.write(json.render(report))
-    sys.stderr.write("\n" + terminal.render(report, width=terminal_width(), color=sys.stderr.isatty()))
+        _put(sys.stdout, json.render(report))
+    _put(sys.stderr, "\n" + terminal.render(report, width=terminal_width(), color=sys.stderr.isatty()))
+
+
+def _put(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        silence(stream)
+        print(f"hotloop: the report could not be printed: {error.strerror}", file=sys.stderr)
 
 
 def terminal_width() -> int:

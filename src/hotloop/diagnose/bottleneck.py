@@ -27,6 +27,7 @@ _BOUND = {
     "logging": "Logging-bound: {share} of the time goes to logging",
     "startup": "Start-up takes {share} of the run",
 }
+_NO_PROCESS = "the command never reached torch, or hotloop could not look inside"
 
 
 def bottleneck(steps: Steps) -> str:
@@ -48,11 +49,12 @@ def class_costs(steps: Steps) -> dict[str, float]:
 
 
 def verdict(steps: Steps | None, findings: Sequence[Finding], doubt: str = "") -> str:
-    """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure."""
+    """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure.
+
+    Without a training process (``steps`` None) it is why there is none, where that is known.
+    """
     if steps is None:
-        return (
-            "No training process was seen: the command never reached torch, or hotloop could not look inside."
-        )
+        return f"No training process was seen: {doubt or _NO_PROCESS}."
     name, share = _largest(steps)
     urgent = _first(findings)
     if name == "none":

@@ -84,7 +84,7 @@ def run_command(
     output instead of hotloop's own, ``stderr`` for its errors. ``prefix`` is a program that becomes the
     command. To be called from the main thread. Raises UsageError when the command cannot be started.
     """
-    if not command:
+    if not command or not command[0]:
         raise UsageError("no command given", hint="hotloop run -- python train.py")
     environment = observed_environment(
         os.environ, raw_dir=raw_dir, src_dir=src_dir, steps=steps, profile=profile

@@ -71,13 +71,24 @@ def joined(parts: list[Steps]) -> Steps:
     )
     # A step ends where the next one begins: one array for both.
     edges = np.concatenate([*(part.start_s for part in parts), last.end_s[-1:]])
-    # Array by array, the pieces' own given back in between: both at once would be twice the memory.
+    # Array by array and piece by piece: the largest in both forms would be half as much memory again.
     names = ("samples", "steady", "losses", "phases")
     columns = {name: [getattr(part, name) for part in parts] for name in names}
     parts.clear()
     del first, last
-    whole: dict[str, Any] = {name: np.concatenate(columns.pop(name)) for name in names}
+    whole: dict[str, Any] = {name: _end_to_end(columns.pop(name)) for name in names}
     return replace(small, start_s=edges[:-1], end_s=edges[1:], **whole)
+
+
+def _end_to_end(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """One array of all, each given back when it is in; ``parts`` is emptied."""
+    whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
+    at = len(whole)
+    while parts:
+        last = parts.pop()
+        whole[at - len(last) : at] = last
+        at -= len(last)
+    return whole
 
 
 def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -16,6 +16,9 @@ from hotloop.record.recording import Process
 
 IMPORT = re.compile(r"^\s*(?:import\s+([\w.]+)|from\s+(\S+)\s+import\b)|\bimport_module\(")
 
+#: The part that is no start-up by phase: the training span begins when it is asked for.
+IN_TRAINING = "first batch"
+
 #: Imports are told by name from this share of all imports besides torch's own, and this many nanoseconds.
 TOLD_RATIO = 0.2
 TOLD_NS = 500_000_000
@@ -33,7 +36,7 @@ def startup_parts(
     """Seconds by part: "interpreter", "import torch", "import NAME" and "lazy imports of NAME" that take
     long, "other imports", "setup", "first batch", "compile".
 
-    All but the last two add up to the time before the training span; those two lie inside it.
+    With "compile" they add up to the phase "startup"; the "first batch" (``IN_TRAINING``) is inside the span.
     """
     ready = min(stepping.ready, wall)
     began, ended = _torch_import(process, ready)
@@ -48,7 +51,7 @@ def startup_parts(
         "setup": (ready - ended - total) / 1e9,
     }
     if len(stepping):
-        parts["first batch"] = _first_batch(spans, lives) / 1e9
+        parts[IN_TRAINING] = _first_batch(spans, lives) / 1e9
         compiles = np.flatnonzero(spans.kind == row.COMPILE)
         step = stepping.of(spans.start[compiles])
         early = compiles[(step >= 0) & (step < WARM_UP_STEPS)]

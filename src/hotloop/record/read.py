@@ -277,6 +277,7 @@ def _recording(
         process_system=per_process,
         warnings=tuple(dict.fromkeys(warnings)),
         complete=bool(run.get("complete", False)),
+        without_torch=tuple(map(str, run.get("without_torch") or ())),
     )
 
 

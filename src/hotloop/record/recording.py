@@ -63,3 +63,4 @@ class Recording:
     )  # pid -> columns
     warnings: tuple[str, ...] = ()  # what hotloop could not see, in words
     complete: bool = True  # False: the run or its launcher was killed
+    without_torch: tuple[str, ...] = ()  # interpreters that looked for torch and could not import it

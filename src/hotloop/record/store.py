@@ -123,6 +123,7 @@ class Store:
 
     def finish(self, outcome: Ending) -> None:
         """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
+        self._run["without_torch"] = self._without_torch()
         self._close(outcome.pid, outcome.end_ns)
         self._run.update(
             start_ns=outcome.start_ns,
@@ -198,6 +199,16 @@ class Store:
                 step()
             except (OSError, sqlite3.Error) as error:
                 self._warn(f"not all could be stored: {error}")
+
+    def _without_torch(self) -> list[str]:
+        """Interpreters that looked for torch and could not import it, each once."""
+        path = self.raw_dir / "without-torch"
+        try:
+            found = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            path.unlink()
+        except OSError:
+            return []
+        return list(dict.fromkeys(found))
 
     def _clear(self) -> None:
         self._lock.release(remove=True)

@@ -14,7 +14,7 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
     if report["exit_code"] not in (0, None):
         found.append(f"The command ended with exit code {report['exit_code']} before a step was complete.")
     if not report["ranks"]:
-        return [*found, *_NO_TORCH]
+        return [*found, _WITHOUT_TORCH if report.get("without_torch") else _NOT_SEEN]
     seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
     if seconds.get("forward", 0) + seconds.get("evaluation", 0) > 0 and not seconds.get("optimizer", 0):
         found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
@@ -24,7 +24,8 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
     return found
 
 
-_NO_TORCH = (
-    "No process of the command imported torch.",
-    "Python started with -I, -E or -S, or in a container of its own, cannot be looked into.",
+#: What to do about what the verdict says.
+_WITHOUT_TORCH = (
+    "Run the command with the Python that has torch: activate its environment, or write its interpreter out."
 )
+_NOT_SEEN = "Python started with -I, -E or -S, or in a container of its own, cannot be looked into."

@@ -11,6 +11,7 @@ import numpy as np
 from hotloop import __version__
 from hotloop.findings import Finding, Gain, Place
 from hotloop.measure.blocks import steady_seconds
+from hotloop.measure.startup import IN_TRAINING
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
 from hotloop.record.recording import Process, Recording
@@ -93,6 +94,7 @@ def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
         "run_folder": str(recording.folder) if recording.folder else None,
         "exit_code": recording.exit_code,
         "complete": recording.complete,
+        "without_torch": recording.without_torch,
         "start_unix_s": recording.start_unix_s,
         "wall_s": recording.wall_s,
         "span_s": main.span_s if main else 0.0,
@@ -192,7 +194,11 @@ def _startup(main: Steps | None) -> dict[str, Any]:
     parts = sorted(main.startup.items(), key=lambda part: (-part[1], part[0]))
     return {
         "seconds": main.totals.get("startup", 0.0),
-        "parts": [{"name": name, "seconds": value} for name, value in parts if value > 0],
+        "parts": [
+            {"name": name, "seconds": value, "in_training": name == IN_TRAINING}
+            for name, value in parts
+            if value > 0
+        ],
     }
 
 

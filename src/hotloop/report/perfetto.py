@@ -12,6 +12,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from hotloop.measure.steps import Steps
+from hotloop.record.publish import whole_file
 from hotloop.record.recording import Process, Recording
 from hotloop.report import tracks
 from hotloop.report.tracks import Event
@@ -31,17 +32,15 @@ def write(recording: Recording, ranks: Sequence[Steps], path: Path) -> None:
     Long runs keep their first, last and slowest steps.
     Raises OSError where the file cannot be written.
     """
+    head = {"command": clean(" ".join(recording.command)), "tool": "hotloop"}
+    text = ",\n".join(map(_text, events(recording, ranks)))
     with ExitStack() as stack:
-        stream: IO[str]
-        if str(path).endswith(".gz"):
-            stream = stack.enter_context(gzip.open(path, "wt", encoding="utf-8", compresslevel=5))
-        else:
-            stream = stack.enter_context(Path(path).open("w", encoding="utf-8"))
-        stream.write('{"displayTimeUnit":"ms","otherData":')
-        stream.write(json.dumps({"command": clean(" ".join(recording.command)), "tool": "hotloop"}))
-        stream.write(',"traceEvents":[\n')
-        stream.write(",\n".join(map(_text, events(recording, ranks))))
-        stream.write("\n]}\n")
+        out: IO[bytes] = stack.enter_context(whole_file(path))
+        if path.suffix == ".gz":
+            out = stack.enter_context(gzip.GzipFile("", "wb", 5, out))
+        out.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(head)},"traceEvents":[\n'.encode())
+        out.write(text.encode())
+        out.write(b"\n]}\n")
 
 
 def events(recording: Recording, ranks: Sequence[Steps], *, max_events: int = MAX_EVENTS) -> Iterator[Event]:

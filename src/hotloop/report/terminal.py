@@ -20,6 +20,7 @@ _MAX_FINDINGS: Final = 5
 _MAX_NOTED: Final = 2  # with their sentence; the rest by name
 _MAX_SETTINGS: Final = 6
 _MAX_WARNINGS: Final = 4
+_MAX_PARTS: Final = 4
 
 
 def render(report: Report, *, width: int = 80, color: bool = False) -> str:
@@ -88,7 +89,10 @@ def _numbers(report: Report) -> list[str]:
 
 def _spread(throughput: Mapping[str, Any]) -> str:
     ci95, centre = throughput["ci95"], throughput["steps_per_s"]
-    return f" ± {units.share((ci95[1] - ci95[0]) / 2 / centre)}" if ci95 and centre else ""
+    if not ci95 or not centre:
+        return ""
+    ratio = (ci95[1] - ci95[0]) / 2 / centre
+    return f" ± {units.share(ratio)}" if ratio < 1 else " ± over 100 %"
 
 
 def _shares(report: Report) -> list[tuple[str, float]]:
@@ -157,9 +161,19 @@ def _startup(report: Report, width: int) -> list[Line]:
     startup = report["startup"]
     if startup["seconds"] <= 0:
         return []
-    parts = [f"{part['name']} {units.duration(part['seconds'])}" for part in startup["parts"][:5]]
-    text = f"start-up {units.duration(startup['seconds'])} before the first step"
-    return [[(line, "dim")] for line in words.wrap(text + (": " + ", ".join(parts) if parts else ""), width)]
+    before = [part for part in startup["parts"] if not part["in_training"]]
+    text = f"start-up {units.duration(startup['seconds'])}"
+    text += ": " + ", ".join(map(_part, before[:_MAX_PARTS])) if before else ""
+    text += "".join(
+        f"; then {_part(part)}"
+        for part in startup["parts"]
+        if part["in_training"] and part["seconds"] > 0.1 * startup["seconds"]
+    )
+    return [[(line, "dim")] for line in words.wrap(text, width)]
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    return f"{part['name']} {units.duration(part['seconds'])}"
 
 
 def _findings(report: Report, width: int) -> list[Line]:
@@ -197,7 +211,8 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
         function = words.cut(function, width // 3)
         at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))
         lines.append([("   ", ""), (at, "cyan"), (function, "dim")])
-    lines += _hanging([("   ", "")], finding["message"], "", width)
+    if finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
+        lines += _hanging([("   ", "")], finding["message"], "", width)
     lines += _hanging([("   > ", f"bold {colour}")], finding["advice"], "", width)
     if (gain := finding["gain"]) and gain["measured"]:
         lines.append([(f"   measured without it: {gain['ratio']:.2f} times as fast", "green")])

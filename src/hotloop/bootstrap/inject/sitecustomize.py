@@ -24,6 +24,7 @@ class _TorchFinder:
                 _attach(spec.loader)
                 return spec
         sys.meta_path.insert(0, self)
+        _say_without_torch()
         return None
 
 
@@ -35,7 +36,11 @@ def _attach(loader):
     def run(module):
         del loader.exec_module  # torch.__spec__.loader is what it always was
         start = perf_counter_ns()
-        execute(module)
+        try:
+            execute(module)
+        except BaseException:
+            _say_without_torch()
+            raise
         _start_hotloop(module, start)
 
     # The interpreter itself leaves frames of this name and file out of the traceback of a failing import.
@@ -44,6 +49,15 @@ def _attach(loader):
     try:
         loader.exec_module = run
     except AttributeError:
+        pass
+
+
+def _say_without_torch():
+    """Leave word for the report: this interpreter looked for torch and has none that can be imported."""
+    try:
+        with open(environ["HOTLOOP_RAW"] + "/without-torch", "a", encoding="utf-8") as file:
+            file.write(f"{sys.executable}\n")
+    except Exception:  # a full disk, an environment that was cleared: the script's own error is what counts
         pass
 
 

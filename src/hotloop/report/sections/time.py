@@ -84,7 +84,7 @@ def _legend(report: Report) -> Markup:
 
 
 def _startup(report: Report) -> Markup:
-    parts = report["startup"]["parts"]
+    parts = [part for part in report["startup"]["parts"] if not part["in_training"]]
     if not parts:
         return Markup()
     total = sum(part["seconds"] for part in parts) or 1.0
@@ -102,10 +102,16 @@ def _startup(report: Report) -> Markup:
         )
         for part in parts
     )
+    after = (
+        tag("p", f"Then, in training: {part['name']} {units.duration(part['seconds'])}", class_="note")
+        for part in report["startup"]["parts"]
+        if part["in_training"]
+    )
     return tag(
         "div",
-        tag("h3", f"Start-up: {units.duration(report['startup']['seconds'])} before the first step"),
+        tag("h3", f"Start-up: {units.duration(report['startup']['seconds'])}"),
         tag("ul", *items, class_="meters"),
+        *after,
     )
 
 
