@@ -164,3 +164,8 @@ def test_a_shortened_path_fits_and_keeps_its_line(name: str, limit: int) -> None
     found = words.path(f"/very/long/folder/{name}", suffix=":12", limit=limit)
     assert words.cells(found) <= limit
     assert found.endswith(":12")
+
+
+def test_the_command_is_shown_as_a_shell_takes_it() -> None:
+    report = {**healthy(), "command": ["sh", "-c", "python train.py; echo done"]}
+    assert terminal.render(report).splitlines()[0] == "hotloop  sh -c 'python train.py; echo done'"

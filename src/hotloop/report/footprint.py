@@ -158,7 +158,7 @@ def percent(ratio: float) -> str:
 def render(report: Mapping[str, Any], *, width: int = 80) -> str:
     """The memory of a run, from its report."""
     memory = report["memory"]
-    command = words.clean(" ".join(map(str, report["command"])))
+    command = words.command(report["command"])
     head = ["hotloop memory  " + words.cut(command, width - 16)]
     if not memory.get("host"):
         return page([head, words.wrap(str(report["verdict"]), width), _findings(report, width)])

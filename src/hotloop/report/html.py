@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Final
 
-from hotloop.report import palette
+from hotloop.report import palette, words
 from hotloop.report.markup import Markup, join, tag
 from hotloop.report.sections import (
     charts,
@@ -39,7 +39,7 @@ _LINKS: Final = (
 
 def render(report: Report) -> str:
     """The whole page."""
-    command = " ".join(map(str, report["command"]))
+    command = words.command(report["command"])
     folder = report.get("run_folder")
     return page(
         f"hotloop: {command[:120]}",

@@ -14,10 +14,9 @@ import numpy as np
 from hotloop.measure.steps import Steps
 from hotloop.record.publish import whole_file
 from hotloop.record.recording import Process, Recording
-from hotloop.report import tracks
+from hotloop.report import tracks, words
 from hotloop.report.tracks import Event
 from hotloop.report.window import kept_rows, kept_steps
-from hotloop.report.words import clean
 
 #: A trace of this many events is about 40 MB of text and opens in a few seconds.
 MAX_EVENTS: Final = 250_000
@@ -32,7 +31,7 @@ def write(recording: Recording, ranks: Sequence[Steps], path: Path) -> None:
     Long runs keep their first, last and slowest steps.
     Raises OSError where the file cannot be written.
     """
-    head = {"command": clean(" ".join(recording.command)), "tool": "hotloop"}
+    head = {"command": words.command(recording.command), "tool": "hotloop"}
     text = ",\n".join(map(_text, events(recording, ranks)))
     with ExitStack() as stack:
         out: IO[bytes] = stack.enter_context(whole_file(path))

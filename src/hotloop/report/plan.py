@@ -12,7 +12,7 @@ from hotloop.report.footprint import Section, advice, page, table
 
 def render(document: Mapping[str, Any], *, width: int = 80) -> str:
     """The dictionary of ``tune.plans.document`` as text."""
-    command = words.clean(" ".join(map(str, document["command"])))
+    command = words.command(document["command"])
     head = ["hotloop plan  " + words.cut(command, width - 14), *_machine(document, width)]
     said: dict[str, str] = {}
     return page(

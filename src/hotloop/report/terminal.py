@@ -36,7 +36,7 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 
 def _head(report: Report, width: int) -> list[Line]:
-    command = words.clean(" ".join(map(str, report["command"])))
+    command = words.command(report["command"])
     exit_code = report["exit_code"]
     end = {None: "no exit code", 0: ""}.get(exit_code, f"exit code {exit_code}")
     first: Line = [

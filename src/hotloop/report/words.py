@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -29,6 +30,11 @@ PHASE_WORDS: Final = {
 def clean(text: object) -> str:
     """Text without control characters: a file name must not move the cursor or hide what follows."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def command(words: Iterable[object]) -> str:
+    """A command line that a shell would take as it was given."""
+    return clean(shlex.join(map(str, words)))
 
 
 def place(where: Mapping[str, Any] | None, cwd: str | None = None, *, limit: int | None = None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hotloop import units
+from hotloop.report import words
 from hotloop.report.absence import reasons
 from hotloop.report.markup import Markup, details, tag
 
@@ -21,7 +22,7 @@ def render(report: Report) -> Markup:
         _exit(report),
         tag("h1", verdict),
         tag("p", first, class_="lead") if first else None,
-        tag("p", tag("code", " ".join(map(str, report["command"]))), class_="command"),
+        tag("p", tag("code", words.command(report["command"])), class_="command"),
         _figures(report),
         _reasons(report),
         _warnings(report),
