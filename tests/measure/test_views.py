@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 import struct
 
+import numpy as np
 import pytest
 from tests.scenarios.builder import MS, Script
 from tests.scenarios.loops import PLAIN, epochs_with_evaluation
 
 from hotloop.measure import measure
+from hotloop.measure.others import core_time_got
 from hotloop.record import rows as row
+from hotloop.record.recording import Recording
 
 
-def trained(prepare=None, each=None, steps=20, source=PLAIN):
+def trained(*args, **wanted):
+    """What is measured of ``trained_script``."""
+    return measure(trained_script(*args, **wanted).process(), {})
+
+
+def trained_script(prepare=None, each=None, steps=20, source=PLAIN):
     """Twenty plain steps; ``prepare(run)`` before the first, ``each(run, step)`` before every backward."""
     run = Script(source)
     if prepare:
@@ -33,7 +41,7 @@ def trained(prepare=None, each=None, steps=20, source=PLAIN):
             run.update(1)
     with run.at("fetch"):
         run.fetch(1, 0.1, end=True)
-    return measure(run.process(), {})
+    return run
 
 
 def test_sites_name_operation_place_and_exact_time():
@@ -226,3 +234,28 @@ def test_what_a_save_gathers_belongs_to_it():
     steps = trained(each=each)
     assert [c.after_step for c in steps.checkpoints] == [9]
     assert steps.span_totals["checkpoint"] == pytest.approx(0.033)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share):
+    """Whatever a line does, a sample is late where the thread had no core when it was due."""
+
+    def each(run, step):
+        turns = step % 5 < 5 * share  # in these the thread has a core
+        with run.at("print"):
+            run.work(10, late_us=20 if turns else 8000)
+        with run.at("save"):
+            run.work(10, late_us=20 if turns and step % 20 == 0 else 3000)
+
+    run = trained_script(each=each, steps=200)
+    seconds = np.linspace(0, 8, 9)
+    columns = {"t_s": seconds, "main_cpu_s": seconds * share, "core_wait_s": seconds * (1 - share)}
+    recording = Recording(
+        folder=None, command=(), exit_code=0, wall_s=8.0, start_ns=0, start_unix_s=0.0, machine={}, system={},
+        ranks=(run.process(),), process_system={run.pid: columns},
+    )  # fmt: skip
+    got = core_time_got(recording)
+    assert got == {run.pid: pytest.approx(share)}
+    told = {line.place.line: line.nature for line in measure(run.process(), {}, got=got).lines}
+    assert told[run.line("print")] == "python"
+    assert told[run.line("save")] == "native"

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from hotloop.diagnose.evidence import Evidence
+from hotloop.measure.others import CORE_TIME_LEAST_S, core_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +60,9 @@ def _ran(evidence: Evidence, pids: Iterable[int], start: float, end: float) -> f
     """
     ran = waited = 0.0
     for pid in pids:
-        columns = evidence.recording.process_system.get(pid, {})
-        if "main_cpu_s" not in columns or "core_wait_s" not in columns:
-            continue
-        seconds = np.asarray(columns["t_s"], float)
-        inside = (seconds >= start) & (seconds <= end) & np.isfinite(columns["core_wait_s"])
-        if inside.sum() >= 2:
-            ran += float(np.ptp(columns["main_cpu_s"][inside]))
-            waited += float(np.ptp(columns["core_wait_s"][inside]))
-    # Less than a tenth of a second says nothing.
-    return ran / (ran + waited) if ran + waited > 0.1 else None
+        its = core_time(evidence.recording.process_system.get(pid, {}), start, end)
+        ran, waited = ran + its[0], waited + its[1]
+    return ran / (ran + waited) if ran + waited > CORE_TIME_LEAST_S else None
 
 
 def makers(evidence: Evidence, workers: int) -> tuple[int, ...]:

@@ -18,9 +18,11 @@ from hotloop.measure.steps import LineCost, Nature, Role
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 
-#: A quarter of the samples came this soon after the timer: the interpreter reaches bytecode boundaries at
-#: once (us). The quarter and not the mean: on a crowded machine many samples are late for want of a CPU.
+#: The interpreter reaches bytecode boundaries at once: samples come this soon after the timer (us).
 PYTHON_LATENESS_US = 100.0
+#: More than this share of those that found the thread on a CPU: on a crowded machine the others are late,
+#: whatever the line does.
+PUNCTUAL_RATIO = 0.25
 #: On a CPU or ready for one for less than this share: waiting. Computing lines have 0.9 and more; a line
 #: shorter than the time between samples shares the neighbours' figure.
 WAITING_RATIO = 0.5
@@ -68,7 +70,7 @@ class _Line:
         if statement is not None:
             self.statements[statement] += weight
 
-    def cost(self, seconds: float, places: Places, crowding: float) -> LineCost:
+    def cost(self, seconds: float, places: Places, crowding: float, ran: float) -> LineCost:
         ratio = min(1.0, self.cpu / self.cpu_weight / crowding) if self.cpu_weight else None
         return LineCost(
             place=self.frame.place(),
@@ -76,7 +78,7 @@ class _Line:
             seconds=seconds,
             num_samples=self.count,
             role=self.role,
-            nature=_nature(float(np.quantile(np.concatenate(self.late), 0.25)), ratio),
+            nature=_nature(np.concatenate(self.late), ratio, ran),
             on_cpu_ratio=1.0 if ratio is None else ratio,
             library=self._library(),
             statement=max(self.statements, key=lambda place: self.statements[place], default=None),
@@ -91,12 +93,14 @@ class _Line:
         return most if most and self.libraries[most] >= 0.5 * self.weight else ""
 
 
-def _nature(late_us: float, on_cpu: float | None) -> Nature:
+def _nature(late_us: npt.NDArray[np.uint16], on_cpu: float | None, ran: float) -> Nature:
+    """``ran``: of the time that the thread could run, the share in which it did."""
     if on_cpu is None:
         return "unknown"
     if on_cpu < WAITING_RATIO:
         return "waiting"
-    return "python" if late_us < PYTHON_LATENESS_US else "native"
+    punctual = float((late_us < PYTHON_LATENESS_US).mean())
+    return "python" if punctual > PUNCTUAL_RATIO * ran else "native"
 
 
 class LineTally:
@@ -122,11 +126,13 @@ class LineTally:
             line = self._lines[key] = _Line(frame=frame, phase=phase, role=role)
         line.add(samples, index, stack, statement)
 
-    def costs(self, crowding: float, scale: dict[str, float] | None = None) -> tuple[LineCost, ...]:
+    def costs(
+        self, crowding: float, ran: float = 1.0, scale: dict[str, float] | None = None
+    ) -> tuple[LineCost, ...]:
         """Sorted by seconds; ``scale`` corrects the sampled time of a phase to its exact time."""
         scale = scale or {}
         costs = [
-            line.cost(line.weight / 1e9 * scale.get(line.phase, 1.0), self.places, crowding)
+            line.cost(line.weight / 1e9 * scale.get(line.phase, 1.0), self.places, crowding, ran)
             for line in self._lines.values()
         ]
         return tuple(sorted(costs, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
@@ -141,7 +147,13 @@ def groups(keys: Ints) -> list[Ints]:
 
 
 def main_lines(
-    sampled: Sampled, loop: Loop, places: Places, span: tuple[int, int], exact: Floats, crowding: float
+    sampled: Sampled,
+    loop: Loop,
+    places: Places,
+    span: tuple[int, int],
+    exact: Floats,
+    crowding: float,
+    ran: float,
 ) -> tuple[LineCost, ...]:
     """Lines of the main thread in the span and before it. ``exact``: seconds of the span by phase."""
     samples = sampled.samples
@@ -167,7 +179,7 @@ def main_lines(
         tally.add(samples, at, phase, role, statement)
     weights = samples.duration[index]
     seen = np.bincount(sampled.phase[index], weights=weights, minlength=len(PHASES)) / 1e9
-    return tally.costs(crowding, _scales(seen, exact))
+    return tally.costs(crowding, ran, _scales(seen, exact))
 
 
 def _statement(loop: Loop, places: Places, stack_id: int) -> Place | None:

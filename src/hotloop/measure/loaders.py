@@ -57,6 +57,7 @@ def loader_uses(
     loop: Loop,
     places: Places,
     crowding: float,
+    got: Mapping[int, float],
 ) -> tuple[LoaderUse, ...]:
     """One entry per loader that was built or used."""
     notes = {int(n["id"]): n for n in process.notes.get("loader", ()) if isinstance(n.get("id"), int)}
@@ -69,7 +70,7 @@ def loader_uses(
     uses = []
     for number in ids:
         making = _making(
-            process, workers.get(number, ()), spans, lives, number, origin, span, places, crowding
+            process, workers.get(number, ()), spans, lives, number, origin, span, places, crowding, got
         )
         uses.append(
             _use(process, notes.get(number, {}), number, spans, events, lives, span, making, loop, places)
@@ -209,6 +210,7 @@ def _making(
     span: tuple[int, int],
     places: Places,
     crowding: float,
+    got: Mapping[int, float],
 ) -> Making:
     kinds = (row.MAKE, row.COLLATE, row.SLOWEST)
     workers = list(workers)
@@ -228,7 +230,7 @@ def _making(
         made = nest(tables[row.MAKE])
         if len(made):
             tally, shares = _maker_lines(tiled(_of_kind(maker, row.SAMPLE, origin)), made, its_places, span)
-            line_parts.extend(tally.costs(crowding))
+            line_parts.extend(tally.costs(crowding, got.get(maker.pid, 1.0)))
             total += tally.total_ns / 1e9
             cpu.append(shares)
         for kind, t in tables.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,15 +52,22 @@ WARM_UP_RATIO = 0.10
 WARM_UP_STEPS = 20
 
 
-def measure(process: Process, machine: Mapping[str, Any], *, at_once: int = IN_MEMORY) -> Steps:
+def measure(
+    process: Process,
+    machine: Mapping[str, Any],
+    *,
+    got: Mapping[int, float] = MappingProxyType({}),
+    at_once: int = IN_MEMORY,
+) -> Steps:
     """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``.
 
+    ``got``: ``others.core_time_got`` of the recording.
     A long recording is measured in pieces of ``at_once`` rows: memory holds one of them and the steps so far.
     """
     parts: list[Steps] = []
     for piece in pieces(process, lambda part: _seen(part, places_of(part), later=True).stepping, at_once):
         before = any(part.evaluations for part in parts), any(part.checkpoints for part in parts)
-        steps = _measure(piece, before)
+        steps = _measure(piece, before, got)
         parts.append(narrowed(steps) if piece.is_part else steps)
         release(process.rows)
     steps = joined(parts)
@@ -89,7 +97,7 @@ def _seen(process: Process, places: Places, *, later: bool) -> _Seen:
     return _Seen(spans=spans, events=events, lives=lives, eval_forward=eval_forward, stepping=stepping)
 
 
-def _measure(piece: Piece, before: tuple[bool, bool]) -> Steps:
+def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) -> Steps:
     process = merge_rebuilt(piece.process)
     wall = wall_ns(process) if piece.until is None else piece.until
     samples = tiled(of_kind(process, row.SAMPLE))
@@ -121,7 +129,7 @@ def _measure(piece: Piece, before: tuple[bool, bool]) -> Steps:
 
     facts = facts_of(process, spans)
     crowding = crowding_of(sampled, facts["accelerator"], facts.get("world_size"))
-    loaders = loader_uses(process, spans, events, lives, stepping, loop, places, crowding)
+    loaders = loader_uses(process, spans, events, lives, stepping, loop, places, crowding, got)
     compiled = _compiles(spans, stepping)
     return Steps(
         rank=process.rank,
@@ -140,7 +148,9 @@ def _measure(piece: Piece, before: tuple[bool, bool]) -> Steps:
         num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
         startup=startup_parts(process, spans, lives, samples, places, stepping, exit_ns or wall),
-        lines=main_lines(sampled, loop, places, stepping.span, span_totals, crowding),
+        lines=main_lines(
+            sampled, loop, places, stepping.span, span_totals, crowding, got.get(process.pid, 1.0)
+        ),
         loaders=loaders,
         core_ratio=crowding,
         evaluations=intervals(

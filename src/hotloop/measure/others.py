@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from hotloop.measure.steps import Steps
 from hotloop.record.recording import Process, Recording
 
+Floats = npt.NDArray[Any]
+
+#: Less sampled time that a thread could run says nothing of the share in which it did.
+CORE_TIME_LEAST_S: Final = 0.1
 #: Fewer samples of the machine say nothing.
 _LEAST_SAMPLES: Final = 3
+
+
+def core_time(
+    columns: Mapping[str, Floats], start: float = -np.inf, end: float = np.inf
+) -> tuple[float, float]:
+    """Seconds between two times in which a process's first thread ran, and in which it could have but no core
+    was free; zeros where it was not sampled.
+    """
+    if "main_cpu_s" not in columns or "core_wait_s" not in columns:
+        return 0.0, 0.0
+    seconds = np.asarray(columns["t_s"], float)
+    inside = (seconds >= start) & (seconds <= end) & np.isfinite(columns["core_wait_s"])
+    if inside.sum() < 2:
+        return 0.0, 0.0
+    return float(np.ptp(columns["main_cpu_s"][inside])), float(np.ptp(columns["core_wait_s"][inside]))
+
+
+def core_time_got(recording: Recording) -> dict[int, float]:
+    """By process: of the time that its first thread could run, the share in which it did, where known."""
+    got = {}
+    for pid, columns in recording.process_system.items():
+        ran, waited = core_time(columns)
+        if ran + waited > CORE_TIME_LEAST_S:
+            got[pid] = ran / (ran + waited)
+    return got
 
 
 def others_cores(recording: Recording, process: Process, steps: Steps) -> float | None:
