@@ -297,25 +297,41 @@ def shapes(*of: list[int]) -> dict[str, Any]:
 
 def test_a_batch_past_the_knee_is_told_by_the_last_batch_of_each_epoch() -> None:
     alike = shapes([64, 3, 32, 32], [16, 3, 32, 32])
-    item = found(sized(0.0101), notes=alike)["device/batch-past-the-knee"]
+    item = found(sized(0.006), notes=alike)["device/batch-past-the-knee"]
     assert item.severity == "info"
-    assert "32" in item.message
+    assert "32 would make 1.15 times the samples" in item.message
     assert item.where == Place(file=TRAIN, line=30, function="main")
+
+
+def test_a_batch_past_the_knee_that_is_no_slower_is_told_where_memory_is_short() -> None:
+    alike = shapes([64, 3, 32, 32], [16, 3, 32, 32])
+    seconds = np.linspace(0, 4, 9)
+    columns = {"t_s": seconds, "rss_bytes": np.full(9, 6e9), "shared_bytes": np.zeros(9)}
+    full = {"machine": {"cores": 2, "ram_bytes": 8e9}, "process_system": {100: columns}}
+    assert "as many" in found(sized(0.0101), notes=alike, **full)["device/batch-past-the-knee"].message
+    roomy = {**full, "machine": {"cores": 2, "ram_bytes": 64e9}}
+    assert "device/batch-past-the-knee" not in found(sized(0.0101), notes=alike, **roomy)
 
 
 def test_what_a_batch_past_the_knee_cannot_be_told_from() -> None:
     alike = shapes([64, 3, 32, 32], [16, 3, 32, 32])
+    few = sized(0.006, last=3)
+    tiny = replace(
+        few, samples=np.where(few.samples == 64, 14, 3.0), loaders=(loader(settings={"batch_size": 14}),)
+    )
     quiet = [
         (sized(0.02), alike),  # a step takes 13 ms by itself: twice the samples are worth it
-        (sized(0.0101, epochs=6), alike),  # six last batches are too few
-        (sized(0.026, last=40), alike),  # says nothing about half the size
-        (sized(0.0101), shapes([64, 90], [64, 70])),  # fewer samples are padded to less
-        (sized(0.0101), shapes([64, 3, 32, 32])),
-        (replace(sized(0.0101), facts={"accelerator": True}), alike),
+        (sized(0.0101), alike),  # as fast, and memory is there
+        (sized(0.006, epochs=6), alike),  # six last batches are too few
+        (sized(0.016, last=40), alike),  # says nothing about half the size
+        (sized(0.006), shapes([64, 90], [64, 70])),  # fewer samples are padded to less
+        (sized(0.006), shapes([64, 3, 32, 32])),
+        (replace(sized(0.006), facts={"accelerator": True}), alike),
+        (tiny, alike),  # seven samples make no gradient
     ]
     for run, notes in quiet:
         assert "device/batch-past-the-knee" not in found(run, notes=notes)
-    shaky = sized(0.0101)
+    shaky = sized(0.006)
     shaky.phases[:] *= (1 + 0.6 * np.sin(np.arange(72) ** 2))[:, None]
     assert "device/batch-past-the-knee" not in found(shaky, notes=alike)
 

@@ -59,6 +59,10 @@ class Limits:
     recompute_memory_ratio: float = 0.5
     #: A batch of twice the samples that gives less than this is past the knee (as ``tune --sweep`` has it).
     knee_ratio: float = 1.05
+    #: A smaller batch than this is not advised: too few samples for a gradient, or for normalization.
+    small_batch: int = 8
+    #: A run that takes this share of what it may use has a reason to take less.
+    much_memory_ratio: float = 0.5
     #: Below this share of forward, backward and optimizer another batch size would not show.
     computing_ratio: float = 0.5
     #: Memory share under which a larger batch fits with certainty.

@@ -1,4 +1,4 @@
-"""Half the batch makes as many samples a second: beyond the knee a larger batch only takes memory."""
+"""Half the batch makes more samples a second, or as many in a run that fills the memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import THREADED_PHASES, Floats, enough
 from hotloop.diagnose.discovery import OPPORTUNITY
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.memory_use import limit_bytes, run_bytes
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
 from hotloop.units import duration
@@ -38,13 +39,16 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if len(sizes) != 1 or sizes[0] > batch / 2 or min(len(full), len(last)) < limits.min_steps:
         return
     gain, high = _doubling(full, last, float(sizes[0]) / batch)
-    if high > limits.knee_ratio:
-        return
     half = batch // 2
+    slower = high < 1 / limits.knee_ratio
+    # As many samples with half the batch are worth a change only where memory is what runs out.
+    if half < limits.small_batch or not (slower or (high <= limits.knee_ratio and _fills_memory(evidence))):
+        return
+    makes = f"{1 / gain:.2f} times the" if slower else "as many"
     yield cause(
         evidence,
         ID,
-        message=f"A batch of {batch} is past the knee: {half} would make as many samples a second.",
+        message=f"A batch of {batch} is past the knee: {half} would make {makes} samples a second.",
         advice=(
             f"With batch_size={half} each step takes half the memory and time, and there are twice the "
             "updates; it changes the training. To measure it: hotloop tune --sweep batch-size"
@@ -58,6 +62,11 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         where=loader.where,
         data={"effect": "semantic", "batch_size": batch},
     )
+
+
+def _fills_memory(evidence: Evidence) -> bool:
+    limit = limit_bytes(evidence)
+    return limit is not None and run_bytes(evidence) >= evidence.limits.much_memory_ratio * limit
 
 
 def _doubling(full: Floats, last: Floats, size: float) -> tuple[float, float]:
