@@ -3,12 +3,15 @@
     python benchmarks/recovery/run.py [--cases a,b] [--minutes 40] [--budget 60s] [--out FILE [--resume]]
     python benchmarks/recovery/table.py FILE
 
-As found, after ``tune --allow numeric``, hand-cured by an expert (``cures.py``), and the ceiling: the step
-with batches for free (``what-if free-data``), or what the cores could deliver where the cure makes every
-batch anew. The three are launched in turns, ``--pairs`` times, for as many steps as the launches of ``tune``,
-and their rates taken as ``tune`` takes them. About two minutes a case. With ``--minutes`` no case is begun
-that would not fit (named). ``--out`` has each row as soon as it is measured; a later run with the same file
-skips those of the same hotloop, with ``--resume`` those of any.
+As found, after ``tune --allow numeric``, hand-cured by an expert (``cures.py``), and the ceiling: the cured
+step with an ideal loader (``ideal.py``: batches from memory, one copy per field), or with batches for free
+(``what-if free-data``) where samples are not the same twice or read once, or what the cores could deliver
+where the cure makes every batch anew. Found, tuned and cured are launched in turns, ``--pairs`` times, for as
+many steps as the launches of ``tune``, and their rates taken as ``tune`` takes them; the run as found is
+launched once where ``tune`` confirmed its outcome against it, and those launches count. About a minute and a
+half a case. With ``--minutes`` no case is begun that would not fit (named). ``--out`` has each row as soon
+as it is measured; a later run with the same file skips those of the same hotloop, with ``--resume`` those of
+any.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -140,8 +144,11 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int) -> dict[str
     if not applied:
         del arms["tuned"]
     logs: dict[str, list[float]] = {name: [] for name in arms}
+    logs["found"] += confirmed(row)
     for turn in range(pairs):
         for name in list(arms) if turn % 2 == 0 else list(arms)[::-1]:
+            if name == "found" and turn and len(logs[name]) > 1:
+                continue
             command, options, num = arms[name]
             options = [*options, "--steps", str(num)] if num else options
             seen = launch(command, subject.pin, folder / f"{name}-{turn}", row, options)
@@ -150,7 +157,7 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int) -> dict[str
     for name, rates in {"tuned": logs["found"], **logs}.items():
         row[f"{name}_per_s"] = geometric_mean(rates) if rates else None
     row["launches_per_s"] = logs
-    row["ceiling_per_s"] = ceiling(subject, folder / "free", row)
+    row["ceiling_per_s"] = ceiling(subject, folder / "ceiling", row)
     for other in ("found", "cured", "ceiling"):
         row[f"tuned_to_{other}"] = _ratio(row["tuned_per_s"], row[f"{other}_per_s"])
     row["seconds"] = time.monotonic() - begun_s
@@ -169,7 +176,7 @@ def tune(subject: Subject, out: Path, budget: str, row: dict[str, Any]) -> dict[
     best = document["best"]
     gain = best["gain"]
     row.update(remedies=best["remedies"], gain=gain, ended=document["ended"])
-    row.update(predicted=best["predicted"], predicted_ci95=best["predicted_ci95"])
+    row.update(predicted=best["predicted"], predicted_ci95=best["predicted_ci95"], draws=best["draws"])
     row["trials"] = [
         {key: trial[key] for key in ("key", "remedies", "status", "samples_per_s", "s_per_step", "seconds")}
         for trial in document["trials"]
@@ -180,6 +187,13 @@ def tune(subject: Subject, out: Path, budget: str, row: dict[str, Any]) -> dict[
         least, most = best["predicted_ci95"] or (best["predicted"],) * 2
         row["inside"], row["meets"] = low <= best["predicted"] <= high, least <= high and low <= most
     return document
+
+
+def confirmed(row: Mapping[str, Any]) -> list[float]:
+    """Samples per second of the run as found where ``tune`` confirmed what it chose."""
+    confirm = [one for one in row.get("trials", ()) if one["key"].startswith("confirm/")]
+    found = [one for one in confirm if not one["remedies"] and one["s_per_step"]]
+    return [one["samples_per_s"] or 1 / one["s_per_step"] for one in found]
 
 
 def launch(
@@ -206,27 +220,46 @@ def launch(
 
 
 def ceiling(subject: Subject, folder: Path, row: dict[str, Any]) -> float | None:
-    """The step with batches for free, as cured (as found where that is over too soon to tell).
+    """What could be had, as cured; ``row["ceiling_of"]`` says how it was measured.
 
-    Or all work on all cores, where that takes longer and no cure did without it. Where neither runs long
-    enough, or the cure is faster: the cured run without its waiting.
+    Where samples are the same in each epoch: with the ideal loader (``ideal.py``). Else the step with batches
+    for free, or all work on all cores, where that takes longer and no cure did without it. Where the cure
+    does not run long enough: without its waiting.
     """
-    for which in ("cured", "found"):
-        options = ["free-data", "--throw-away", "--budget", "12s", "--json", "--out", f"{folder}-{which}"]
-        done = call([*subject.pin, *HOTLOOP, "what-if", *options, "--", *getattr(subject, which)], 600)
-        told = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-        alone = _ratio(row.get("samples_per_step"), told.get("step_alone_s"))
-        if alone is None:
-            row["ceiling_unknown"] = done.stderr.strip()[-200:]
-            continue
-        row["ceiling_of"], row["step_alone_s"], row["cores_s"] = which, told["step_alone_s"], told["cores_s"]
-        if which == "found" and alone < (row["cured_per_s"] or 0.0):  # its epochs still begin anew
-            break
-        shared = _ratio(row["samples_per_step"], told["cores_s"])
-        return alone if shared is None or (row["cured_per_s"] or 0.0) > shared else min(alone, shared)
-    cured_per_s, waiting = row["cured_per_s"], row.get("waiting", {}).get("cured-0")
+    per_step, cured_per_s = row.get("samples_per_step"), row["cured_per_s"] or 0.0
+    if row.get("draws") == [] and (found := ideal(subject, folder, row)):
+        row["ceiling_of"] = "ideal loader"
+        return _ratio(per_step, found)
+    told = free_data(subject, folder, row)
+    alone, shared = (_ratio(per_step, told.get(name)) for name in ("step_alone_s", "cores_s"))
+    if alone is not None:
+        row["ceiling_of"] = "free data"
+        return alone if shared is None or cured_per_s > shared else min(alone, shared)
+    waiting = row.get("waiting", {}).get("cured-0")
     row["ceiling_of"] = "cured, accounted"
     return cured_per_s / (1 - waiting) if cured_per_s and waiting is not None else None
+
+
+def ideal(subject: Subject, folder: Path, row: dict[str, Any]) -> float | None:
+    """Seconds per step with the ideal loader, None where there are no two epochs, or no DataLoader."""
+    out = Path(f"{folder}-ideal") / "ideal.json"  # its writes elsewhere are dropped
+    start = [*subject.pin, *HOTLOOP, "run", "--throw-away", "--out", str(out.parent), "--"]
+    done = call([*start, sys.executable, str(HERE / "ideal.py"), str(out), *subject.cured[1:]], 600)
+    try:
+        return float(json.loads(out.read_text())["s_per_step"])
+    except OSError:
+        row["ideal_unknown"] = done.stderr.strip()[-200:]
+        return None
+
+
+def free_data(subject: Subject, folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """what_if.json of the cured run, empty where nothing was measured."""
+    options = ["free-data", "--throw-away", "--budget", "8s", "--json", "--out", f"{folder}-free"]
+    done = call([*subject.pin, *HOTLOOP, "what-if", *options, "--", *subject.cured], 600)
+    told: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+    if not told:
+        row["ceiling_unknown"] = done.stderr.strip()[-200:]
+    return told
 
 
 def call(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

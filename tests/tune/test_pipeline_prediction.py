@@ -12,7 +12,7 @@ from hotloop.tune.pipeline import Setup, gain, predict
 from hotloop.tune.pipeline.calibrate import _warm, _without
 from hotloop.tune.pipeline.handover import Handover
 from hotloop.tune.pipeline.pipeline import EpochCost
-from hotloop.tune.pipeline.predict import alone
+from hotloop.tune.pipeline.predict import _COLD_S, alone
 
 
 def test_the_setup_of_the_run_is_what_is_not_said() -> None:
@@ -126,11 +126,19 @@ def test_memory_is_processes_batches_and_cache_of_all_ranks() -> None:
     assert predict(pipeline(), Setup(num_workers=0)).host_bytes == 310 * MIB
 
 
-def test_a_gain_may_be_larger_where_steps_waited_and_their_own_time_is_not_given() -> None:
-    ratio, low, high = gain(pipeline(), Setup(num_workers=2))
-    assert high / ratio > ratio / low > 1.0
-    ratio, low, high = gain(pipeline(), Setup(num_workers=2, step_s=0.005))
-    assert high / ratio == pytest.approx(ratio / low)
+def test_a_step_that_no_longer_waits_finds_its_caches_warm() -> None:
+    """Steps of 2 ms after waits of 38 ms: less where none are left, and how much less is not known well."""
+    waits = pipeline(step_s=0.002, waited_s=0.038)
+    free, few = Setup(free=frozenset({"data"})), Setup(num_workers=2)
+    assert predict(waits).s_per_step == pytest.approx(0.040, rel=0.01)
+    assert predict(waits, free).s_per_step == pytest.approx(0.002 - _COLD_S, rel=0.01)
+    assert predict(waits, few).s_per_step == pytest.approx(0.020, rel=0.01)  # they still wait for 18 ms
+    large = predict(pipeline(step_s=0.100, waited_s=0.038), free)
+    assert large.s_per_step == pytest.approx(0.100 - _COLD_S, rel=0.01)
+    ratio, low, high = gain(waits, free)
+    assert low < 0.75 * ratio < 1.25 * ratio < high
+    known = gain(waits, Setup(free=frozenset({"data"}), step_s=0.002))
+    assert known[2] / known[1] < high / low
 
 
 def test_a_gain_is_over_the_same_times_and_none_over_itself() -> None:

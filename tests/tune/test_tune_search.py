@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def test_noise_is_never_recommended(tmp_path: Path, seed: int) -> None:
 def test_a_small_budget_tries_the_most_promising_and_comes_to_an_end(tmp_path: Path) -> None:
     scenario = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SHALLOW, SLOW), wall_s=5.0)
     tuned = tune(scenario, tmp_path, budget_s=28.0)  # at five seconds a launch
-    assert scenario.launched[:5] == ["as found", "as found", "num-workers=4", "num-workers=4", "as found"]
+    assert scenario.launched[:4] == ["as found", "num-workers=4", "num-workers=4", "as found"]
     assert "num-workers=4" in {str(one) for one in tuned.best}
     assert tuned.gain is not None and tuned.gain.low > 1
 
@@ -153,6 +154,49 @@ def test_a_winner_that_is_alone_and_clear_needs_no_second_round(tmp_path: Path) 
     assert not [key for key in keys if key.startswith("race-1/1/")]
 
 
+def test_what_is_read_once_is_not_cached(tmp_path: Path) -> None:
+    slow = finding("input/slow-storage", "cache-samples")
+    scenario = Scenario(factors(cache_samples=1.0, num_workers=2.0), (slow, SLOW))
+    tuned = tune(scenario, tmp_path)
+    assert not [name for name in scenario.launched if "cache-samples" in name]
+    assert {one.remedy: one.why for one in tuned.left_out} == {
+        "cache-samples": "the run reads each sample once"
+    }
+    assert [str(one) for one in tuned.best] == ["num-workers=4"]
+
+
+def test_rivals_far_ahead_race_without_the_run_as_found(tmp_path: Path) -> None:
+    again = finding("input/too-few-workers", "num-workers", cost_s=0.021, num_workers=6)
+
+    def step_s(arm: frozenset[str]) -> float:
+        return {"num-workers=4": 0.020, "num-workers=6": 0.018}.get("".join(arm), 0.04)
+
+    tuned = tune(Scenario(step_s, (SLOW, again)), tmp_path)
+    raced = [trial.remedies for trial in tuned.trials if trial.key.startswith("race-1/")]
+    assert raced.count(("num-workers=4",)) == raced.count(("num-workers=6",)) >= 2
+    assert () not in raced
+    assert [str(one) for one in tuned.best] == ["num-workers=6"]
+    assert tuned.confirmed and tuned.gain is not None
+    assert tuned.gain.ratio == pytest.approx(0.04 / 0.018, rel=0.05)
+
+
+def test_launches_as_long_as_those_of_tune_tell_of_a_gain_that_one_pair_confirms(tmp_path: Path) -> None:
+    """A launch takes a quarter of the budget: the first run is one of the run as found."""
+    scenario = Scenario(factors(num_workers=3.0), (SLOW,), noise=0.02)
+    run, here = scenario.run, launcher(scenario, tmp_path)
+
+    def long(request: Request) -> Ran:
+        here.budget_s -= 12.0 if not request.arm else 8.0
+        return replace(run(request), wall_s=12.0)
+
+    scenario.run = long  # type: ignore[method-assign]
+    here.bench, here.budget_s = scenario.bench(), 50.0
+    with closing(here.journal):
+        tuned = Search(launcher=here).run()
+    assert [str(one) for one in tuned.best] == ["num-workers=4"]
+    assert scenario.launched == ["as found", "num-workers=4", "num-workers=4", "as found"]
+
+
 @pytest.mark.parametrize("num_iterators", [1, 3])
 def test_epochs_that_repeat_are_worth_a_cache_that_no_finding_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_iterators: int
@@ -169,7 +213,7 @@ def test_another_remedy_comes_before_another_value(tmp_path: Path) -> None:
     again = finding("input/too-few-workers", "num-workers", cost_s=0.019, num_workers=6)
     scenario = Scenario(lambda arm: 0.04, (SLOW, again, SHALLOW))
     tune(scenario, tmp_path)
-    assert scenario.launched[2:5] == ["num-workers=4", "prefetch-factor=8", "num-workers=6"]
+    assert scenario.launched[1:4] == ["num-workers=4", "prefetch-factor=8", "num-workers=6"]
 
 
 def test_a_cache_is_tried_without_the_workers_it_makes_useless(
@@ -177,7 +221,8 @@ def test_a_cache_is_tried_without_the_workers_it_makes_useless(
 ) -> None:
     monkeypatch.setattr(candidates, "calibrate", lambda evidence: pipeline(receive_s=0.005))
     again = finding("input/repeated-work", "cache-samples")
-    scenario = Scenario(factors(cache_samples=2.0, no_workers=1.5, num_workers=1.0), (again,))
+    gain = factors(cache_samples=2.0, no_workers=1.5, num_workers=1.0)
+    scenario = Scenario(gain, (again,), num_iterators=3)
     tuned = tune(scenario, tmp_path)
     assert "cache-samples + no-workers" in scenario.launched
     assert [str(one) for one in tuned.best] == ["cache-samples", "no-workers"]
@@ -235,7 +280,7 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     run = part.run
 
     def ends(request: Request) -> Ran:
-        return Ran(exit_code=130, wall_s=0.0, interrupted=True) if len(part.launched) == 4 else run(request)
+        return Ran(exit_code=130, wall_s=0.0, interrupted=True) if len(part.launched) == 3 else run(request)
 
     part.run = ends  # type: ignore[method-assign]
     with pytest.raises(Interrupted):
@@ -246,7 +291,7 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     part.run = run  # type: ignore[method-assign]
     tuned = tune(part, tmp_path / "part")
     # The round it was in begins again: what is compared is of one time.
-    assert part.launched == [*whole.launched[:4], *whole.launched[3:]]
+    assert part.launched == [*whole.launched[:3], *whole.launched[2:]]
     assert tuned.best == wanted.best
     assert tuned.gain == wanted.gain
     assert tune(part, tmp_path / "part", budget_s=1e-6).gain == wanted.gain  # nothing is left to launch
@@ -275,6 +320,10 @@ def test_batches_that_were_made_ahead_do_not_count(tmp_path: Path) -> None:
     found = rate((steps,), steps)
     assert found is not None
     assert found.s_per_step == pytest.approx(0.01)
+    slower = replace(steps, start_s=start * np.linspace(1, 2, STEPS))  # a longer run than launches are
+    cut = rate((slower,), slower, most=50)
+    assert cut is not None and cut.num_steps == 18
+    assert cut.s_per_step == pytest.approx(float(np.diff(slower.start_s)[32:50].mean()))
 
 
 def test_two_tunings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
@@ -340,7 +389,7 @@ def test_a_budget_without_room_is_told_with_one_that_has(tmp_path: Path) -> None
     run = scenario.run
     scenario.run = lambda request: Ran(**{**vars(run(request)), "wall_s": 5.0})  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="too small: one launch takes about 5") as error:
-        tune(scenario, tmp_path, budget_s=12.0)
+        tune(scenario, tmp_path, budget_s=8.0)
     assert "--budget" in str(error.value.hint)
 
 

@@ -34,6 +34,8 @@ _LEAST_SHARE: Final = 0.02
 _LEAST_GAIN: Final = 1.02
 _SLACK: Final = 1.02
 _MOST_WORKERS: Final = 16
+#: What batches made ahead may take of the memory.
+_MOST_AHEAD_BYTES: Final = 2 << 30
 #: What says so where it is no finding.
 _MODEL: Final = "pipeline"
 #: Batches of an epoch that make the workers' start and end worth a look.
@@ -217,9 +219,23 @@ def _by_model(pipeline: Pipeline, have: Arm) -> Iterator[Candidate]:
             tries.append(min(grid, key=lambda workers: seconds[workers]))
         for workers in dict.fromkeys(tries):
             yield from _loader(have, recorded, setups[workers])
-            deeper = replace(setups[workers], prefetch_factor=2 * (recorded.prefetch_factor or 2))
-            if workers and seconds[workers] > 1.03 * fast(pipeline, deeper):
-                yield from _loader(have, recorded, deeper)
+            yield from _loader(have, recorded, _deeper(pipeline, setups[workers], seconds[workers]))
+
+
+def _deeper(pipeline: Pipeline, setup: Setup, seconds: float) -> Setup:
+    """With more batches ahead: the fewest that are near the best; as it is where they give nothing."""
+    workers = setup.num_workers or 0
+    each = workers * max(1.0, pipeline.memory.batch_bytes)
+    depths = [depth * (pipeline.recorded.prefetch_factor or 2) for depth in (2, 4, 8, 16)]
+    known = {
+        depth: fast(pipeline, replace(setup, prefetch_factor=depth))
+        for depth in depths
+        if workers and depth * each <= _MOST_AHEAD_BYTES
+    }
+    near = [depth for depth, one in known.items() if one <= _SLACK * min(known.values())]
+    if not near or seconds <= 1.03 * known[near[0]]:
+        return setup
+    return replace(setup, prefetch_factor=near[0])
 
 
 def _cached(pipeline: Pipeline, evidence: Evidence, arm: Arm, found: Iterable[Candidate]) -> list[Candidate]:

@@ -32,8 +32,8 @@ CACHE: Final = "cache-samples"
 FILL_EPOCHS: Final = 3
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
-#: Launches that must fit into the budget.
-_LEAST_LAUNCHES: Final = 4
+#: Launches that must fit into the budget beside the first: an arm, and a pair that confirms it.
+_LEAST_LAUNCHES: Final = 3
 
 
 class Interrupted(Exception):  # noqa: N818 - the user's wish
@@ -67,7 +67,9 @@ class Launcher:
     start_s: float = 0.0  # of a launch, before its first step and after its last
     epoch: int = 0  # batches, where known
     epoch_s: float = 0.0  # and what they take as found
+    once: bool = False  # the run goes through its data a single time
     own: Mapping[str, Any] = field(default_factory=dict)  # the loader's, where launches are no whole epochs
+    found: Trial | None = None  # the first run, its rate taken as if it had been a launch
     spent: bool = False  # something was not launched for lack of time
     _before_s: float = 0.0
     _begun_s: float = field(default_factory=monotonic)
@@ -149,11 +151,16 @@ class Launcher:
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         self.start_s, self.epoch_s = float(steps.start_s[0]) + 1.0, epoch * trial.s_per_step
         self.epoch = epoch
-        if not trial.more.get("stopped") and num > 0.7 * steps.num_steps:
-            self.launch_s = wall_s
-            return
-        self.steps = num
-        self.launch_s = min(wall_s, self.start_s + num * trial.s_per_step)
+        self.launch_s = wall_s
+        passes = loader.num_iterators if loader is not None else 0
+        self.once = passes == 1 and steps.num_steps <= epoch and not trial.more.get("stopped")
+        if trial.more.get("stopped") or num <= 0.7 * steps.num_steps:
+            self.steps = num
+            self.launch_s = min(wall_s, self.start_s + num * trial.s_per_step)
+        cut = rate(seen.evidence.ranks, steps, strict=False, most=self.steps)
+        self.found = trial
+        if cut is not None:
+            self.found = replace(trial, s_per_step=cut.s_per_step, samples_per_s=cut.samples_per_s)
 
     def round(
         self,

@@ -168,7 +168,7 @@ def _rate(samples_per_s: float | None, s_per_step: float | None, ratio: float) -
 def _table(tuned: Tuned) -> list[str]:
     groups: dict[str, list[Trial]] = {}
     for trial in tuned.trials:
-        if trial.key != "first":
+        if trial.key != "blocks":
             groups.setdefault(" + ".join(trial.remedies) or "as found", []).append(trial)
     lines = [f"{'tried':<40}{'launches':>9}{'per step':>12}{'samples/s':>12}"]
     for name, trials in groups.items():

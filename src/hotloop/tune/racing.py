@@ -21,7 +21,7 @@ _FAR_BEHIND: Final = 0.8
 #: Of arms that are this close the one that changes least is taken.
 _CLOSE: Final = 0.97
 #: An arm that is so many times as fast after one round, and alone, is no lucky one.
-_CLEAR: Final = 1.25
+CLEAR: Final = 1.25
 
 
 def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool) -> bool:
@@ -33,16 +33,18 @@ def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, 
         if (behind or one.high < max(best.low, 1.0)) and one is not best:
             del alive[name]
     if turn < 1:
-        clear = len(alive) == 1 and best.ratio > _CLEAR and (guess or best.shown)
+        clear = len(alive) == 1 and best.ratio > CLEAR and (guess or best.shown)
         return best.ratio > _FAR_BEHIND and not clear
     rest = [ratios[name] for name in alive if ratios[name] is not best]
-    return not (best.high < LEAST or (best.low > LEAST and all(one.high < best.ratio for one in rest)))
+    # What still lies between arms that are known so well is not worth a launch.
+    known = all(one.high < best.ratio or settled(one) for one in rest)
+    return not (best.high < LEAST or (best.low > LEAST and known))
 
 
 def hopeless(one: Candidate, best: float) -> bool:
     """Whether a candidate is predicted to stay far behind what was seen to be ``best`` times as fast."""
     most = one.bounds[1] if one.bounds is not None else one.predicted
-    return most is not None and _CLEAR * most < best
+    return most is not None and CLEAR * most < best
 
 
 def simplest(ratios: Mapping[str, float], candidates: Sequence[Candidate]) -> Candidate | None:

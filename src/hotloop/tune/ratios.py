@@ -16,12 +16,16 @@ _LEAST_SD: Final = 0.004
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """How many times faster, with its 95 % interval, over so many pairs of launches or blocks."""
+    """How many times faster, with its 95 % interval, over so many pairs of launches or blocks.
+
+    ``freedom``: the degrees of freedom that its noise was told with.
+    """
 
     ratio: float
     low: float
     high: float
     pairs: int
+    freedom: int = 0
 
     @property
     def shown(self) -> bool:
@@ -49,12 +53,13 @@ def pooled(
     for name, values in known.items():
         mean = fmean(values)
         half = t95(freedom) * sd / sqrt(len(values)) if freedom else inf
-        found[name] = Ratio(ratio=exp(mean), low=_exp(mean - half), high=_exp(mean + half), pairs=len(values))
+        found[name] = _ratio(mean, half, len(values), freedom)
     return found
 
 
-def _exp(value: float) -> float:
-    return exp(min(700.0, value))
+def _ratio(mean: float, half: float, pairs: int, freedom: int) -> Ratio:
+    low, high = (exp(min(700.0, edge)) for edge in (mean - half, mean + half))
+    return Ratio(ratio=exp(mean), low=low, high=high, pairs=pairs, freedom=freedom)
 
 
 def unpaired(base: Sequence[float], tuned: Sequence[float]) -> Ratio:
@@ -66,5 +71,4 @@ def unpaired(base: Sequence[float], tuned: Sequence[float]) -> Ratio:
     squares = sum((value - fmean(values)) ** 2 for values in (base, tuned) for value in values)
     sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else inf
     half = t95(freedom) * sd * sqrt(1 / len(base) + 1 / len(tuned)) if freedom else inf
-    pairs = min(len(base), len(tuned))
-    return Ratio(ratio=exp(mean), low=_exp(mean - half), high=_exp(mean + half), pairs=pairs)
+    return _ratio(mean, half, min(len(base), len(tuned)), freedom)

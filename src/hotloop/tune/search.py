@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills
-from hotloop.tune.racing import LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
+from hotloop.tune.racing import CLEAR, LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
 
@@ -42,7 +42,8 @@ class Tuned:
     """What came of it. ``best`` is empty where nothing beat the run as found by more than the noise.
 
     ``gain`` is of what won the races, over the run as found; ``confirmed`` in launches made for that.
-    ``predicted`` is what model and diagnosis said of it beforehand, ``bounds`` the model's 95 % interval.
+    ``predicted`` is what the pipeline model said of it beforehand, ``bounds`` its 95 % interval; None where
+    part of it is not the loader's: what a finding costs is the most that a remedy can give.
     """
 
     first: Trial
@@ -79,6 +80,7 @@ class Search:
         launcher = self.launcher
         first, seen = launcher.first()
         first_seen = seen
+        base = launcher.found or first
         best: Arm = ()
         predicted: float | None = 1.0
         bounds: tuple[float, float] | None = (1.0, 1.0)
@@ -87,20 +89,20 @@ class Search:
             found = self._ideas(seen, best)
             if number == 1:
                 found = self._screen(found, seen)
-            winner, trial = self._race(number, best, found) if found else (None, None)
+            winner, trial = self._race(number, best, found, base) if found else (None, None)
             if winner is None or trial is None:
                 break
-            best = winner.arm
+            best, base = winner.arm, trial
             why.append(winner.why)
-            predicted = predicted * winner.predicted if predicted and winner.predicted else None
             known = winner.bounds
+            predicted = predicted * winner.predicted if predicted and winner.predicted and known else None
             bounds = (bounds[0] * known[0], bounds[1] * known[1]) if bounds and known else None
             seen = launcher.examine(trial)
         if len(why) > 1:  # what won the first race is not what is confirmed
             self._won, self._unrivalled = [], False
         gain, confirmed = self._confirm(best) if best else (None, False)
         return Tuned(
-            first=first,
+            first=launcher.found or first,
             best=best if gain is not None and gain.shown and gain.ratio >= LEAST else (),
             gain=gain,
             confirmed=confirmed,
@@ -141,6 +143,8 @@ class Search:
         if launcher.steps is not None and 2 * launcher.epoch_s > _FILL_PART * launcher.budget_s:
             words = f"shows from the second epoch on, and an epoch has {launcher.epoch:,} steps"
             why = f"{words}: too long for a trial"
+        if launcher.once:
+            why = "the run reads each sample once"
         if draws:
             why = f"samples draw from {', '.join(draws)}: they are others in each epoch"
         if not why or not fills(one.arm) or fills(have):
@@ -194,22 +198,30 @@ class Search:
     # -- a race ----------------------------------------------------------------------------------------------
 
     def _race(
-        self, number: int, have: Arm, candidates: Sequence[Candidate]
+        self, number: int, have: Arm, candidates: Sequence[Candidate], last_base: Trial
     ) -> tuple[Candidate, Trial] | tuple[None, None]:
-        """The candidate that beat the arm in force, and its last launch."""
+        """The candidate that beat the arm in force, and its last launch.
+
+        In the first round that arm is not launched again: ``last_base`` was launched just before.
+        """
         candidates = self._fitting(f"race-{number}/0", have, candidates)
         alive = {one.name: one for one in candidates}
         told = {one.name: Ratio(ratio=one.predicted or 1.0, low=0.0, high=inf, pairs=0) for one in candidates}
         logs: dict[str, list[float]] = {one.name: [] for one in candidates}
         last: dict[str, Trial] = {}
-        rivals = 0
+        rivals, paired = 0, True
         for turn in range(_MOST_ROUNDS):
             key = f"race-{number}/{turn}"
-            wanted_s = self._wanted_s(have, [(one.arm, told[name].ratio) for name, one in alive.items()])
+            expected = [(one.arm, told[name].ratio) for name, one in alive.items()]
+            wanted_s = self._wanted_s(have, expected, again=True)
             if not alive or (turn and not self.launcher.room(wanted_s, key)):
                 break
-            arms = [have, *(one.arm for one in alive.values())]
-            needless = None if turn else partial(self._needless, have, alive)
+            arms = [one.arm for one in alive.values()]
+            needless = None if turn else partial(self._needless, last_base, alive)
+            # Which of several is the fastest shows without the run as found; they are confirmed against it.
+            among = not have and rivals > 1 and min(told[name].ratio for name in alive) > CLEAR
+            paired = paired and (not turn or not among)
+            arms = [have, *arms] if turn and not among else arms
             try:
                 found = self.launcher.round(key, arms[::-1] if turn % 2 else arms, needless)
             except Spent:
@@ -217,14 +229,14 @@ class Search:
             self._forget(found, alive, logs)
             rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
-            self._take(found, found[spell(have)], alive, logs)
+            self._take(found, found.get(spell(have), last_base), alive, logs)
             told |= pooled(logs, self._pairs)
             guess = not have and rivals > 1
             whole = all(logs[name] for name in alive)
             if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
                 break
         ratios = pooled(logs, self._pairs)
-        self._pairs += logs.values()
+        self._pairs += logs.values() if paired else ()
         told_of = {name: ratios[name].ratio for name in alive if name in ratios}
         winner = simplest(told_of, list(alive.values()))
         if winner is None or not wins(ratios[winner.name], alone=not have):
@@ -235,14 +247,11 @@ class Search:
         return winner, last[winner.name]
 
     def _needless(
-        self, have: Arm, alive: Mapping[str, Candidate], arm: Arm, found: Mapping[str, Trial]
+        self, base: Trial, alive: Mapping[str, Candidate], arm: Arm, found: Mapping[str, Trial]
     ) -> bool:
         """Whether an arm that is yet to be launched would have to be far faster than predicted to win."""
-        base = found.get(spell(have))
-        if base is None or base.cost_s is None:
-            return False
-        least_s = min(trial.cost_s for trial in found.values() if trial.cost_s is not None)
-        return hopeless(alive[spell(arm)], base.cost_s / least_s)
+        known = [trial.cost_s for trial in found.values() if trial.cost_s is not None]
+        return bool(known and base.cost_s) and hopeless(alive[spell(arm)], (base.cost_s or 0.0) / min(known))
 
     def _forget(
         self, found: Mapping[str, Trial], alive: dict[str, Candidate], logs: dict[str, list[float]]
@@ -266,15 +275,26 @@ class Search:
         self._tried.difference_update(one.name for one in candidates if one not in kept)
         return kept
 
-    def _wanted_s(self, have: Arm, arms: Sequence[tuple[Arm, float]], *, confirmed: bool = True) -> float:
-        """Seconds of a round of arms so much faster than the one in force, and to have the best confirmed."""
+    def _wanted_s(
+        self,
+        have: Arm,
+        arms: Sequence[tuple[Arm, float]],
+        *,
+        confirmed: bool = True,
+        again: bool = False,
+    ) -> float:
+        """Seconds of a round of arms so much faster than the one in force, and to have the best confirmed.
+
+        ``again``: a round in which that one is launched as well.
+        """
         if not arms:
             return 0.0
         expected = self.launcher.expected_s
         cost_s = [expected(arm, self._gained * ratio) for arm, ratio in arms]
         best = max(range(len(arms)), key=lambda number: arms[number][1])
         pairs = (_PAIRS - (len(arms) == 1 and not have)) * confirmed
-        return expected(have, self._gained) + sum(cost_s) + pairs * (expected(()) + cost_s[best])
+        base_s = expected(have, self._gained) if again else 0.0
+        return base_s + sum(cost_s) + pairs * (expected(()) + cost_s[best])
 
     def _take(
         self,
@@ -301,7 +321,7 @@ class Search:
         """The gain of the whole over the run as found, and whether it has pairs of launches of its own."""
         logs = list(self._won) if self._unrivalled else []
         for turn in range(_MOST_PAIRS):
-            if len(logs) >= _PAIRS and settled(self._told(logs)):
+            if len(logs) >= _PAIRS and settled(self._told(logs, arm)):
                 break
             key = f"confirm/{turn}"
             wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self._gained)
@@ -315,18 +335,27 @@ class Search:
             if base is not None and tuned is not None:
                 logs.append(log(base / tuned))
         if len(logs) >= _PAIRS:
-            return self._told(logs), True
+            return self._told(logs, arm), True
         return unpaired(self._costs(()), self._costs(arm)), False
 
-    def _told(self, logs: Sequence[float]) -> Ratio:
-        """The ratio of these pairs; those of the race of the same two arms tell of its noise as well."""
+    def _told(self, logs: Sequence[float], arm: Arm) -> Ratio:
+        """The ratio of these pairs; those of the race of the same two arms tell of its noise as well.
+
+        Few pairs tell less of their noise than the launches they are made of, each by itself: the launches as
+        found all count, those of the arm only where it was not chosen among several for them.
+        """
         of_race = [] if self._unrivalled else self._won
         others = [one for one in self._pairs if one is not self._won]
-        return pooled({"all": logs}, others, beside=of_race)["all"]
+        paired = pooled({"all": logs}, others, beside=of_race)["all"]
+        tuned = self._costs(arm, "" if self._unrivalled else "confirm/")
+        return max(paired, unpaired(self._costs(()), tuned), key=lambda one: one.freedom)
 
-    def _costs(self, arm: Arm) -> list[float]:
-        """Logarithms of what launches of an arm cost, those of the races too."""
+    def _costs(self, arm: Arm, of: str = "") -> list[float]:
+        """Logarithms of what launches of an arm cost, those of the races and the first run too."""
         words = tuple(map(str, arm))
         trials = self.launcher.journal.trials.values()
-        found = [trial.cost_s for trial in trials if trial.remedies == words and trial.key != "first"]
+        keys = [key for key in self.launcher.journal.trials if "/" in key and key.startswith(of)]
+        found = [trial.cost_s for trial in trials if trial.remedies == words and trial.key in keys]
+        if not arm and self.launcher.found is not None:
+            found.append(self.launcher.found.cost_s)
         return [log(cost) for cost in found if cost is not None]

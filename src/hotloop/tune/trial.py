@@ -128,20 +128,28 @@ class Rate:
     num_steps: int
 
 
-def rate(ranks: tuple[Steps, ...], steps: Steps, *, strict: bool = True, fills: bool = False) -> Rate | None:
+def rate(
+    ranks: tuple[Steps, ...],
+    steps: Steps,
+    *,
+    strict: bool = True,
+    fills: bool = False,
+    most: int | None = None,
+) -> Rate | None:
     """The rate of a run: from step to step, all between them included; None with fewer than two steps.
 
     The first epoch is left out where a whole second one was seen: a run of days is not made of it. Where a
     cache ``fills``, so is the second, where there is a third: what ``drop_last`` dropped and the evaluation
     after the first epoch are not cached before. Where less than an epoch was seen the batches that may have
     been made ahead while the loop warmed up are left out, as many as the queue holds; not ``strict``: unless
-    there are no others. Warm-up steps and steps with a compile in them never count.
+    there are no others. Warm-up steps and steps with a compile in them never count. ``most``: as a run would
+    have it that was over after so many steps.
     """
-    num = steps.num_steps
+    num = min(steps.num_steps, most or steps.num_steps)
     if num < 2:
         return None
-    length = np.append(np.diff(steps.start_s), steps.end_s[-1] - steps.start_s[-1])
-    counted = steps.steady.copy()
+    length = np.append(np.diff(steps.start_s), steps.end_s[-1] - steps.start_s[-1])[:num]
+    counted = steps.steady[:num].copy()
     loader = steps.train_loader()
     epoch = round(loader.batches_per_epoch) if loader is not None else 0
     out = epoch * (2 if fills and num >= 3 * epoch else 1)

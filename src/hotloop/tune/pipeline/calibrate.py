@@ -98,6 +98,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         ),
         iterable=bool(loader.settings.get("iterable")),
         measured_s=evidence.steps.step_s,
+        waited_s=evidence.steps.per_step("data_wait"),
         doubts=wants.doubts,
         memory=_memory(evidence, process, loader, workers),
     )

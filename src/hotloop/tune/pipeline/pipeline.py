@@ -116,6 +116,7 @@ class Pipeline:
     recorded: Setup  # every field set
     iterable: bool = False  # the dataset is a stream: every worker runs all of it, or a share it chooses
     measured_s: float  # seconds per step of the run, everything between its first and last step
+    waited_s: float = 0.0  # what a step of the run waited for its batch
     doubts: tuple[str, ...] = ()  # why predictions are less sure, in words
     memory: Memory
 

@@ -29,10 +29,13 @@ _BAND_FREE: Final = 0.06
 _BAND_INLINE: Final = 0.10  # batches made by workers, predicted for the training thread, or turned round
 _BAND_TRANSPORT: Final = 0.20
 _BAND_SHARED: Final = 0.35
-#: What a step may take less once less is waited for before it, as a time and as a share: caches and threads
-#: stay warm. 0.4 to 0.8 ms in ten cases of benchmarks/recovery.
-_WARM_S: Final = 8e-4
-_WARM_SHARE: Final = 2 / 3
+#: What a step takes longer after a wait of so many seconds, in which the core did something else or slept:
+#: its code and data are no longer in the caches. A time, and the most of a step's own; benchmarks/recovery.
+_COLD_S: Final = 1.2e-3
+_COLD_SHARE: Final = 0.85
+_COLD_AFTER_S: Final = 4e-3
+#: How far off that is, as a part of it.
+_COLD_DOUBT: Final = 0.5
 #: From this share of the cores wanted on, work that computes beside other work is no longer free of it.
 _SHARED: Final = 0.6
 #: Rounds of finding times that crowding stretches to those measured; each halves what is left.
@@ -48,11 +51,12 @@ def predict(pipeline: Pipeline, setup: Setup | None = None) -> Prediction:
     spread = float(np.std(np.log(case.replicates()), ddof=1)) * t95(_REPLICATES - 1)
     shared = case.shared(seconds)
     margin = math.exp(math.hypot(spread, case.band(seconds, shared)))
+    less_s, more_s = case.doubt_s(seconds)
     ranks = case.setup.ranks or 1
     return Prediction(
         s_per_step=seconds,
-        low=seconds / margin,
-        high=seconds * margin,
+        low=(seconds - less_s) / margin,
+        high=(seconds + more_s) * margin,
         samples_per_s=pipeline.batch_samples * ranks / seconds if seconds > 0 else 0.0,
         host_bytes=case.host_bytes(),
         limit=case.limit(seconds),
@@ -65,10 +69,7 @@ _SHARED_WORDS = "the step computes on the same cores as the workers"
 
 
 def gain(pipeline: Pipeline, setup: Setup, *, over: Setup | None = None) -> tuple[float, float, float]:
-    """(ratio, low, high) of speeds, ``setup`` over ``over`` (None: as recorded), on the same times.
-
-    The interval reaches further up than down: the times are those of steps that waited.
-    """
+    """(ratio, low, high) of speeds, ``setup`` over ``over`` (None: as recorded), on the same times."""
     new, old = _case(pipeline, setup), _case(pipeline, over or Setup())
     ratio = old.s_per_step() / new.s_per_step()
     spread = float(np.std(np.log(old.replicates() / new.replicates()), ddof=1)) * t95(_REPLICATES - 1)
@@ -76,9 +77,12 @@ def gain(pipeline: Pipeline, setup: Setup, *, over: Setup | None = None) -> tupl
         return 1.0, 1.0, 1.0
     seconds = new.s_per_step()
     margin = math.exp(math.hypot(spread, new.band(seconds, new.shared(seconds))))
-    known = ratio <= 1 or new.setup.step_s is not None
-    warm = seconds if known else seconds - min(_WARM_S, _WARM_SHARE * seconds)
-    return ratio, ratio / margin, ratio * margin * seconds / warm
+    less_s, more_s = new.doubt_s(seconds)
+    return (
+        ratio,
+        ratio / margin * seconds / (seconds + more_s),
+        ratio * margin * seconds / (seconds - less_s),
+    )
 
 
 def fast(pipeline: Pipeline, setup: Setup) -> float:
@@ -94,6 +98,7 @@ class _Case:
     setup: Setup  # every field set
     make_s: Floats
     step_s: Floats
+    warmed_s: float  # that a step takes less than in the run
     stage: Stage
     make_cpu_s: float
     step_cpu_s: float
@@ -159,6 +164,11 @@ class _Case:
         moving = self.stage.receive_s + (self.pipeline.ship_s if self.stage.workers else 0.0)
         return _BAND_TRANSPORT if moving > 0.2 * seconds else _BAND_FREE
 
+    def doubt_s(self, seconds: float) -> tuple[float, float]:
+        """How much less and more a step may take, for what is not known of warm caches."""
+        doubt_s = _COLD_DOUBT * self.warmed_s
+        return min(doubt_s, seconds / 2), doubt_s
+
     def limit(self, seconds: float) -> Limit:
         """What would have to be faster first."""
         begun = self.turn_s + self.stage.wake_s + float(self.make_s.mean())
@@ -190,6 +200,9 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
     workers = 0 if "data" in setup.free else setup.num_workers
     make, make_cores = _making(pipeline, setup)
     step, ratio = pipeline.step_s, 1.0
+    warmed_s = _warmed_s(pipeline, setup, workers, float(make.mean()))
+    if warmed_s:
+        step = step * (1 - warmed_s / float(step.mean()))
     if setup.step_s is not None:
         ratio = setup.step_s / max(float(step.mean()), 1e-12)
         step = step * ratio
@@ -213,6 +226,7 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         setup=setup,
         make_s=make,
         step_s=step,
+        warmed_s=warmed_s,
         stage=stage,
         make_cpu_s=make_cores * float(make.mean()),
         step_cpu_s=step_cores * (float(step.mean()) + pipeline.receive_s),
@@ -221,6 +235,17 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         other_s=sum(seconds for name, seconds in pipeline.other_s.items() if name not in setup.free),
         length=max(1.0, pipeline.batches_per_epoch * (pipeline.recorded.ranks or 1) / setup.ranks),
     )
+
+
+def _warmed_s(pipeline: Pipeline, setup: Setup, workers: int, make_s: float) -> float:
+    """What a step takes less than in the run, since it waits less: its caches stay warm."""
+    if setup == pipeline.recorded or setup.step_s is not None or pipeline.device_s:
+        return 0.0
+    step_s = float(pipeline.step_s.mean())
+    each_s = (make_s + pipeline.overhead_s) / workers - step_s if workers else make_s
+    wait_s = max(each_s, pipeline.receive_s if workers else 0.0)
+    warmer = min(1.0, pipeline.waited_s / _COLD_AFTER_S) - min(1.0, wait_s / _COLD_AFTER_S)
+    return max(0.0, warmer) * min(_COLD_S, _COLD_SHARE * step_s)
 
 
 def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
