@@ -294,6 +294,8 @@ def test_accumulation_is_live_in_cured(modules: dict[str, ModuleType], small: Pa
         ("as_found", "model.embed_dims=24", "got an unexpected keyword argument 'embed_dims'"),
         ("as_found", "loss.priors=(0.5,)", "loss.priors: expected 14 shares between 0 and 1"),
         ("as_found", "data.img_scale=(8,6)", "data.img_scale is (8, 6): expected (width, height)"),
+        ("as_found", "data.std=(58.4,0,57.4)", "expected three numbers above 0"),
+        ("cured", "data.mean=123.7", "data.mean is 123.7: expected three numbers"),
         ("as_found", "runner", "--options runner: expected KEY=VALUE"),
     ],
 )  # fmt: skip
@@ -419,6 +421,38 @@ def test_a_spoilt_file_stops_training_before_it_begins(
         train(modules, own, tmp_path / "out", variant)
     assert str(raised.value).startswith("error: ")
     assert not (tmp_path / "out" / "last.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "says"),
+    [
+        ("sample_data", "token", "other", "has no row with token '"),
+        ("sample_data", "token", None, "is no table: expected a list of rows with a token each"),
+        ("calibrated_sensor", "camera_intrinsic", [[float("nan")] * 3] * 3, "has no 3 x 3 intrinsics"),
+        ("calibrated_sensor", "camera_intrinsic", None, "has no 3 x 3 intrinsics with focal lengths for cal"),
+    ],
+)  # fmt: skip
+def test_a_spoilt_table_is_named(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path, table: str, key: str, value: object, says: str
+) -> None:
+    path = own / "v1.0-mini" / f"{table}.json"
+    rows = [{**row, key: value} for row in json.loads(path.read_text())]
+    path.write_text(json.dumps([{k: v for k, v in row.items() if v is not None} for row in rows]))
+    with pytest.raises(SystemExit, match=re.escape(f"error: {path} {says}")):
+        train(modules, own, tmp_path / "out", "as_found")
+
+
+@pytest.mark.parametrize("variant", ["as_found", "cured"])
+def test_labels_with_a_bit_that_no_class_has_are_named(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path, variant: str
+) -> None:
+    path = sorted((own / "ann_bev_dir" / "train").iterdir())[1]
+    labels = np.asarray(Image.open(path)).astype(np.uint16)
+    labels[7, 9] |= 1 << 15
+    Image.fromarray(labels).save(path)
+    says = f"{path} has {labels[7, 9]} in row 7, column 9: labels have 14 bits for classes"
+    with pytest.raises(SystemExit, match=re.escape(says)):
+        train(modules, own, tmp_path / "out", variant)
 
 
 def test_labels_in_colours_are_no_labels(modules: dict[str, ModuleType], own: Path) -> None:

@@ -298,6 +298,61 @@ def test_a_spoilt_file_stops_training_before_it_begins(
     assert str(raised.value).startswith("error: ")
 
 
+def put(path: Path, value: float) -> None:
+    array = np.load(path)
+    array[3, ..., 5] = value
+    np.save(path, array)
+
+
+@pytest.mark.parametrize("variant", ["as_found", "cured"])
+@pytest.mark.parametrize(
+    ("kind", "value"), [("heatmaps", np.nan), ("images", np.inf), ("offsets", np.nan), ("weights", -np.inf)]
+)
+def test_an_array_that_is_not_finite_is_named_and_not_trained_on(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path, kind: str, value: float, variant: str
+) -> None:
+    folder = own / "images" if kind == "images" else own / "labels"
+    path = folder / "train" / ("train_0001.npy" if kind == "images" else f"train_0001_{kind}.npy")
+    put(path, value)
+    if variant == "cured" and kind in ("offsets", "weights"):  # these it does not read
+        assert np.isfinite(losses(train(modules, own, tmp_path / "out", "--variant", variant))).all()
+        return
+    says = rf"{re.escape(str(path))} has \d+ values that are not finite, {value} at \[3, .* the first: make "
+    with pytest.raises(SystemExit, match=says):
+        train(modules, own, tmp_path / "out", "--variant", variant)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("offsets_meta", [np.nan, 0.1], "offsets_meta of sample 3, b, is [nan, 0.1"),
+        ("offsets_meta", [0.1, 7], "offsets_meta of sample 3, b, is [0.1"),
+        ("grid_coords", [3.5, 2], "grid_coords are float64: expected whole numbers"),
+    ],
+)
+def test_a_landmark_that_cannot_be_is_named(
+    modules: dict[str, ModuleType], own: Path, tmp_path: Path, key: str, value: list[float], says: str
+) -> None:
+    path = own / "labels" / "train" / "train_0001_meta.json"
+    note = json.loads(path.read_text())
+    note[key][3]["b"] = value
+    path.write_text(json.dumps(note))
+    with pytest.raises(SystemExit, match=f"^error: {path}.*{re.escape(says)}"):
+        train(modules, own, tmp_path / "out")
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_checkpoint(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    out, path = tmp_path / "out", tmp_path / "own.yaml"
+    path.write_text((FOLDER / "configs" / "tiny.yaml").read_text().replace("lr: 3.0e-3", "lr: 1.0e+30"))
+    train(modules, folder, out, "--variant", "cured", "--epochs", "1")
+    kept = (out / "last.pt").read_bytes()
+    with pytest.raises(SystemExit, match=r"own\.yaml: the loss of epoch 1 is nan: go on with --resume"):
+        train(modules, folder, out, "--variant", "cured", "--config", str(path))
+    assert (out / "last.pt").read_bytes() == kept
+
+
 @pytest.mark.parametrize("content", [{"model": {}}, None])
 def test_a_checkpoint_of_something_else_is_one_sentence(
     modules: dict[str, ModuleType], folder: Path, tmp_path: Path, content: object

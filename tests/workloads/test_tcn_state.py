@@ -308,22 +308,27 @@ def spoil(own: Path, kind: str) -> str:
         if kind == "renamed":
             group.move("T_nozzle", "T_nozle")
             return f"{layer} has no signal T_nozzle: is T_nozle it?"
-        wanted = "T_nozzle" if kind in ("shape", "nan") else None
+        wanted = "T_nozzle" if kind in ("shape", "nan", "large") else None
         for name in [wanted] if wanted else list(group):
             values = group[name][:]
             del group[name]
-            if kind == "nan":
-                values[0, 5:8] = np.nan
-            group[name] = values if kind == "nan" else values[:, :300] if wanted else values[:, :249]
+            if kind in ("nan", "large"):
+                values[0, 5:8] = {"nan": np.nan, "large": -1e300}[kind]
+                group[name] = values
+            else:
+                group[name] = values[:, :300] if wanted else values[:, :249]
     return {
         "shape": f"{layer}: T_nozzle has shape (1, 300): expected (1, 600), as x_ref has",
-        "nan": f"{layer}: T_nozzle has 3 values that are not finite",
+        "nan": f"{layer}: T_nozzle has 3 values that are not finite, nan at point 5 the first: mend the file",
+        "large": f"{layer}: T_nozzle has 3 values that are not finite, -1e+300 at point 5 the first: mend",
         "short": f"{layer} has 249 points: a window and its target are 250",
     }[kind]
 
 
 @pytest.mark.parametrize("variant", ["as_found", "cured"])
-@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "group", "renamed", "shape", "nan", "short"])
+@pytest.mark.parametrize(
+    "kind", ["truncated", "empty", "text", "group", "renamed", "shape", "nan", "large", "short"]
+)
 def test_a_spoilt_file_stops_training_before_it_begins(
     modules: dict[str, ModuleType], own: Path, tmp_path: Path, kind: str, variant: str
 ) -> None:
@@ -383,6 +388,17 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder_are_said(
         modules["train"].main(["--scale", "tiny", "--data", str(folder), "--out", str(tmp_path / "file")])
     with pytest.raises(SystemExit, match=r"^error: [^\n]*Is a directory: "):
         train(modules, folder, tmp_path / "out", "--resume", str(tmp_path))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_checkpoint(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    train(modules, folder, out, "--epochs", "1")
+    kept = (out / "last.pt").read_bytes()
+    with pytest.raises(SystemExit, match="the loss of epoch 1 is nan: --resume it with a lower --lr"):
+        train(modules, folder, out, "--lr", "1e30")
+    assert (out / "last.pt").read_bytes() == kept
 
 
 @pytest.mark.parametrize("content", [{"model": {}}, None])

@@ -226,29 +226,36 @@ class NuScenes:
     """The tables, all of them, with an index by token for each; in the way of the devkit."""
 
     def __init__(self, folder):
-        self.tables = {name: self._read(Path(folder, f"{name}.json")) for name in TABLES}
+        self.folder = Path(folder)
+        self.tables = {name: self._read(self.folder / f"{name}.json") for name in TABLES}
         self.index = {
             name: {row["token"]: i for i, row in enumerate(rows)} for name, rows in self.tables.items()
         }
         for row in self.get_all("sample"):
             row["anns"] = []
         for row in self.get_all("sample_annotation"):  # the devkit's reverse index
-            self.get("sample", row["sample_token"])["anns"].append(row["token"])
+            self.get("sample", row.get("sample_token"))["anns"].append(row["token"])
 
     @staticmethod
     def _read(path):
         try:
-            return json.loads(path.read_text())
+            rows = json.loads(path.read_text())
         except FileNotFoundError:
             raise DataError(f"{path} is missing") from None
         except ValueError as error:
             raise DataError(f"{path} is no table: {error}") from None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and "token" in row for row in rows):
+            raise DataError(f"{path} is no table: expected a list of rows with a token each")
+        return rows
 
     def get_all(self, table):
         return self.tables[table]
 
     def get(self, table, token):
-        return self.tables[table][self.index[table][token]]
+        try:
+            return self.tables[table][self.index[table][token]]
+        except KeyError:
+            raise DataError(f"{self.folder / table}.json has no row with token {token!r}") from None
 
 
 def check_picture(path):
@@ -265,6 +272,17 @@ def check_picture(path):
     if b"IEND" not in ending and not ending.rstrip(b"\0").endswith(b"\xff\xd9"):
         raise DataError(f"{path} is truncated")
     return size
+
+
+def intrinsics_of(value, path, token):
+    """(3, 3) float64 of what a file says of a token."""
+    try:
+        matrix = np.asarray(value, np.float64)
+    except (ValueError, TypeError):
+        matrix = np.empty(0)
+    if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or min(matrix[0, 0], matrix[1, 1]) <= 0:
+        raise DataError(f"{path} has no 3 x 3 intrinsics with focal lengths for {token}")
+    return matrix
 
 
 class BevFiles(Dataset):
@@ -286,11 +304,14 @@ class BevFiles(Dataset):
     def _read_calib(self):
         path = self.root / "calib.json"
         try:
-            return json.loads(path.read_text())
+            calib = json.loads(path.read_text())
         except FileNotFoundError:
             raise DataError(f"{path} is missing") from None
         except ValueError as error:
             raise DataError(f"{path} is no JSON: {error}") from None
+        if not isinstance(calib, dict):
+            raise DataError(f"{path} holds no object {{TOKEN: intrinsics}}")
+        return calib
 
     def _check(self, image, annotation, calib):
         """Intrinsics (3, 3) of a sample, scaled to ``img_scale``."""
@@ -302,12 +323,7 @@ class BevFiles(Dataset):
         path = self.root / "calib.json"
         if image.stem not in calib:
             raise DataError(f"{path} has no intrinsics for {image.stem}")
-        try:
-            matrix = np.asarray(calib[image.stem], np.float64)
-        except (ValueError, TypeError):
-            matrix = np.empty(0)
-        if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or min(matrix[0, 0], matrix[1, 1]) <= 0:
-            raise DataError(f"{path} has no 3 x 3 intrinsics with focal lengths for {image.stem}")
+        matrix = intrinsics_of(calib[image.stem], path, image.stem)
         matrix[0] *= self.img_scale[0] / width
         matrix[1] *= self.img_scale[1] / height
         return matrix
@@ -328,7 +344,14 @@ class BevFiles(Dataset):
             raise DataError(
                 f"{self.annotations[index]} is in colours: labels are whole numbers, a class a bit"
             )
-        return found.astype(np.int32)
+        found = found.astype(np.int32)
+        if (bad := np.argwhere((found < 0) | (found >= 2 << HIDDEN_BIT))).size:
+            row, column = bad[0].tolist()
+            raise DataError(
+                f"{self.annotations[index]} has {found[row, column]} in row {row}, column {column}: "
+                f"labels have {NUM_CLASSES} bits for classes and bit {HIDDEN_BIT} for «not visible»"
+            )
+        return found
 
     @staticmethod
     def _open(path):
@@ -378,11 +401,12 @@ class PipelineDataset(BevFiles):
         if self.nusc is None:
             self.nusc = NuScenes(tables)
         data = self.nusc.get("sample_data", self.images[index].stem)
-        sensor = self.nusc.get("calibrated_sensor", data["calibrated_sensor_token"])
+        sensor = self.nusc.get("calibrated_sensor", token := data.get("calibrated_sensor_token"))
+        matrix = intrinsics_of(sensor.get("camera_intrinsic"), tables / "calibrated_sensor.json", token)
         with Image.open(self.images[index]) as picture:
             width, height = picture.size
         scale = np.array([[self.img_scale[0] / width], [self.img_scale[1] / height], [1.0]])
-        return np.array(sensor["camera_intrinsic"]) * scale
+        return matrix * scale
 
 
 class CompactDataset(BevFiles):

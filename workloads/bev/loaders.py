@@ -44,7 +44,7 @@ def make_loaders(args, config, root, device):
         raise ConfigError(
             f"{config.path}: data.img_scale is {scale!r}: expected (width, height), both from 32"
         )
-    mean, std = (np.array(config[f"data.{key}"], np.float64) for key in ("mean", "std"))
+    mean, std = colour(config, "data.mean"), colour(config, "data.std", positive=True)
     jitter = config.number("data.brightness_delta"), config.number("data.contrast")
     pin_memory = device.type == "cuda"
     if "compact" in args.parts:
@@ -88,6 +88,18 @@ def make_loaders(args, config, root, device):
         DevicePrefetcher(val_loader, device, transform=expand.without_jitter(len(files[0].calibs))),
         torch.cat([dataset.calibs for dataset in files]),
     )
+
+
+def colour(config, key, positive=False):
+    """Three numbers, one for each of red, green and blue."""
+    try:
+        values = np.array(config[key], np.float64)
+    except (ValueError, TypeError):
+        values = np.empty(0)
+    if values.shape != (3,) or not np.isfinite(values).all() or (positive and (values <= 0).any()):
+        what = "three numbers above 0" if positive else "three numbers"
+        raise ConfigError(f"{config.path}: {key} is {config[key]!r}: expected {what}")
+    return values
 
 
 def baked(dataset, root, mode):

@@ -185,6 +185,24 @@ def mean_of_cells(images):
     return weights
 
 
+def load(path, **options):
+    """The array of a .npy file, all of it finite: one that is not would train on without a word."""
+    try:
+        array = np.load(path, **options)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"{path} cannot be read any more: {error}") from None
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):  # one quick pass: what is not finite makes the sum so
+            return array
+    if not len(bad := np.argwhere(~np.isfinite(array))):
+        return array
+    where = tuple(bad[0].tolist())
+    raise DataError(
+        f"{path} has {len(bad)} values that are not finite, {array[where]} at {list(where)} the first: "
+        "make the file anew or take the sample out"
+    )
+
+
 class NpyBatches(Dataset):
     """The files of one mode; an item is a whole file, so the loader's batch size is 1.
 
@@ -241,7 +259,9 @@ class NpyBatches(Dataset):
                 [[row[name] for name in LANDMARKS] for row in meta[key]]
                 for key in ("grid_coords", "offsets_meta")
             )
-            cells, offsets = np.asarray(cells, np.int64), np.asarray(offsets, np.float32)
+            cells, offsets = np.asarray(cells), np.asarray(offsets, np.float32)
+            if cells.dtype.kind != "i":
+                raise TypeError(f"grid_coords are {cells.dtype}: expected whole numbers")
         except FileNotFoundError:
             raise DataError(f"{path} is missing") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -249,6 +269,12 @@ class NpyBatches(Dataset):
         for key, array in (("grid_coords", cells), ("offsets_meta", offsets)):
             if array.shape != (num_samples, 2, 2):
                 raise DataError(f"{path} has {len(array)} {key} for {num_samples} samples, or not two each")
+        if (bad := np.argwhere(~(abs(offsets) <= 0.5))).size:  # of a cell; not a number is neither
+            sample, k, _ = bad[0]
+            raise DataError(
+                f"{path}: offsets_meta of sample {sample}, {LANDMARKS[k]}, is {offsets[sample, k].tolist()}: "
+                "expected -0.5 to 0.5 of a cell each: make the file anew or take the sample out"
+            )
         return cells, offsets
 
     def __len__(self):
@@ -256,13 +282,13 @@ class NpyBatches(Dataset):
 
     def __getitem__(self, index):
         path = self.images[index]
-        images = np.load(path)
+        images = load(path)
         cells, offsets = self._meta(path, len(images))
-        weights = mean_of_cells(images) if self.mask_pool else np.load(self._label(path, "weights.npy"))
+        weights = mean_of_cells(images) if self.mask_pool else load(self._label(path, "weights.npy"))
         return {
             "images": torch.from_numpy(images),
-            "heatmaps": torch.from_numpy(np.load(self._label(path, "heatmaps.npy"))),
-            "offsets": torch.from_numpy(np.load(self._label(path, "offsets.npy"))),
+            "heatmaps": torch.from_numpy(load(self._label(path, "heatmaps.npy"))),
+            "offsets": torch.from_numpy(load(self._label(path, "offsets.npy"))),
             "weights": torch.from_numpy(weights),
             "cells": torch.from_numpy(cells),
             "cell_offsets": torch.from_numpy(offsets),
@@ -281,14 +307,14 @@ class CompactBatches(NpyBatches):
 
     def __getitem__(self, index):
         path = self.images[index]
-        images = np.load(path, mmap_mode="r")
+        images = load(path, mmap_mode="r")
         pictures = np.rint(images * np.float32(255)).astype(np.uint8)
         if not np.array_equal(pictures / np.float32(255), images):
             raise DataError(f"{path} does not hold k/255: uint8 would change it (--ablate compact)")
         cells, offsets = self._meta(path, len(images))
         return {
             "images": torch.from_numpy(np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))),
-            "heatmaps": torch.from_numpy(np.load(self._label(path, "heatmaps.npy"))),
+            "heatmaps": torch.from_numpy(load(self._label(path, "heatmaps.npy"))),
             "cells": torch.from_numpy(cells),
             "cell_offsets": torch.from_numpy(offsets),
         }

@@ -107,7 +107,7 @@ def load_config(path):
                     f"{path}: {section}.{key} is {value!r}: expected a whole number from {least}"
                 )
     for key in NUMBERS:
-        if type(value := config["training"][key]) not in (int, float):
+        if type(value := config["training"][key]) not in (int, float) or not np.isfinite(value):
             hint = " (YAML wants a point: 3.0e-4)" if "e" in str(value) else ""
             raise ConfigError(f"{path}: training.{key} is {value!r}: expected a number{hint}")
     return config
@@ -458,6 +458,11 @@ def train(args):
         values = train_epoch(args, config, model, train_loader, optimizer, ema, device, log, epoch)
         scheduler.step()
         error, close = evaluate(ema.model, val_loader, device)
+        if not np.isfinite(values[0]):
+            raise ConfigError(
+                f"{path}: the loss of epoch {epoch + 1} is {values[0]}: go on with --resume and a lower "
+                "training.lr"
+            )
         if not first_rank:
             continue
         scalars = dict(zip(("loss", "heat", "offset", "train_px_a", "train_px_b"), values, strict=True))

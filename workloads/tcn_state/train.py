@@ -382,6 +382,8 @@ def train(args):
             args, step_model, train_loader, optimizer, scaler_amp, device, log, epoch
         )
         val_loss = evaluate(model, val_loader, device)
+        if not np.isfinite(loss):
+            raise SettingsError(f"the loss of epoch {epoch + 1} is {loss}: --resume it with a lower --lr")
         scheduler.step()
         if not is_first_rank():
             continue
