@@ -53,6 +53,7 @@ bench-feed: $(READY)
 bench-workloads: $(READY)
 	$(BIN)/python benchmarks/workloads.py tcn_state
 	$(BIN)/python benchmarks/workloads.py landmarks
+	$(BIN)/python benchmarks/workloads.py bev
 
 accuracy: $(READY)
 	$(BIN)/python benchmarks/accuracy/run.py

@@ -30,9 +30,9 @@ WORKLOAD = ROOT / "workloads" / "tcn_state"
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What a training printed at the end of each epoch, and what its steps really took."""
+    """What a training printed at the end of each epoch, and what its steps really had."""
 
-    val_loss: Sequence[float]
+    losses: Sequence[float]  # of each step
     printed: Sequence[float]  # samples/s
     measured: Sequence[float]  # samples/s
 
@@ -46,14 +46,14 @@ def trained(variant: str, folder: Path) -> Course:
         command = [sys.executable, str(WORKLOAD / "train.py"), *flags]
         text = subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
         printed.write_text(text)
-    found = re.findall(r"val ([\d.]+) \| Throughput: (\d+)", printed.read_text())
+    found = re.findall(r"Throughput: (\d+)", printed.read_text())
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     seconds = [sum(row[p] for p in ("data_wait", "h2d", "fwd", "bwd", "opt", "other")) for row in rows]
     samples = [row["samples_per_s"] * s for row, s in zip(rows, seconds, strict=True)]
     each = len(rows) // len(found)
     return Course(
-        val_loss=[float(loss) for loss, _ in found],
-        printed=[float(rate) for _, rate in found],
+        losses=[row["loss"] for row in rows],
+        printed=[float(rate) for rate in found],
         measured=[
             sum(samples[i : i + each]) / sum(seconds[i : i + each]) for i in range(0, each * len(found), each)
         ],
@@ -96,14 +96,13 @@ def plot_predictions(checkpoint: Path, path: Path) -> None:
 
 
 def plot_losses(courses: Mapping[str, Course], path: Path) -> None:
-    """Validation loss by epoch."""
+    """Training loss by step; the later ones are thinner and dashed, for they lie on the first."""
     figure, axis = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    for name, course in courses.items():
-        style = {"marker": "o", "markersize": 3, "alpha": 0.8}
-        axis.plot(
-            range(1, len(course.val_loss) + 1), course.val_loss, color=COLOURS[name], label=name, **style
-        )
-    axis.set(yscale="log", xlabel="epoch", ylabel="validation loss")
+    styles = (("-", 2.5), ("--", 1.8), (":", 1.2))
+    for (name, course), (style, width) in zip(courses.items(), styles, strict=True):
+        steps = range(1, len(course.losses) + 1)
+        axis.plot(steps, course.losses, style, color=COLOURS[name], label=name, linewidth=width)
+    axis.set(yscale="log", xlabel="step", ylabel="training loss")
     axis.grid(axis="y", alpha=0.3)
     axis.legend(frameon=False)
     figure.savefig(path, dpi=80)
