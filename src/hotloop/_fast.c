@@ -1,7 +1,8 @@
-/* The two functions that run most often in the user's process, without the interpreter.
+/* The functions that run most often in the user's process, without the interpreter.
 
-   Rows   appends one 24-byte row to a mapped piece of the raw file   (in Python: record/writer.py, _row_function)
-   Sites  finds the id of the call site a frame stands at            (in Python: probe/places.py, Places.site)
+   Rows    appends one 24-byte row to a mapped piece of the raw file   (in Python: record/writer.py, _row_function)
+   Sites   finds the id of the call site a frame stands at            (in Python: probe/places.py, Places.site)
+   gather  copies rows that lie anywhere into one batch               (in Python: feed/rows.py, _gathered)
 
    Optional: where this does not compile or load, the Python of the same names does the same. Whatever is not the
    ordinary case (a number out of range, a full piece, code not seen before) is handed to Python. The interpreter
@@ -14,9 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #ifndef Py_T_PYSSIZET /* their names before 3.12 */
 #define Py_T_PYSSIZET T_PYSSIZET
+#define Py_T_LONGLONG T_LONGLONG
 #define Py_READONLY READONLY
 #endif
 
@@ -92,6 +97,39 @@ static int named(PyObject *const *args, Py_ssize_t num, PyObject *names, PyObjec
     return 1;
 }
 
+/* A place for the next row; NULL where rows are dropped, or with an error. */
+static char *rows_place(Rows *self)
+{
+    if (self->window == NULL || self->offset >= self->chunk) {
+        PyObject *done = PyObject_CallNoArgs(self->roll);
+        Py_XDECREF(done);
+        if (done == NULL || self->window == NULL || self->offset >= self->chunk)
+            return NULL;
+    }
+    char *place = (char *)self->view.buf + self->offset;
+    self->offset += (Py_ssize_t)sizeof(Row);
+    return place;
+}
+
+#define LEAST(one, other) ((one) < (other) ? (one) : (other))
+
+/* One row from C; numbers out of range saturate. 0 with an error. */
+static int rows_put(Rows *self, uint8_t kind, uint64_t start, uint64_t dur, uint64_t value, uint64_t site, uint64_t obj,
+                    uint64_t extra, uint64_t flags)
+{
+    char *place = rows_place(self);
+    if (place == NULL)
+        return !PyErr_Occurred();
+    if (dur > UINT32_MAX) {
+        dur /= 1000;
+        flags |= 0x80; /* LONG */
+    }
+    Row row = {start, (uint32_t)LEAST(dur, UINT32_MAX), (uint32_t)LEAST(value, UINT32_MAX), (uint16_t)LEAST(site, UINT16_MAX),
+               (uint16_t)LEAST(obj, UINT16_MAX), (uint16_t)LEAST(extra, UINT16_MAX), (uint8_t)flags, kind};
+    memcpy(place, &row, sizeof row);
+    return 1;
+}
+
 static PyObject *rows_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     static const uint64_t tops[8] = {UINT8_MAX, UINT64_MAX, UINT32_MAX, UINT32_MAX, UINT16_MAX, UINT16_MAX, UINT16_MAX, UINT8_MAX};
@@ -108,26 +146,22 @@ static PyObject *rows_call(PyObject *object, PyObject *const *args, size_t nargs
         PyErr_Format(PyExc_TypeError, "row() takes 3 to 8 arguments, %zd given", num);
         return NULL;
     }
-    if (self->window == NULL || self->offset >= self->chunk) {
-        PyObject *done = PyObject_CallNoArgs(self->roll);
-        if (done == NULL)
+    char *place = rows_place(self);
+    if (place == NULL) {
+        if (PyErr_Occurred())
             return NULL;
-        Py_DECREF(done);
-        if (self->window == NULL || self->offset >= self->chunk)
-            Py_RETURN_NONE;
+        Py_RETURN_NONE;
     }
-    Py_ssize_t place = self->offset;
-    self->offset = place + (Py_ssize_t)sizeof(Row);
     uint64_t at[8] = {0};
     int simple = 1;
     for (Py_ssize_t i = 0; i < num && simple; i++)
         simple = args[i] == NULL || fits(args[i], tops[i], &at[i]);
     if (simple) {
         Row row = {at[1], (uint32_t)at[2], (uint32_t)at[3], (uint16_t)at[4], (uint16_t)at[5], (uint16_t)at[6], (uint8_t)at[7], (uint8_t)at[0]};
-        memcpy((char *)self->view.buf + place, &row, sizeof row);
+        memcpy(place, &row, sizeof row);
         Py_RETURN_NONE;
     }
-    PyObject *given[10], *zero = PyLong_FromLong(0), *offset = PyLong_FromSsize_t(place), *done = NULL;
+    PyObject *given[10], *zero = PyLong_FromLong(0), *offset = PyLong_FromSsize_t(place - (char *)self->view.buf), *done = NULL;
     if (zero != NULL && offset != NULL) {
         given[0] = self->window;
         given[1] = offset;
@@ -245,8 +279,7 @@ typedef struct {
        never touched; by_code keeps it alive until forget() is called. */
     struct {
         void *code;
-        int lasti;
-        PyObject *site;
+        int lasti, site;
     } latest[NUM_LATEST];
     void *latest_library[NUM_LATEST];
     PyObject *by_code;  /* id of a code object -> its sites by instruction; the dictionary of Places, shared */
@@ -258,10 +291,7 @@ typedef struct {
 static void sites_drop_latest(Sites *self)
 {
     memset(self->latest_library, 0, sizeof self->latest_library);
-    for (int i = 0; i < NUM_LATEST; i++) {
-        self->latest[i].code = NULL;
-        Py_CLEAR(self->latest[i].site);
-    }
+    memset(self->latest, 0, sizeof self->latest);
 }
 
 static PyObject *sites_forget(PyObject *object, PyObject *unused)
@@ -271,21 +301,11 @@ static PyObject *sites_forget(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+/* The id of the innermost user frame at or above a frame, 0 where there is none, -1 with an error. */
+static long sites_find(Sites *self, PyObject *innermost)
 {
-    Sites *self = (Sites *)object;
-    if (PyVectorcall_NARGS(nargsf) != 1 || (names != NULL && PyTuple_GET_SIZE(names) != 0)) {
-        PyErr_SetString(PyExc_TypeError, "site(frame): one argument");
-        return NULL;
-    }
-    if (!PyFrame_Check(args[0])) {
-        if (args[0] == Py_None)
-            return PyLong_FromLong(0);
-        PyErr_SetString(PyExc_TypeError, "site(frame): a frame or None");
-        return NULL;
-    }
-    PyFrameObject *frame = (PyFrameObject *)Py_NewRef(args[0]);
-    PyObject *found = NULL;
+    PyFrameObject *frame = (PyFrameObject *)Py_NewRef(innermost);
+    long found = 0;
     while (frame != NULL) {
         PyCodeObject *code = PyFrame_GetCode(frame);
         int lasti = PyFrame_GetLasti(frame);
@@ -293,7 +313,7 @@ static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t narg
         Py_DECREF(code); /* the frame has it */
         if (self->latest_library[slot] != code) {
             if (self->latest[place].code == code && self->latest[place].lasti == lasti) {
-                found = Py_NewRef(self->latest[place].site);
+                found = self->latest[place].site;
                 break;
             }
             PyObject *key = PyLong_FromVoidPtr(code);
@@ -302,20 +322,24 @@ static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t narg
             Py_XINCREF(sites);
             if (sites == NULL && !PyErr_Occurred())
                 sites = PyObject_CallOneArg(self->new_code, (PyObject *)code);
-            if (sites == NULL)
+            if (sites == NULL) {
+                found = -1;
                 break;
+            }
             if (sites != self->library) {
                 PyObject *at = PyLong_FromLong(lasti);
-                found = at == NULL ? NULL : PyDict_GetItemWithError(sites, at);
+                PyObject *site = at == NULL ? NULL : PyDict_GetItemWithError(sites, at);
                 Py_XDECREF(at);
-                Py_XINCREF(found);
-                if (found == NULL && !PyErr_Occurred())
-                    found = PyObject_CallFunctionObjArgs(self->new_site, sites, (PyObject *)frame, NULL);
+                Py_XINCREF(site);
+                if (site == NULL && !PyErr_Occurred())
+                    site = PyObject_CallFunctionObjArgs(self->new_site, sites, (PyObject *)frame, NULL);
                 Py_DECREF(sites);
-                if (found != NULL) {
+                found = site == NULL ? -1 : PyLong_AsLong(site);
+                Py_XDECREF(site);
+                if (found >= 0) {
                     self->latest[place].code = code;
                     self->latest[place].lasti = lasti;
-                    Py_XSETREF(self->latest[place].site, Py_NewRef(found));
+                    self->latest[place].site = (int)found;
                 }
                 break;
             }
@@ -327,9 +351,23 @@ static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t narg
         frame = back;
     }
     Py_XDECREF(frame);
-    if (found == NULL && !PyErr_Occurred())
-        return PyLong_FromLong(0);
     return found;
+}
+
+static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    if (PyVectorcall_NARGS(nargsf) != 1 || (names != NULL && PyTuple_GET_SIZE(names) != 0)) {
+        PyErr_SetString(PyExc_TypeError, "site(frame): one argument");
+        return NULL;
+    }
+    if (args[0] == Py_None)
+        return PyLong_FromLong(0);
+    if (!PyFrame_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "site(frame): a frame or None");
+        return NULL;
+    }
+    long found = sites_find((Sites *)object, args[0]);
+    return found < 0 ? NULL : PyLong_FromLong(found);
 }
 
 static PyObject *sites_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -408,13 +446,99 @@ static PyType_Spec sites_spec = {
     .slots = sites_slots,
 };
 
+/* ---- gather ------------------------------------------------------------------------------------------------- */
+
+enum { LINE = 64, PAGE = 4096, HEAD = 16 * LINE, STRIPE = 4 * PAGE, STREAMED = 4 << 20 };
+
+#ifdef __SSE2__
+/* Four pages at a time keep more reads under way than one, and what is written past the processor's caches is
+   not read first: a batch that is larger than a cache comes from memory anyway when it is used. */
+static void stream(char *into, const char *from, size_t size)
+{
+    size_t lead = -(uintptr_t)into % LINE;
+    memcpy(into, from, lead);
+    into += lead, from += lead, size -= lead;
+    for (; size >= STRIPE; into += STRIPE, from += STRIPE, size -= STRIPE)
+        for (size_t at = 0; at < PAGE; at += LINE)
+            for (size_t page = at; page < STRIPE; page += PAGE) {
+                const __m128i *line = (const __m128i *)(from + page);
+                __m128i *there = (__m128i *)(into + page);
+                __builtin_prefetch((const char *)line + 8 * LINE);
+                __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
+                __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
+                _mm_stream_si128(there, a), _mm_stream_si128(there + 1, b);
+                _mm_stream_si128(there + 2, c), _mm_stream_si128(there + 3, d);
+            }
+    memcpy(into, from, size);
+}
+#endif
+
+static void copy_rows(char *into, size_t size, const char *source, const int64_t *starts, size_t num)
+{
+#ifdef __SSE2__
+    if (size >= STRIPE + LINE && num * size >= STREAMED) {
+        for (size_t i = 0; i < num; i++)
+            stream(into + i * size, source + starts[i], size);
+        _mm_sfence();
+        return;
+    }
+#endif
+    for (size_t i = 0; i < num; i++) {
+        if (i + 1 < num)
+            for (size_t at = 0; at < size && at < HEAD; at += LINE)
+                __builtin_prefetch(source + starts[i + 1] + at);
+        memcpy(into + i * size, source + starts[i], size);
+    }
+}
+
+static PyObject *gather(PyObject *module, PyObject *args)
+{
+    Py_ssize_t into, size, num;
+    Py_buffer source, starts;
+    if (!PyArg_ParseTuple(args, "nny*y*", &into, &size, &source, &starts))
+        return NULL;
+    const int64_t *first = starts.buf;
+    num = starts.len / (Py_ssize_t)sizeof *first;
+    int outside = size < 0;
+    for (Py_ssize_t i = 0; i < num && !outside; i++)
+        outside = first[i] < 0 || first[i] > source.len - size;
+    if (!outside) {
+        Py_BEGIN_ALLOW_THREADS
+        copy_rows((char *)into, size, source.buf, first, num);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&source);
+    PyBuffer_Release(&starts);
+    if (outside) {
+        PyErr_SetString(PyExc_IndexError, "a row lies outside of what rows are taken from");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyTypeObject *rows_type, *sites_type;
+
+#include "_hooks.c"
+
+static PyMethodDef module_methods[] = {
+#ifdef HAVE_HOOKS
+    {"begin", begin, METH_O, "begin(owner) -> int: the time (ns), 0 in a thread that is not recorded."},
+#endif
+    {"gather", gather, METH_VARARGS,
+     "gather(address, num_bytes, source, starts): rows one behind the other at an address, each the num_bytes that\n"
+     "begin at one of starts (int64) in source. The interpreter is free meanwhile."},
+    {NULL, NULL, 0, NULL},
+};
+
 /* ---- the module --------------------------------------------------------------------------------------------- */
 
-static int add(PyObject *module, const char *name, PyType_Spec *spec)
+static int add(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **kept)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type == NULL)
         return -1;
+    if (kept != NULL)
+        Py_XSETREF(*kept, (PyTypeObject *)Py_NewRef(type));
     int failed = PyModule_AddObjectRef(module, name, type);
     Py_DECREF(type);
     return failed;
@@ -422,7 +546,14 @@ static int add(PyObject *module, const char *name, PyType_Spec *spec)
 
 static int module_exec(PyObject *module)
 {
-    return add(module, "Rows", &rows_spec) < 0 || add(module, "Sites", &sites_spec) < 0 ? -1 : 0;
+    if (add(module, "Rows", &rows_spec, &rows_type) < 0 || add(module, "Sites", &sites_spec, &sites_type) < 0)
+        return -1;
+#ifdef HAVE_HOOKS
+    if (add(module, "Counts", &counts_spec, &counts_type) < 0 || add(module, "Entry", &entry_spec, &entry_type) < 0 ||
+        add(module, "Feed", &feed_spec, &feed_type) < 0 || add(module, "Hook", &hook_spec, NULL) < 0)
+        return -1;
+#endif
+    return 0;
 }
 
 static PyModuleDef_Slot module_slots[] = {
@@ -431,7 +562,7 @@ static PyModuleDef_Slot module_slots[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "hotloop._fast", "Rows and call sites, compiled.", 0, NULL, module_slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "hotloop._fast", "Rows, call sites and hooks, compiled.", 0, module_methods, module_slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__fast(void)

@@ -7,7 +7,6 @@ import dataclasses
 import math
 import random
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ChainDataset, DataLoader, Dataset, Subset, default_collate
 
+from hotloop import fast
 from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
@@ -195,15 +195,13 @@ def batches_of(dataset: Any, indices: list[int]) -> Any:
     return default_collate([dataset[index] for index in indices])
 
 
-@pytest.fixture(params=[1, 2])
-def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+@pytest.fixture(params=["compiled", "python"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(fast, "gather", None)
 
 
-@pytest.mark.usefixtures("num_threads")
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
     "make",
@@ -221,6 +219,11 @@ def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
         lambda index: {"number": np.float32(index), "wide": torch.full((2, 2), index, dtype=torch.bfloat16)},
         lambda index: collections.OrderedDict(a=torch.tensor([index])),
         lambda index: f"text of {index}" if index % 2 else "other",
+        lambda index: (
+            "ä" * (index % 3),
+            {"file": f"{5**index}.png", "x": torch.full((5,), index)},
+            b"b" * index,
+        ),
     ],
 )
 def test_gather_is_default_collate(policy: str, make: Any) -> None:
@@ -237,6 +240,16 @@ def test_gather_is_default_collate(policy: str, make: Any) -> None:
         assert same(kept.gather(chosen, out), batches_of(samples, chosen))
     stats = kept.stats()
     assert stats.hits + stats.misses == 2 * (3 + 3 + 3 + 12 + 3 + 1)
+    kept.close()
+
+
+def test_texts_of_any_length_are_gathered_with_the_rest() -> None:
+    samples = Listed([(torch.full((300,), index), f"{5**index}.png") for index in range(12)])
+    kept = cached(samples, 8 * MIB)
+    chosen = np.array([7, 0, 11])
+    assert kept.cache.gather(chosen) is MISSING
+    list(map(kept.__getitem__, range(12)))
+    assert same(kept.cache.gather(chosen), batches_of(samples, chosen.tolist()))
     kept.close()
 
 
@@ -266,7 +279,7 @@ def test_few_that_are_missing_are_made_once_for_their_batch(room: bool) -> None:
     kept.close()
 
 
-@pytest.mark.usefixtures("num_threads")
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("num_bytes", [1000, 40_000])
 def test_a_gathered_batch_fills_the_memory_it_was_given(num_bytes: int) -> None:
     kept = cached(Squares(num_bytes=num_bytes), 8 * MIB)

@@ -18,7 +18,7 @@ assert not shadowed, f"modules hide the functions of the same name: {shadowed}"
 undocumented = [name for name in feed.__all__ if not (getattr(feed, name).__doc__ or "").strip()]
 assert not undocumented, undocumented
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("hotloop.")}
-assert rooms <= {"feed", "errors", "units", "__version__"}, rooms
+assert rooms <= {"feed", "errors", "units", "fast", "_fast", "__version__"}, rooms
 heavy = {"rich", "lmdb", "ray", "psutil", "yaml", "sklearn", "h5py"} & set(sys.modules)
 assert not heavy, heavy
 """

@@ -22,7 +22,7 @@ from hotloop.feed.baking.schema import Schema, is_odd, join, loose_leaves
 from hotloop.feed.batching import Batch, batch_dtype, empty
 from hotloop.feed.collating import Out
 from hotloop.feed.errors import BakeError, DamagedBakeError, StaleBakeError
-from hotloop.feed.layout import tensor_bytes
+from hotloop.feed.rows import gather
 
 Verify = Literal["none", "lazy", "full"]
 Bytes = NDArray[np.uint8]
@@ -125,9 +125,8 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         leaves: list[Any] = [None] * len(self._schema.leaves)
         columns = zip(self._schema.columns, self._files.columns, self._dtypes, strict=True)
         for column, table, dtype in columns:
-            leaves[column.position] = out((len(rows), *column.shape), dtype)
-            into = tensor_bytes(leaves[column.position]).reshape(len(rows), column.num_bytes)
-            np.take(table, rows, axis=0, out=into, mode="clip")  # "raise" would go through a buffer
+            leaves[column.position] = into = out((len(rows), *column.shape), dtype)
+            gather(table.reshape(-1), rows * column.num_bytes, into, column.num_bytes)
         if self._schema.loose:
             loose = [loose_leaves(self._schema, record) for record in records]
             for position, values in zip(self._schema.loose, zip(*loose, strict=True), strict=True):

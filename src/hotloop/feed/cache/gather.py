@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,10 @@ from numpy.typing import NDArray
 from hotloop.feed import layout as layouts
 from hotloop.feed.batching import Batch, batch_dtype
 from hotloop.feed.collating import Out
-from hotloop.feed.layout import ALIGNMENT, Field, Layout
+from hotloop.feed.layout import Field, Layout
+from hotloop.feed.rows import gather
 
 _STRINGS = (layouts.TEXT, layouts.BYTES)
-
-#: From this size of a leaf on, one copy after the other beats numpy's indexing, which copies twice.
-_LOOPED_BYTES = 8192
-#: Rows of so many elements torch copies through its iterator, shorter ones as bytes.
-_LONG = 32768
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +27,23 @@ class Batched:
     num_bytes: int
     leaves: tuple[tuple[Field, torch.dtype | None], ...]
 
-    def gather(self, arena: NDArray[np.uint8], offsets: NDArray[np.int64], out: Out) -> list[Any]:
-        """The leaves of the batch of samples at these offsets (multiples of 64)."""
-        return [_leaf(field, dtype, arena, offsets, out) for field, dtype in self.leaves]
+    def gather(
+        self,
+        arena: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        out: Out,
+        places: NDArray[np.int64] | None = None,
+    ) -> list[Any]:
+        """The leaves of the batch of samples at these offsets.
+
+        ``places`` [sample, leaf, 2]: where each leaf begins in its sample, and its bytes (None: all alike).
+        """
+        if places is None:
+            return [_leaf(field, dtype, arena, offsets + field.offset, out) for field, dtype in self.leaves]
+        return [
+            _leaf(field, dtype, arena, offsets + places[:, leaf, 0], out, places[:, leaf, 1].tolist())
+            for leaf, (field, dtype) in enumerate(self.leaves)
+        ]
 
     def collated(self, leaves: list[Any]) -> Any:
         """The batch of these leaves; only now that they are known to be whole, bytes become text."""
@@ -40,6 +51,14 @@ class Batched:
             if field.kind == layouts.TEXT:
                 leaves[position] = [raw.decode("utf-8", "surrogatepass") for raw in leaves[position]]
         return self.batch.build(leaves)
+
+
+def places_of(layouts: list[Layout]) -> NDArray[np.int64] | None:
+    """Offset and bytes of every leaf [layout, leaf, 2]; None where more differs than the lengths of texts."""
+    alike = {(layout.structure, *(field[:3] for field in layout.fields)) for layout in layouts}
+    if len(alike) > 1:
+        return None
+    return np.array([[field[3:] for field in layout.fields] for layout in layouts], np.int64)
 
 
 def plan_batch(layout: Layout) -> Batched | None:
@@ -56,37 +75,14 @@ def _leaf(
     field: Field,
     dtype: torch.dtype | None,
     arena: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
+    starts: NDArray[np.int64],
     out: Out,
+    sizes: Sequence[int] | None = None,
 ) -> Any:
     if dtype is None:
-        starts = (offsets + field.offset).tolist()
-        return [arena[start : start + field.num_bytes].tobytes() for start in starts]
-    batch = out((len(offsets), *field.shape), dtype)
+        pairs = zip(starts.tolist(), sizes or [field.num_bytes] * len(starts), strict=True)
+        return [arena[start : start + size].tobytes() for start, size in pairs]
+    batch = out((len(starts), *field.shape), dtype)
     if field.num_bytes:
-        into = batch.view(len(offsets), -1).view(torch.uint8)
-        _copy_rows(arena[field.offset :], offsets, into)
+        gather(arena, starts, batch, field.num_bytes)
     return batch
-
-
-def _copy_rows(arena: NDArray[np.uint8], starts: NDArray[np.int64], into: torch.Tensor) -> None:
-    """Row ``k`` of ``into`` from ``starts[k]``."""
-    size = into.shape[1]
-    # Rows that overlap, 64 bytes apart: any sample's leaf is one of them.
-    num_rows = (arena.size - size) // ALIGNMENT + 1
-    dtype = torch.uint8 if size < _LONG else torch.int64
-    width = dtype.itemsize
-    fits = size < _LONG * width and size % width == 0 and into.storage_offset() % width == 0
-    # Torch's threads, where it has several, cost more than they bring here.
-    if fits and torch.get_num_threads() == 1:
-        # One call, which leaves the interpreter free until the last row.
-        flat = torch.from_numpy(arena[: arena.size // width * width]).view(dtype)
-        rows = flat.as_strided((num_rows, size // width), (ALIGNMENT // width, 1))
-        torch.index_select(rows, 0, torch.from_numpy(starts // ALIGNMENT), out=into.view(dtype))
-    elif size >= _LOOPED_BYTES:
-        target = into.numpy()
-        for row, start in enumerate(starts.tolist()):
-            target[row] = arena[start : start + size]
-    else:
-        overlapping = np.ndarray((num_rows, size), np.uint8, arena, 0, (ALIGNMENT, 1))
-        into.numpy()[...] = overlapping[starts // ALIGNMENT]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hotloop.feed import layout
 from hotloop.feed.batching import empty
-from hotloop.feed.cache.gather import Batched, plan_batch
+from hotloop.feed.cache.gather import Batched, places_of, plan_batch
 from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
 from hotloop.feed.cache.shared import Shared
@@ -78,16 +78,18 @@ class SampleReader:
         fence()
         numbers = table.layout[indices]
         number = int(numbers[0])
-        if number == INLINE or (numbers != number).any() or (evicts and table.scattered[indices].any()):
+        if number == INLINE or (evicts and table.scattered[indices].any()):
             return MISSING
-        batched, offsets = self._batched_for(number), table.offset[indices]
+        batched, offsets, places = self._batched_for(number), table.offset[indices], None
         if batched is None:
             return MISSING
-        end = int(offsets.max()) + batched.num_bytes
+        if (numbers != number).any() and (places := self._places(numbers)) is None:
+            return MISSING
+        end = int((offsets + table.num_bytes[indices]).max())
         if end > shared.header[Header.FRONTIER]:
             return MISSING
         try:
-            leaves = batched.gather(shared.arena.bytes(end), offsets, out or empty)
+            leaves = batched.gather(shared.arena.bytes(end), offsets, out or empty, places)
         except OSError:
             return MISSING  # this process cannot map it
         fence()
@@ -111,6 +113,14 @@ class SampleReader:
         except OSError:
             return False
         return True
+
+    def _places(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64] | None:
+        """Where the leaves lie of samples whose texts differ in length; None: they differ in more."""
+        different, which = np.unique(numbers, return_inverse=True)
+        if different[0] == INLINE:  # the smallest
+            return None
+        places = places_of([self._shared.layouts.by_number(int(number)) for number in different])
+        return None if places is None else places[which]
 
     def _batched_for(self, number: int) -> Batched | None:
         if number not in self._batched:
