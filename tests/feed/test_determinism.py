@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from pipelines import Compose, Halve, MarkedPhotos, Noise, Photos, RandomApply, RareFlip, to_float
 from torch.utils.data import DataLoader, Dataset
 
-from hotloop.feed import cached
+from hotloop.feed import Loader, cached
 from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import check_deterministic
 from hotloop.feed.errors import CacheError
@@ -261,6 +262,29 @@ def test_who_meets_a_random_sample_refuses_it(batched: bool, workers: dict[str, 
     loader = DataLoader(data, batch_size=3, **workers)
     first = torch.cat(list(loader))
     assert torch.equal(first, torch.cat(list(loader)))
+    data.close()
+
+
+def say(words: str) -> None:
+    """Whichever process this is."""
+    os.write(1, words.encode())
+
+
+@pytest.mark.parametrize("workers", [{"num_workers": 1, "multiprocessing_context": "fork"}, {}])
+@pytest.mark.parametrize("loader_class", [DataLoader, Loader])
+def test_a_cache_that_may_end_goes_on_with_what_the_dataset_gives(
+    loader_class: Any, workers: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dataset = RarelyRandom(lambda index: torch.full((3,), float(index)))
+    data = cached(dataset, "1MB", shared=False, on_random=say)
+    found, wanted = [], []
+    for samples, batches in ((data, found), (dataset, wanted)):
+        torch.manual_seed(0)
+        loader = loader_class(samples, batch_size=3, **workers)
+        batches += [torch.cat(list(loader)) for _ in range(3)]
+    assert all(map(torch.equal, found, wanted))
+    assert data.cache.stopped_by == 5 and 0 not in data.cache and not data.is_at_hand()
+    assert capfd.readouterr().out.count("sample 5 must not be cached") == 1
     data.close()
 
 

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 options = argparse.ArgumentParser()
 options.add_argument("--workers", type=int, default=0)
 options.add_argument("--random", action="store_true")
+options.add_argument("--rare", action="store_true")
 options.add_argument("--zero", action="store_true")
 options.add_argument("--bump", action="store_true")
 options.add_argument("--epochs", type=int, default=3)
@@ -23,6 +24,8 @@ class Images(Dataset):
         return 24
     def __getitem__(self, index):
         image = torch.full((3, 8, 8), index / 24) * (1 + self.epoch)
+        if options.rare and index == 5:
+            image = image + torch.randn(3, 8, 8)
         if options.random:
             image = image + torch.randn(3, 8, 8) + float(np.random.rand()) + random.random()
         return image, index

@@ -93,6 +93,15 @@ def test_a_cache_refuses_samples_that_are_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_rare_random_sample_ends_the_cache_and_not_the_run(tmp_path: Path, workers: str) -> None:
+    args = ("--workers", workers, "--rare")
+    found, done = applied(tmp_path, "cache-samples", args=args)
+    assert found == unmodified(*args)
+    assert statuses(done)["cache-samples"].startswith("ended at sample 5, which is random")
+    assert done.stderr.count("cache-samples ends: sample 5 must not be cached") == 1
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_cache_is_dropped_where_the_script_changes_the_dataset(tmp_path: Path, workers: str) -> None:
     args = ("--workers", workers, "--bump")
     found, done = applied(tmp_path, "cache-samples", args=args)

@@ -80,7 +80,7 @@ class SampleCache:
 
     def get(self, index: int, default: Any = MISSING) -> Any:
         """Sample number ``index``, or ``default`` if it is not here. Counts as a reading."""
-        sample = self._reader.read(index)
+        sample = MISSING if self.stopped_by is not None else self._reader.read(index)
         self._shared.count(index, hit=sample is not MISSING)
         return default if sample is MISSING else sample
 
@@ -92,23 +92,37 @@ class SampleCache:
         One vectorised copy per leaf, into tensors that ``out(shape, dtype)`` gives. Readings of ``hits`` are
         counted (None: of all), and none where it is MISSING.
         """
-        batch = self._reader.gather(indices, out)
+        batch = MISSING if self.stopped_by is not None else self._reader.gather(indices, out)
         if batch is not MISSING:
             self._shared.count_hits(indices if hits is None else hits)
         return batch
 
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of these samples that are not here, each once."""
-        return np.unique(indices[self._shared.table.state[indices] != READY])
+        absent = self._shared.table.state[indices] != READY
+        return np.unique(indices[absent] if self.stopped_by is None else indices)
 
     @property
     def is_complete(self) -> bool:
         """Whether all samples are here to stay, and alike: then :meth:`gather` always has them."""
-        return self._reader.has_all()
+        return self.stopped_by is None and self._reader.has_all()
+
+    @property
+    def stopped_by(self) -> int | None:
+        """The sample for which the cache was stopped; None while it serves."""
+        return self._shared.header[Header.STOPPED] - 1 if self._shared.header[Header.STOPPED] else None
+
+    def stop(self, index: int) -> bool:
+        """Take in and give out nothing more, in all processes, because of a sample; False: it had already."""
+        with self._shared.locked():
+            first = self.stopped_by is None
+            if first:
+                self._shared.header[Header.STOPPED] = index + 1
+        return first
 
     def put(self, index: int, sample: Any, *, seconds: float = 0.0) -> bool:
         """Offer a sample that took ``seconds`` to make; True if it is in the cache now because of this."""
-        return self._writer.put(index, sample, seconds=seconds)
+        return self.stopped_by is None and self._writer.put(index, sample, seconds=seconds)
 
     def get_or_make(self, index: int, make: Callable[[], Any]) -> Any:
         """Sample number ``index``; if it is not here it is made, timed, and kept if the policy wants it."""
@@ -121,7 +135,7 @@ class SampleCache:
         return sample
 
     def __contains__(self, index: int) -> bool:
-        return bool(self._shared.state[index] == READY)
+        return self.stopped_by is None and bool(self._shared.state[index] == READY)
 
     def plan(self, indices: NDArray[np.int64]) -> None:
         """Tell the clairvoyant policy what this process and its workers will read, in order."""

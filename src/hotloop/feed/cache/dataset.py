@@ -6,7 +6,7 @@ import operator
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.cache.watching import DrawWatch
 from hotloop.feed.collating import Out
 from hotloop.feed.comparing import differences, snapshot
-from hotloop.feed.determinism import check_deterministic
+from hotloop.feed.determinism import Verdict, check_deterministic
 from hotloop.feed.errors import CacheError
 from hotloop.feed.stages import Remaining, split_after
 
@@ -36,7 +36,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
     Made by :func:`cached`. ``dataset`` is the part that is cached; ``remaining`` takes an index and what came
     out of it; ``disk`` is the tier behind ``cache``, in front of ``dataset``. With ``watch`` each process
-    goes on looking for samples that are random.
+    goes on looking for samples that are random, ``on_random`` is called once where one is met.
     """
 
     _serves_loader = True
@@ -49,12 +49,14 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         *,
         disk: DiskTier | None = None,
         watch: bool = True,
+        on_random: Callable[[str], None] | None = None,
     ) -> None:
         self.dataset = dataset if disk is None else disk
         self.cache = cache
         self.disk = disk
         self._remaining = remaining
         self._watch = DrawWatch(dataset) if watch else None
+        self._on_random = on_random
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -153,7 +155,19 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
             return self.dataset[number]
 
     def _watching(self, numbers: Sequence[int]) -> AbstractContextManager[None]:
-        return nullcontext() if self._watch is None else self._watch.reading(numbers)
+        if self._watch is None or self.cache.stopped_by is not None:
+            return nullcontext()
+        return self._watch.reading(numbers, self._refuse)
+
+    def _refuse(self, index: int, verdict: Verdict) -> None:
+        if self._on_random is None:
+            raise CacheError(
+                f"sample {index} must not be cached: {verdict}",
+                hint="those looked at before were deterministic; cache an earlier stage "
+                "(cached(..., stage=...)), or say allow_random=True",
+            )
+        if self.cache.stop(index):
+            self._on_random(f"sample {index} must not be cached: {verdict}")
 
     def _numbers(self, indices: Sequence[Any]) -> NDArray[np.int64] | None:
         """All of them at once, if they are plain indices from 0."""
@@ -188,6 +202,7 @@ def cached(
     shared: bool = True,
     copy: bool = True,
     allow_random: bool = False,
+    on_random: Callable[[str], None] | None = None,
     disk: str | Path | None = None,
     max_disk_bytes: str | float | int = "auto",
 ) -> CachedDataset:
@@ -203,6 +218,9 @@ def cached(
         shared: share with other processes that cache the same; otherwise only with this one's workers.
         copy: see :class:`SampleCache`.
         allow_random: cache even if a second reading differs: every epoch then sees the first one's draw.
+        on_random: samples that are random are refused here, and as they are met later on. With this a later
+            one ends the cache and not the run: it is called once, in whichever process, with the reason, and
+            from then on every sample is read anew. What was handed out before may have been repeated draws.
         disk: a folder on a local disk for a second, larger tier that later runs find again (needs ``lmdb``).
         max_disk_bytes: how large that may become; ``"auto"`` is half of what is free there.
 
@@ -210,6 +228,8 @@ def cached(
         CacheError: a sample differs when it is read again, or ``max_bytes`` is too small.
         ValueError: an argument makes no sense.
     """
+    if disk is not None and on_random is not None:
+        raise ValueError("on_random ends the cache in memory: what lies on the disk would still be served")
     if isinstance(dataset, IterableDataset):
         raise ValueError(
             f"{type(dataset).__name__} is iterable: only samples that have a number can be cached"
@@ -239,7 +259,7 @@ def cached(
 
         check = not allow_random
         tier = DiskTier(part, disk, identity, max_bytes=max_disk_bytes, memory=cache, check=check)
-    return CachedDataset(part, cache, remaining, disk=tier, watch=not allow_random)
+    return CachedDataset(part, cache, remaining, disk=tier, watch=not allow_random, on_random=on_random)
 
 
 _ALONE = "the cache is not shared between ranks"

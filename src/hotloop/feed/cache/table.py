@@ -33,6 +33,7 @@ class Header(IntEnum):
     RANKS = 4
     DIRTY = 5  # somebody is changing the table, or died while doing so
     FULL = 6  # a sample found no free room
+    STOPPED = 7  # 1 + the sample that must not be cached, for which nothing is served any more
     FRONTIER = 8  # bytes of the arena that are reserved
     USED = 9  # bytes of the arena that were ever handed out
     OVERHEAD = 10  # bytes reserved outside the arena

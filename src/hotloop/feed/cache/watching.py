@@ -7,13 +7,12 @@ file replaced by another) may not be among them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from hotloop.feed import randomness
-from hotloop.feed.determinism import check_deterministic
-from hotloop.feed.errors import CacheError
+from hotloop.feed.determinism import Verdict, check_deterministic
 
 #: Reads watched in each process; each costs about 0.2 ms.
 WATCHED_READS = 256
@@ -22,7 +21,7 @@ PRICE_OF_A_CHECK = 64
 
 
 class DrawWatch:
-    """Refuses samples of ``dataset`` that are random though those looked at before were not.
+    """Finds samples of ``dataset`` that are random though those looked at before were not.
 
     Only in the main thread of a process: beside it others may draw meanwhile, such as the model.
     """
@@ -32,12 +31,8 @@ class DrawWatch:
         self._left = WATCHED_READS
 
     @contextmanager
-    def reading(self, indices: Sequence[int]) -> Iterator[None]:
-        """Around a read of these samples.
-
-        Raises:
-            CacheError: they drew random numbers and are not the same on a second read.
-        """
+    def reading(self, indices: Sequence[int], refuse: Callable[[int, Verdict], None]) -> Iterator[None]:
+        """Around a read of these samples; ``refuse`` is told the first that reads differently again."""
         if self._left <= 0 or not _is_main_thread():
             yield
             return
@@ -50,11 +45,8 @@ class DrawWatch:
         for index in indices:
             verdict = check_deterministic(self._dataset, [index])
             if not verdict:
-                raise CacheError(
-                    f"sample {index} must not be cached: {verdict}",
-                    hint="those looked at before were deterministic; cache an earlier stage "
-                    "(cached(..., stage=...)), or say allow_random=True",
-                )
+                refuse(index, verdict)
+                return
 
 
 def _is_main_thread() -> bool:

@@ -45,9 +45,10 @@ class RingLoader(LoaderForm):
 class CacheSamples(LoaderForm):
     """``hotloop.feed.cached`` between the loader and its dataset; refused where samples are random.
 
-    The dataset is looked at before each epoch: once the script changed it the cache is of no more use. Where
-    torch itself would collate, a batch is gathered from the cache in one go. A loader that evaluates gets a
-    cache of its own once there is training, or when it is gone through again, unless the memory was given.
+    The dataset is looked at before each epoch: once the script changed it the cache is of no more use.
+    A random sample that is met later ends it at once. Where torch itself would collate, a batch is gathered
+    from the cache in one go. A loader that evaluates gets a cache of its own once there is training, or when
+    it is gone through again, unless the memory was given.
     """
 
     switchable = False  # a cache has to fill first
@@ -66,7 +67,7 @@ class CacheSamples(LoaderForm):
         if kept is None or kept.dataset is not settings["dataset"]:
             made = self._made(settings["dataset"])
         else:
-            made = kept if kept.holds() else "refused: the dataset changes between epochs"
+            made = kept.stopped() or (kept if kept.holds() else "refused: the dataset changes between epochs")
         if isinstance(made, str):
             self.fail(made)
             self._caches.clear()
@@ -85,12 +86,19 @@ class CacheSamples(LoaderForm):
         if kept is None and latest is not None and latest.dataset is settings["dataset"]:
             kept = latest
         made = self._made(settings["dataset"]) if kept is None else kept
+        if not isinstance(made, str) and made.stopped():
+            self.say(made.stopped())
         if isinstance(made, str) or made.dataset is not settings["dataset"] or not made.holds():
             self._refused.add(loader)
             self._caches.pop(loader, None)
             return None
         self._caches[loader] = made
         return self._behind(made, loader, settings)
+
+    def status(self) -> str:
+        """Also where it ended on the way."""
+        kept = [one for one in (self._latest, *self._caches.values()) if one is not None]
+        return next(filter(None, map(_Kept.stopped, kept)), "") or super().status()
 
     def _behind(self, kept: _Kept, loader: Any, settings: dict[str, Any]) -> dict[str, Any]:
         changes: dict[str, Any] = {"dataset": kept.cached}
@@ -106,7 +114,7 @@ class CacheSamples(LoaderForm):
         ranks = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         options = {} if self.value is None else {"max_bytes": self.value}
         try:
-            found = feed.cached(dataset, shared=ranks, **options)
+            found = feed.cached(dataset, shared=ranks, on_random=_say, **options)
         except (feed.FeedError, ValueError) as error:
             return "not cached: " + str(error).removeprefix("not cached: ")
         return _Kept(dataset, found)
@@ -119,8 +127,18 @@ class _Kept:
         self.dataset, self.cached, self._state = dataset, cached, state_of(dataset)
 
     def holds(self) -> bool:
-        """Whether the script has left the dataset as it was."""
-        return state_of(self.dataset) == self._state
+        """Whether the script has left the dataset as it was, and no sample was found to be random."""
+        return state_of(self.dataset) == self._state and not self.stopped()
+
+    def stopped(self) -> str:
+        """Where a random sample ended it and what that means, empty while it serves."""
+        sample = self.cached.cache.stopped_by
+        if sample is None:
+            return ""
+        return (
+            f"ended at sample {sample}, which is random: {self.cached.stats().hits:,} samples were taken "
+            "from the cache before, and those of them that are random too were repeated"
+        )
 
 
 class Gathered:
@@ -157,6 +175,12 @@ class Prepared:
         if isinstance(found, kept):  # not yet: workers that stay are set up for each epoch
             object.__setattr__(info, "dataset", found.dataset)  # torch would not have it changed
         self._prepare(worker)
+
+
+def _say(why: str) -> None:
+    """In whichever process a random sample was met; the main process notes it when it comes to it."""
+    sys.stderr.write(f"hotloop: cache-samples ends: {why}; every sample is read anew from here on\n")
+    sys.stderr.flush()
 
 
 def as_it_is(batch: Any) -> Any:
