@@ -61,7 +61,8 @@ PARTS = {
             ours("Loader", "images", context=True),
             ours("Loader + cached", "images_cached"),
             ours("Loader + Baked", "images_baked"),
-            ours("Loader + Baked, beside", "images_baked_beside", context=True),
+            ours("Loader + cached, beside", "images_cached_beside"),
+            ours("Loader + Baked, beside", "images_baked_beside"),
             ours("DataLoader + cached", "images_cached_torch", context=True),
             ours("DataLoader + Baked", "images_baked_torch", context=True),
             peer("FFCV raw", "ffcv_loader", "images", "ffcv", context=False),
@@ -163,7 +164,7 @@ def targets(result: Mapping[str, Any]) -> list[Target]:
     rows = {name: result[name]["rows"] for name in result}
     found = []
     if "images" in rows:
-        for way in ("Loader + cached", "Loader + Baked"):
+        for way in [f"Loader + {kind}{how}" for how in ("", ", beside") for kind in ("cached", "Baked")]:
             against_torch = harness.ratio(rows["images"], way, TORCH)
             found.append(harness.at_least(f"uint8 224: {way} against {TORCH}", 5.0, against_torch))
             against_ffcv = harness.ratio(rows["images"], way, "FFCV raw")

@@ -4,6 +4,7 @@
 
 Eight ready tensors are collated (one copy) and carried. It is compared with one thread's copies between two
 ordinary arrays of the batch's size, in the same process before and after. SPDL's arena gets a ready batch.
+«work and copies, no loader»: processes that copy into a slot and say so with a byte: what the machine allows.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def ways(worker_counts: Sequence[int]) -> list[Way]:
         options = {"workers": count}
         found.append(Way(name=f"{TORCH} x{count}", module="torch_loader", call="blocks", options=options))
         found.append(Way(name=f"{OURS} x{count}", module="hotloop_loader", call="blocks", options=options))
+        name = f"work and copies, no loader x{count}"
+        found.append(Way(name=name, module="ceiling", call="blocks", options=options))
     arena = Way(name="SPDL arena x1", module="spdl_loader", call="blocks", environment="spdl")
     return [*found, arena]
 

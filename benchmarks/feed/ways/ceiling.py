@@ -30,6 +30,15 @@ def tiny(settings: dict[str, Any]) -> Callable[[], Iterable[Batch]]:
     return filled(rows.shape, rows.dtype, lambda indices, out: _take(rows, indices, out), settings)
 
 
+def blocks(settings: dict[str, Any]) -> Callable[[], Iterable[Batch]]:
+    num, num_bytes = sources.SAMPLES_PER_BLOCK, settings["num_bytes"]
+    rows = sources.Blocks(num_bytes, 1).samples.numpy()
+    shape = (settings["count"] * num, num_bytes // num)
+    return filled(
+        shape, rows.dtype, lambda indices, out: np.copyto(out, rows), {**settings, "batch_size": num}
+    )
+
+
 def jpegs(settings: dict[str, Any]) -> Callable[[], Iterable[Batch]]:
     paths = sources.jpeg_files(settings["data"])
 

@@ -27,6 +27,11 @@ def images_baked(settings: dict[str, Any]) -> Epoch:
     return loader(baked(settings), settings)
 
 
+def images_cached_beside(settings: dict[str, Any]) -> Epoch:
+    dataset = feed.cached(Images(settings["data"]), max_bytes="2GB")
+    return loader(dataset, settings, worker_method="beside")
+
+
 def images_baked_beside(settings: dict[str, Any]) -> Epoch:
     return loader(baked(settings), settings, worker_method="beside")
 
