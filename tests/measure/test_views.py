@@ -135,6 +135,15 @@ def test_startup_parts_add_up_to_the_time_before_the_first_batch():
     assert parts["first batch"] == pytest.approx(0.0021)
 
 
+def test_what_a_library_imports_late_is_told_by_the_library():
+    def prepare(run):
+        asks = ("torch._dynamo.utils:load", "importlib:import_module", "importlib._bootstrap:_gcd_import")
+        with run.at(3), run.library(*asks):
+            run.work(900)
+
+    assert trained(prepare).startup["lazy imports of torch"] == pytest.approx(0.9, abs=0.02)
+
+
 def test_long_imports_are_told_by_name():
     def prepare(run):
         with run.at(2):

@@ -80,6 +80,10 @@ def test_a_phone_needs_no_scrolling_sideways(browser: Chromium, page: Path) -> N
     browser.open(page, width=400, height=800, mobile=True)
     browser.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
     assert browser.run("document.documentElement.scrollWidth") <= 400
+    cut = "e => e.clientWidth && e.scrollWidth > e.parentElement.clientWidth"
+    assert browser.run(f"[...document.querySelectorAll('.bar b')].filter({cut}).length") == 0
+    table = "document.querySelector('#time .scroll')"
+    assert browser.run(f"{table}.scrollWidth <= {table}.clientWidth")
 
 
 def contrast(browser: Chromium, selector: str) -> float:

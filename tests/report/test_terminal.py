@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import VERDICT, empty, full, healthy
 
+from hotloop import units
 from hotloop.report import terminal, words
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -61,6 +62,14 @@ def test_what_the_verdict_says_is_not_said_again_below() -> None:
     text = terminal.render(report)
     assert "Scaler.transform" not in text
     assert report["findings"][0]["advice"] in " ".join(text.split())
+
+
+def test_a_mean_that_is_not_the_steady_step_is_told_from_it() -> None:
+    report = full()
+    steady = 1 / report["throughput"]["steps_per_s"]
+    assert "when steady" not in terminal.render(report)
+    report["step_s"]["mean"] = 5 * steady
+    assert f"/step ({units.duration(steady)} when steady) · " in terminal.render(report)
 
 
 def test_a_rate_that_is_not_known_at_all_gets_no_percentage() -> None:
@@ -125,7 +134,10 @@ def test_inference_is_told_from_a_script_that_ran_no_model() -> None:
     ]
     assert "inference or evaluation only" in terminal.render(report)
     report["phases"][0]["seconds"] = 0.0
+    report["warnings"] = []
     assert "no model was run" in terminal.render(report)
+    report["warnings"] = ["not all could be stored: disk I/O error"]
+    assert "no model was run" not in terminal.render(report)
 
 
 def test_a_file_name_cannot_move_the_cursor() -> None:

@@ -95,7 +95,8 @@ def _imported(stack: Stack, places: Places) -> str | None:
         return f"import {package}" if package not in ("", "torch") else ""
     for at, entry in enumerate(stack.library):
         if entry.startswith("importlib._bootstrap"):
-            owner = stack.library[at - 1].split(".")[0] if at else ""
+            above = (re.split("[.:]", caller)[0] for caller in reversed(stack.library[:at]))
+            owner = next((name for name in above if name != "importlib"), "")  # import_module asks for others
             return f"lazy imports of {owner}" if owner else ""
     return None
 

@@ -18,6 +18,8 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
     seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
     if seconds.get("forward", 0) + seconds.get("evaluation", 0) > 0 and not seconds.get("optimizer", 0):
         found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
+    elif report["warnings"]:
+        found.append("No model was seen to run, but not everything could be seen or stored: see below.")
     elif not seconds.get("forward", 0):
         found.append("torch was imported, but no model was run in the observed thread.")
     found.append("A training thread other than the first one, or a loop outside Python, cannot be seen.")

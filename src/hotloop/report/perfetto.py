@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def write(recording: Recording, ranks: Sequence[Steps], path: Path) -> None:
     head = {"command": words.command(recording.command), "tool": "hotloop"}
     text = ",\n".join(map(_text, events(recording, ranks)))
     with ExitStack() as stack:
-        out: IO[bytes] = stack.enter_context(whole_file(path))
+        out: BinaryIO | gzip.GzipFile = stack.enter_context(whole_file(path))
         if path.suffix == ".gz":
             out = stack.enter_context(gzip.GzipFile("", "wb", 5, out))
         out.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(head)},"traceEvents":[\n'.encode())

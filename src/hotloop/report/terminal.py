@@ -21,6 +21,7 @@ _MAX_NOTED: Final = 2  # with their sentence; the rest by name
 _MAX_SETTINGS: Final = 6
 _MAX_WARNINGS: Final = 4
 _MAX_PARTS: Final = 4
+_UNSTEADY: Final = 1.2  # a mean step so many times as long as the steady ones is not theirs
 
 
 def render(report: Report, *, width: int = 80, color: bool = False) -> str:
@@ -72,7 +73,7 @@ def _reasons(report: Report, width: int) -> list[Line]:
 
 def _numbers(report: Report) -> list[str]:
     throughput, step = report["throughput"], report["step_s"]
-    parts = [f"{report['num_steps']:,} steps", f"{units.duration(step['mean'])}/step"]
+    parts = [f"{report['num_steps']:,} steps", f"{units.duration(step['mean'])}/step{_steady(report)}"]
     if throughput["samples_per_s"]:
         parts.append(f"{units.rate(throughput['samples_per_s'])} samples/s{_spread(throughput)}")
     elif throughput["steps_per_s"]:
@@ -85,6 +86,14 @@ def _numbers(report: Report) -> list[str]:
             + ("even" if slow is None else f"rank {slow} is slowest and shown here")
         )
     return parts
+
+
+def _steady(report: Report) -> str:
+    """Where the mean is no step that rates are about: one slow first batch weighs on a short run."""
+    rate, mean = report["throughput"]["steps_per_s"], report["step_s"]["mean"]
+    if not rate or mean * rate < _UNSTEADY:
+        return ""
+    return f" ({units.duration(1 / rate)} when steady)"
 
 
 def _spread(throughput: Mapping[str, Any]) -> str:

@@ -97,7 +97,7 @@ def _throughput(throughput: Mapping[str, Any]) -> tuple[str, str, str]:
 def _counts(report: Report) -> str:
     parts = []
     if report["num_epochs"]:
-        parts.append(f"{report['num_epochs']:,} epochs")
+        parts.append(f"{report['num_epochs']:,} epoch{'' if report['num_epochs'] == 1 else 's'}")
     if report["num_updates"] != report["num_steps"]:
         parts.append(f"{report['num_updates']:,} updates")
     return ", ".join(parts) or "one update each"

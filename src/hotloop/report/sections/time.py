@@ -130,7 +130,9 @@ def _ranks(report: Report) -> Markup:
             for name in names
             if whole and rank["phases"].get(name, 0.0)
         ]
-        own = units.duration(rank["own_s_per_step"]) if rank["own_s_per_step"] is not None else "–"
+        # Where a rank waits for the others: in collectives, and in DDP's part of backward.
+        waits = rank["phases"].get("backward", 0.0) + rank["phases"].get("collective", 0.0)
+        own = units.duration(max(0.0, whole - waits)) if whole else "–"
         rows.append(
             [
                 tag("strong", title) if slow else title,
@@ -140,7 +142,7 @@ def _ranks(report: Report) -> Markup:
                 bar(shares, title),
             ]
         )
-    head = ["rank", "steps", "per step", "own work", "phases"]
+    head = ["rank", "steps", "per step", "without backward", "phases"]
     return tag(
         "div",
         tag("h3", "Ranks"),
