@@ -180,8 +180,9 @@ def test_rivals_far_ahead_race_without_the_run_as_found(tmp_path: Path) -> None:
     assert tuned.gain.ratio == pytest.approx(0.04 / 0.018, rel=0.05)
 
 
-def test_launches_as_long_as_those_of_tune_tell_of_a_gain_that_one_pair_confirms(tmp_path: Path) -> None:
-    """A launch takes a quarter of the budget: the first run is one of the run as found."""
+@pytest.mark.parametrize(("budget_s", "pairs"), [(50.0, 2), (30.0, 1)])
+def test_few_long_launches_are_enough_for_a_large_gain(tmp_path: Path, budget_s: float, pairs: int) -> None:
+    """A launch takes a quarter of the budget or a third: the first run is one of the run as found."""
     scenario = Scenario(factors(num_workers=3.0), (SLOW,), noise=0.02)
     run, here = scenario.run, launcher(scenario, tmp_path)
 
@@ -190,11 +191,14 @@ def test_launches_as_long_as_those_of_tune_tell_of_a_gain_that_one_pair_confirms
         return replace(run(request), wall_s=12.0)
 
     scenario.run = long  # type: ignore[method-assign]
-    here.bench, here.budget_s = scenario.bench(), 50.0
+    here.bench, here.budget_s = scenario.bench(), budget_s
     with closing(here.journal):
         tuned = Search(launcher=here).run()
     assert [str(one) for one in tuned.best] == ["num-workers=4"]
-    assert scenario.launched == ["as found", "num-workers=4", "num-workers=4", "as found"]
+    assert scenario.launched == ["as found", "num-workers=4", "num-workers=4", "as found"][: pairs + 2]
+    assert tuned.confirmed == (pairs > 1)
+    assert tuned.gain is not None and tuned.gain.pairs == pairs
+    assert tuned.gain.low < 3 < tuned.gain.high
 
 
 @pytest.mark.parametrize("num_iterators", [1, 3])
@@ -389,7 +393,7 @@ def test_a_budget_without_room_is_told_with_one_that_has(tmp_path: Path) -> None
     run = scenario.run
     scenario.run = lambda request: Ran(**{**vars(run(request)), "wall_s": 5.0})  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="too small: one launch takes about 5") as error:
-        tune(scenario, tmp_path, budget_s=8.0)
+        tune(scenario, tmp_path, budget_s=6.0)
     assert "--budget" in str(error.value.hint)
 
 

@@ -32,8 +32,8 @@ CACHE: Final = "cache-samples"
 FILL_EPOCHS: Final = 3
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
-#: Launches that must fit into the budget beside the first: an arm, and a pair that confirms it.
-_LEAST_LAUNCHES: Final = 3
+#: Launches that must fit into the budget beside the first: an arm, twice.
+_LEAST_LAUNCHES: Final = 2
 
 
 class Interrupted(Exception):  # noqa: N818 - the user's wish

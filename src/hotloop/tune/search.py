@@ -9,6 +9,7 @@ its own. Where runs are long, one run of interleaved blocks first says what is n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, log
@@ -336,6 +337,10 @@ class Search:
                 logs.append(log(base / tuned))
         if len(logs) >= _PAIRS:
             return self._told(logs, arm), True
+        key = "confirm/alone"
+        if self.launcher.room(self.launcher.expected_s(arm, self._gained), key):
+            with suppress(Spent):  # two launches of the arm say more of their noise than one
+                self.launcher.round(key, [arm])
         return unpaired(self._costs(()), self._costs(arm)), False
 
     def _told(self, logs: Sequence[float], arm: Arm) -> Ratio:

@@ -31,11 +31,11 @@ _BAND_TRANSPORT: Final = 0.20
 _BAND_SHARED: Final = 0.35
 #: What a step takes longer after a wait of so many seconds, in which the core did something else or slept:
 #: its code and data are no longer in the caches. A time, and the most of a step's own; benchmarks/recovery.
-_COLD_S: Final = 1.2e-3
-_COLD_SHARE: Final = 0.85
-_COLD_AFTER_S: Final = 4e-3
+_COLD_S: Final = 1e-3
+_COLD_SHARE: Final = 0.5
+_COLD_AFTER_S: Final = 1.5e-3
 #: How far off that is, as a part of it.
-_COLD_DOUBT: Final = 0.5
+_COLD_DOUBT: Final = 0.6
 #: From this share of the cores wanted on, work that computes beside other work is no longer free of it.
 _SHARED: Final = 0.6
 #: Rounds of finding times that crowding stretches to those measured; each halves what is left.
