@@ -473,6 +473,7 @@ static void stream(char *into, const char *from, size_t size)
 }
 #endif
 
+/* Rows that begin at starts in source, or at these addresses where source is NULL. */
 static void copy_rows(char *into, size_t size, const char *source, const int64_t *starts, size_t num)
 {
 #ifdef __SSE2__
@@ -495,19 +496,20 @@ static PyObject *gather(PyObject *module, PyObject *args)
 {
     Py_ssize_t into, size, num;
     Py_buffer source, starts;
-    if (!PyArg_ParseTuple(args, "nny*y*", &into, &size, &source, &starts))
+    if (!PyArg_ParseTuple(args, "nnz*y*", &into, &size, &source, &starts))
         return NULL;
     const int64_t *first = starts.buf;
     num = starts.len / (Py_ssize_t)sizeof *first;
     int outside = size < 0;
-    for (Py_ssize_t i = 0; i < num && !outside; i++)
+    for (Py_ssize_t i = 0; i < num && source.buf != NULL && !outside; i++)
         outside = first[i] < 0 || first[i] > source.len - size;
     if (!outside) {
         Py_BEGIN_ALLOW_THREADS
         copy_rows((char *)into, size, source.buf, first, num);
         Py_END_ALLOW_THREADS
     }
-    PyBuffer_Release(&source);
+    if (source.buf != NULL)
+        PyBuffer_Release(&source);
     PyBuffer_Release(&starts);
     if (outside) {
         PyErr_SetString(PyExc_IndexError, "a row lies outside of what rows are taken from");
@@ -526,7 +528,7 @@ static PyMethodDef module_methods[] = {
 #endif
     {"gather", gather, METH_VARARGS,
      "gather(address, num_bytes, source, starts): rows one behind the other at an address, each the num_bytes that\n"
-     "begin at one of starts (int64) in source. The interpreter is free meanwhile."},
+     "begin at one of starts (int64) in source (None: starts are addresses). The interpreter is free meanwhile."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -10,7 +10,7 @@ from tests.running import Observed, run_observed
 
 from hotloop import fast
 
-SCRIPT = """
+PLACES = """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -44,9 +44,120 @@ def places(run: Observed) -> list[tuple[str, tuple[Any, ...]]]:
 def test_both_forms_name_the_same_places(tmp_path: Path) -> None:
     if fast.Sites is None:
         pytest.skip("not compiled for this interpreter")
-    compiled = run_observed(SCRIPT, folder=tmp_path / "compiled")
-    python = run_observed(SCRIPT, folder=tmp_path / "python", env={"HOTLOOP_PURE": "1"})
+    compiled = run_observed(PLACES, folder=tmp_path / "compiled")
+    python = run_observed(PLACES, folder=tmp_path / "python", env={"HOTLOOP_PURE": "1"})
     assert compiled.returncode == python.returncode == 0
     found = places(compiled)
     assert found == places(python)
     assert {kind for kind, stack in found if stack} >= {"fetch", "forward", "backward", "optimizer"}
+
+
+#: What the ends of the wrappers decide: flags, counts, rounds, samples, nesting, raising.
+DECISIONS = """
+    import gc
+    gc.disable()
+    import threading, torch
+    from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(torch.randn(7, 4))
+
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("odd")
+
+    model, head = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()), torch.nn.Linear(3, 1)
+    first = torch.optim.SGD(model.parameters(), lr=0.1)
+    second = torch.optim.Adam(head.parameters(), lr=0.1)
+
+    def loss_of(x):
+        return head(model(x)).square().mean()
+
+    def closure():
+        second.zero_grad()
+        loss = loss_of(torch.ones(2, 4))
+        loss.backward()
+        return loss
+
+    for epoch in range(2):
+        for turn, (x,) in enumerate(DataLoader(TensorDataset(torch.randn(10, 4)), batch_size=4)):
+            loss_of(x).backward()
+            if turn % 2:
+                first.step()
+                second.step()
+                first.zero_grad(); second.zero_grad()
+    for x in DataLoader(Stream(), batch_size=3):
+        loss_of(x).backward()
+        first.step()
+    second.step(closure)
+    model.eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        model(x)
+    model.train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(x)
+    for wrong in (lambda: Odd()(x), lambda: model(x).backward(), lambda: first.step(lambda: 1 / 0)):
+        try:
+            wrong()
+        except (ValueError, RuntimeError, ZeroDivisionError):
+            pass
+    first.step()
+    other = threading.Thread(target=lambda: [loss_of(x).backward(), second.step()])
+    other.start(); other.join()
+    for generation in (0, 1, 2):
+        gc.collect(generation)
+    import hotloop.probe.install
+    count = hotloop.probe.install.current().count
+    print(count.backwards, count.batches, count.rounds, count.fed_at, count.fetched, count.updates)
+"""
+
+
+def decisions(run: Observed) -> list[tuple[Any, ...]]:
+    """Every row but those that depend on the time, without the time."""
+    timed = ("sample", "make", "collate", "slowest", "module")
+    rows = [row for row in run.rows if row.kind not in timed and (row.kind != "gc" or row.value == 2)]
+    return [(row.kind, row.value, run.line(row), row.obj, row.extra, row.flags) for row in rows]
+
+
+def test_both_forms_decide_the_same(tmp_path: Path) -> None:
+    if fast.Hook is None:
+        pytest.skip("not compiled for this interpreter")
+    compiled = run_observed(DECISIONS, folder=tmp_path / "compiled", env={"PYTHONHASHSEED": "0"})
+    python = run_observed(DECISIONS, folder=tmp_path / "python", env={"HOTLOOP_PURE": "1"})
+    assert (compiled.stderr, python.stderr) == ("", "")
+    assert compiled.stdout == python.stdout
+    found, wanted = decisions(compiled), decisions(python)
+    assert [row for row in found if row[0] != "loss"] == [row for row in wanted if row[0] != "loss"]
+    kinds = {row[0] for row in found}
+    assert kinds >= {"fetch", "iter", "forward", "backward", "optimizer", "zero_grad", "loss", "gc"}
+    assert "disabled" not in compiled.notes | python.notes
+
+
+FAILING = """
+    import torch
+
+    class Shy(torch.nn.Linear):
+        def __getattribute__(self, name):
+            if name == "training" and shy:
+                raise LookupError("not now")
+            return super().__getattribute__(name)
+
+    shy = False
+    model = Shy(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        shy = step == 2
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+    print("through")
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_an_observer_that_fails_is_switched_off_and_training_goes_on(pure: str, tmp_path: Path) -> None:
+    run = run_observed(FAILING, folder=tmp_path, env={"HOTLOOP_PURE": pure})
+    assert (run.stdout, run.stderr) == ("through\n", "")
+    [note] = run.notes["disabled"]
+    assert note["observer"] == "observers.modules" and note["error"] == "LookupError: not now"
+    assert (len(run.of("forward")), len(run.of("backward")), len(run.of("optimizer"))) == (2, 4, 4)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from hotloop import fast
+
 #: The first updates are warm-up: caches fill, allocators grow, kernels are chosen.
 WARM_UP: Final = 5
 #: More rounds than this on one batch: whatever the loader was for, it does not drive the training.
@@ -16,7 +18,7 @@ def with_limit(source: str, count: StepCount, call: str) -> str:
     return source.replace("{stop_if_done}", call if count.may_end else "pass")
 
 
-class StepCount:
+class StepCount(fast.Counts):  # type: ignore[misc]
     """A step is one batch of a loader that training follows; without a loader, one round of the optimizers;
     without an optimizer, one backward.
 
@@ -24,11 +26,22 @@ class StepCount:
     cold cache, so what they need lies together.
     """
 
-    __slots__ = (
-        "backwards", "batches", "fed_at", "fetched", "limit", "may_end", "rounds", "stepped", "stopped",
-    )  # fmt: skip
+    __slots__ = ("limit", "may_end", "stepped", "stopped")
+
+    backwards: int
+    batches: int
+    rounds: int
+    fed_at: int  # rounds when training followed a batch last
+    fetched: int  # 1: a batch was handed out since the last backward
+    updates: int  # outermost steps of optimizers
+    callbacks: int  # how many wait for the end of an update
+    next_tick: int  # when slow housekeeping is due
+    opened: int  # id of the optimizer that steps, 0 none
+    opened_at: int
+    opened_site: int
 
     def __init__(self) -> None:
+        self.callbacks = self.next_tick = 0
         limit = os.environ.get("HOTLOOP_STEPS", "")
         self.limit = int(limit) + WARM_UP if limit.isdigit() and int(limit) > 0 else 0
         #: Whether ``limit`` is set, or may be set while the run goes on.
@@ -40,11 +53,8 @@ class StepCount:
     def restart(self) -> None:
         """Count from 0."""
         self.stopped = False
-        self.batches = 0
-        self.rounds = 0
-        self.fed_at = 0  # rounds when training followed a batch last
-        self.backwards = 0
-        self.fetched = False  # a batch was handed out since the last backward
+        self.batches = self.rounds = self.fed_at = self.backwards = self.fetched = self.updates = 0
+        self.opened = self.opened_at = self.opened_site = 0
         self.stepped.clear()
 
     @property

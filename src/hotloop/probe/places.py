@@ -43,10 +43,15 @@ Note = Callable[..., None]
 
 def with_site(source: str) -> str:
     """The source of a wrapper with the lookup of its caller's site where it says ``{site}``."""
-    before, asked, after = source.partition("{site}")
+    return with_text(source, "{site}", _SITE)
+
+
+def with_text(source: str, mark: str, text: str) -> str:
+    """The source with lines of text in the place of a mark."""
+    before, asked, after = source.partition(mark)
     if not asked:
         return source
-    return before + _SITE.strip().replace("\n", "\n" + " " * (len(before) - before.rfind("\n") - 1)) + after
+    return before + text.strip().replace("\n", "\n" + " " * (len(before) - before.rfind("\n") - 1)) + after
 
 
 class UserCode:

@@ -51,7 +51,6 @@ class Probe:
         self.hooks.owner = self.main_thread
         self.window: Window | None = None
         self.count = StepCount()
-        self.updates = 0
         self.inside = [0]  # 1: in an outermost forward, 2: in a backward
         self.finished = False
         self._scaled: Any = None  # weak: what GradScaler.scale returned last
@@ -61,7 +60,6 @@ class Probe:
         self.loaders: Any = None  # the observer of loaders, for the ids of loaders
         self.losses: Any = None  # with --evidence: what reads every loss
         self.handed: Any = None  # with --evidence: what reads every batch
-        self.next_tick = 0  # when slow housekeeping is due
         self.callbacks: list[tuple[Switch, Callable[[], None]]] = []  # of updates
         self._on_second: list[Callable[[], None]] = []
         self._on_made: list[Callable[[int], None]] = []
@@ -89,6 +87,11 @@ class Probe:
         return self.count.steps
 
     @property
+    def updates(self) -> int:
+        """Optimizer updates so far."""
+        return self.count.updates
+
+    @property
     def training_started(self) -> bool:
         """Whether a first backward was seen."""
         return self.count.backwards > 0
@@ -111,10 +114,12 @@ class Probe:
     def on_update(self, observer: str, function: Callable[[], None]) -> None:
         """Call at the end of every outermost ``Optimizer.step`` of the recorded thread, after its row."""
         self.callbacks = [*self.callbacks, (self.hooks.switch(observer), function)]
+        self.count.callbacks = len(self.callbacks)
 
     def off_update(self, function: Callable[[], None]) -> None:
         """Call it no more."""
         self.callbacks = [entry for entry in self.callbacks if entry[1] != function]
+        self.count.callbacks = len(self.callbacks)
 
     def on_second(self, observer: str, function: Callable[[], None]) -> None:
         """Call at the end of an update (or of a backward, where nothing updates), at most once a second."""
@@ -144,8 +149,8 @@ class Probe:
                 self.off_update(function)
 
     def tick(self, now: int) -> None:
-        """Slow housekeeping; due at ``next_tick``."""
-        self.next_tick = now + _TICK_NS
+        """Slow housekeeping; due at ``count.next_tick``."""
+        self.count.next_tick = now + _TICK_NS
         for function in self._on_second:
             function()
 
@@ -211,7 +216,6 @@ class Probe:
         self.role = "main"
         self.window = None
         self.count.restart()
-        self.updates = 0
         self.inside[0] = 0
         self.finished = False
         self._scaled = self._loss = None

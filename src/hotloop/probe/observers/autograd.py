@@ -9,8 +9,9 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
-from hotloop.probe.places import with_site
+from hotloop.probe.ending import ending, with_ending
 from hotloop.record.rows import BACKWARD, LOSS, U32_MAX
 
 if TYPE_CHECKING:
@@ -30,29 +31,32 @@ def {name}(*args, **kwargs):
     if is_compiling():
         return original(*args, **kwargs)
     before = inside[0]
-    if before == 2 or (get_ident() != owner[0] and (switch.off or not claim())):
+    if before == 2:
         return original(*args, **kwargs)
-    start = now()
+    {begin}
+    if not start:
+        if switch.off or not claim():
+            return original(*args, **kwargs)
+        start = now()
     try:
         inside[0] = 2
         return original(*args, **kwargs)
     finally:
-        stop = now()
         inside[0] = before
-        try:
-            {site}
-            emit(kind, start, stop - start, 0, site)
-            count.backwards = number = count.backwards + 1
-            if count.fetched:
-                count.fetched = False
-                count.batches += 1
-                count.fed_at = count.rounds
-            if not count.rounds and stop >= probe.next_tick:
-                probe.tick(stop)
-            if number <= every_loss or not number % loss_stride:
-                read_loss(args, kwargs, stop, site)
-        except Exception as error:
-            failed(switch, error)
+        {end}
+"""
+_WENT = """
+{site}
+emit(kind, start, stop - start, 0, site)
+count.backwards = number = count.backwards + 1
+if count.fetched:
+    count.fetched = 0
+    count.batches += 1
+    count.fed_at = count.rounds
+if not count.rounds and stop >= count.next_tick:
+    tick(stop)
+if number <= every_loss or not number % loss_stride:
+    read_loss(args, kwargs, stop, site)
 """
 
 
@@ -95,18 +99,24 @@ def install(probe: Probe) -> None:
     hooks = probe.hooks
     every = probe.losses  # --evidence
     read_loss = loss_reader(probe) if every is None else every.backward
+    every_loss = _EVERY_LOSS if every is None else U32_MAX
+    asked = (every_loss, _LOSS_STRIDE, read_loss, probe.tick)
+    went = ending(probe, NAME, "went_backward", BACKWARD, *asked)
+    source = with_ending(_BACKWARD, "went_backward(args, kwargs, start)", _WENT)
     for name in ("backward", "grad"):
         hooks.patch(
             torch.autograd,
             name,
             lambda original: compile_beside(
                 original,
-                with_site(_BACKWARD),
-                probe=probe,
+                source,
+                begin=fast.begin,
+                went_backward=went,
+                tick=probe.tick,
                 count=probe.count,
                 emit=probe.emit,
                 kind=BACKWARD,
-                every_loss=_EVERY_LOSS if every is None else U32_MAX,
+                every_loss=every_loss,
                 loss_stride=_LOSS_STRIDE,
                 read_loss=read_loss,
                 inside=probe.inside,

@@ -9,13 +9,14 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop import fast
 from hotloop.hooks.imports import IMPORT_FILE
 from hotloop.hooks.wrapping import RAISED, compile_beside
 from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
+from hotloop.probe.ending import ending, with_ending
 from hotloop.probe.identity import Known
 from hotloop.probe.observers.loader_facts import loader_facts
-from hotloop.probe.places import with_site
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 
 if TYPE_CHECKING:
@@ -41,47 +42,49 @@ def {name}(self):
     try:
         result = original(self)
     finally:
-        stop = now()
-        try:
-            {site}
-            if result is raised:
-                ended(state, waiting, site, start, stop)
-            else:
-                state.yielded = number = state.yielded + 1
-                samples = state.full
-                if not samples or number == state.num_batches:
-                    samples = samples_in(state, result)
-                emit(kind, start, stop - start, samples, site, state.id, waiting, state.flags)
-                count.fetched = True
-                fetched = state.fetched
-                fetched[0] = number = fetched[0] + 1
-                if number % note_every == 1 and (number < 1000 or number % 1000 == 1):
-                    note_batch(state, result)
-        except Exception as error:
-            failed(switch, error)
+        {end}
     if type(result) is dict:
         return loaders.track(self, result) or result
     return result
 """
 
 
-class Iterator:
+_FETCHED: Final = """
+{site}
+if result is raised:
+    ended(state, waiting, site, start, stop)
+else:
+    state.yielded = number = state.yielded + 1
+    samples = state.full
+    if not samples or number == state.num_batches:
+        samples = samples_in(state, result)
+    emit(kind, start, stop - start, samples, site, state.id, waiting, state.flags)
+    count.fetched = 1
+    number += state.before
+    if number % note_every == 1 and (number < 10 * note_every or number % (10 * note_every) == 1):
+        note_batch(state, result)
+"""
+
+
+class Iterator(fast.Feed):  # type: ignore[misc]
     """What is known of a running iterator. ``id`` changes at every ``iter()``: persistent workers reuse the
     object.
     """
 
-    __slots__ = ("fetched", "flags", "full", "id", "last", "loader", "num_batches", "seen", "yielded")
+    __slots__ = ("last", "loader", "seen")
 
-    def __init__(self, loader: int, fetched: list[int]) -> None:
+    id: int
+    flags: int  # FETCH_WORKERS where worker processes feed it
+    full: int  # samples in a full batch, 0 unknown
+    num_batches: int  # 0 unknown
+    before: int  # batches of the loader before this iteration
+    yielded: int  # since iter()
+
+    def __init__(self, loader: int) -> None:
         self.loader = loader
-        self.fetched = fetched  # batches of the loader so far, in all its iterators
-        self.id = 0
-        self.flags = 0  # FETCH_WORKERS where worker processes feed it
-        self.full = 0  # samples in a full batch, 0 unknown
+        self.id = self.flags = self.full = self.num_batches = self.before = self.yielded = 0
         self.last = 0  # samples in the last batch, 0 unknown
-        self.num_batches = 0  # 0 unknown
         self.seen = 0  # samples in a batch whose size only its shape tells, looked at now and then
-        self.yielded = 0  # since iter()
 
 
 class Loaders:
@@ -92,7 +95,7 @@ class Loaders:
         self._module = module
         self._loaders: Known[int] = Known()
         self._iterators: Known[Iterator] = Known()
-        self._fetched: dict[int, list[int]] = {}  # batches per loader
+        self._latest: dict[int, Iterator] = {}  # of each loader
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
         self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
         self._built: dict[int, tuple[int, list[str]]] = {}  # where, and with which arguments
@@ -102,7 +105,7 @@ class Loaders:
         """In a forked child: ids begin at 1 again, and what it does not use it does not note."""
         self._loaders.clear()
         self._iterators.clear()
-        self._fetched.clear()
+        self._latest.clear()
         self._built.clear()
         self._num_loaders = 0
         self._num_iterators = 0
@@ -171,7 +174,7 @@ class Loaders:
         """Remember whose the iterator object is."""
         if result is not RAISED and self._iterators.get(result) is None:
             number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0)
-            self._iterators.put(result, Iterator(number, self._fetched.setdefault(number, [0])))
+            self._iterators.put(result, Iterator(number))
 
     def begin_iter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """``iter(loader)``, in any thread: the facts count even where the time does not."""
@@ -190,8 +193,10 @@ class Loaders:
             return
         self._num_iterators += 1
         again = bool(state.id)
+        latest = self._latest.get(state.loader, state)
+        self._latest[state.loader] = state
         state.id = self._num_iterators
-        state.yielded = 0
+        state.before, state.yielded = latest.before + latest.yielded, 0
         state.flags = FETCH_WORKERS if getattr(result, "_workers", None) else 0
         state.full, state.last, state.num_batches = batch_sizes(loader, result)
         probe = self._probe
@@ -212,7 +217,7 @@ class Loaders:
     # -- fetching --------------------------------------------------------------------------------------------
 
     def make_next(self, original: Any) -> Any:
-        """The wrapper of an iterator's ``__next__``. Written out: it runs in every step, on a cold cache."""
+        """The wrapper of an iterator's ``__next__``."""
         probe, hooks, emit = self._probe, self._probe.hooks, self._probe.emit
 
         def ready(iterator: Any) -> int:
@@ -224,7 +229,7 @@ class Loaders:
             flags = state.flags
             if isinstance(sys.exc_info()[1], StopIteration):
                 flags |= FETCH_END
-                probe.count.fetched = False
+                probe.count.fetched = 0
             emit(FETCH, start, stop - start, 0, site, state.id, waiting, flags)
 
         def samples_in(state: Iterator, batch: Any) -> int:
@@ -239,12 +244,15 @@ class Loaders:
             total = sum(field["bytes"] for field in fields)
             probe.note("batch", iterator=state.id, loader=state.loader, fields=fields[:64], bytes=total)
 
+        asked = (RAISED, ended, samples_in, note_batch, _NOTE_EVERY)
+        source = with_ending(_NEXT, "fetched(state, waiting, start, result)", _FETCHED)
         return compile_beside(
             original,
-            with_site(with_limit(_NEXT, probe.count, "count.stop_if_done()")),
+            with_limit(source, probe.count, "count.stop_if_done()"),
             filename=IMPORT_FILE,
             switch=hooks.switch(NAME),
             count=probe.count,
+            fetched=ending(probe, NAME, "fetched", FETCH, *asked),
             entries=self._iterators.entries,
             loaders=self,
             ready=hooks.guard(NAME, ready),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.probe.ending import ending
 from hotloop.record.rows import GC
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ _LOOK_AFTER: Final = 8
 
 
 class Collections:
-    """A callback of ``gc.callbacks``: a row for each pause of the recorded thread that is worth one."""
+    """A callback of ``gc.callbacks``: a row for each pause of the recorded thread that is worth one.
+
+    ``_hooks.c`` has the same, compiled.
+    """
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -124,7 +128,10 @@ def install(probe: Probe) -> None:
     """Observe garbage collections, and memory at the start, once a second and at the end."""
     if not probe.asleep:
         note_memory(probe)
-    collections = probe.hooks.guard(NAME, Collections(probe))
+    owner = probe.hooks.switch(NAME).owner
+    collections = ending(probe, NAME, "collected", GC, owner, _WORTH_A_ROW_NS)
+    if collections is None:
+        collections = probe.hooks.guard(NAME, Collections(probe))
     gc.callbacks.append(collections)
     probe.hooks.at_undo(lambda: gc.callbacks.remove(collections))
     probe.on_second(NAME, lambda: note_memory(probe))

@@ -8,10 +8,11 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop import fast
 from hotloop.hooks.wrapping import code_of, compile_beside, same_code
 from hotloop.probe.counting import with_limit
+from hotloop.probe.ending import ending, with_ending
 from hotloop.probe.identity import Known, code_place
-from hotloop.probe.places import with_site
 from hotloop.record.rows import (
     FORWARD,
     FORWARD_AUTOCAST,
@@ -63,10 +64,10 @@ def {name}(self, *args, **kwargs):
         if where == 3 and probe.window is not None and get_ident() == owner[0]:
             return probe.window.call(self, original, args, kwargs)
         {call}
-    if get_ident() != owner[0]:
+    {begin}
+    if not start:
         {call}
     {stop_if_done}
-    start = now()
     try:
         if probe.window is not None:  # the window names inner modules by their path below this one
             inside[0] = 3
@@ -74,26 +75,24 @@ def {name}(self, *args, **kwargs):
         inside[0] = 1
         {call}
     finally:
-        stop = now()
         inside[0] = 0
-        try:
-            entry = known.get(id(self)) or new_entry(self)
-            flags = entry.flags
-            if grad_enabled():
-                flags |= grad
-            if self.training:
-                flags |= training
-            if autocast():
-                flags = autocasted(flags)
-            if self._compiled_call_impl is not None:
-                flags |= compiled
-            # While jit.trace records a graph, our questions would join it.
-            if not entry.noted and tracing() is None:
-                note(self, entry)
-            {site}
-            emit(kind, start, stop - start, 0, site, entry.id, 0, flags)
-        except Exception as error:
-            failed(switch, error)
+        {end}
+"""
+_CALLED: Final = """
+entry = known.get(id(self)) or new_entry(self)
+flags = entry.flags
+if grad_enabled():
+    flags |= grad
+if self.training:
+    flags |= training
+if autocast():
+    flags = autocasted(flags)
+if self._compiled_call_impl is not None:
+    flags |= compiled
+if not entry.noted:
+    note(self, entry)
+{site}
+emit(kind, start, stop - start, 0, site, entry.id, 0, flags)
 """
 
 
@@ -103,16 +102,20 @@ def with_body(source: str, original: Any) -> str:
     return source.replace("{call}", _KNOWN_BODY if known else "return original(self, *args, **kwargs)")
 
 
-class Entry:
+class Entry(fast.Entry):  # type: ignore[misc]
     """What is known of a module: its id, the module below its wrappers, and the flags that do not change."""
 
-    __slots__ = ("flags", "id", "noted", "wrapper")
+    __slots__ = ("wrapper",)
+
+    id: int
+    flags: int
+    noted: int  # 1: its note is written
 
     def __init__(self, number: int, flags: int, wrapper: str) -> None:
         self.id = number
         self.flags = flags
         self.wrapper = wrapper
-        self.noted = False
+        self.noted = 0
 
 
 class Modules:
@@ -159,17 +162,25 @@ class Modules:
                 self.autocast = self.autocast or autocast_facts(probe.torch)
             return flags | FORWARD_AUTOCAST
 
+        def note(module: Any, entry: Entry) -> None:
+            if self._tracing() is None:  # while jit.trace records a graph, our questions would join it
+                self._note(module, entry)
+
+        known, new_entry = self._known.entries, self._new_entry
+        asked = (known, new_entry, note, self._grad_enabled, self._autocast, autocasted)
+        source = with_ending(with_body(_CALL, original), "called(self, start)", _CALLED)
         return compile_beside(
             original,
-            with_site(with_limit(with_body(_CALL, original), probe.count, "stop_if_done()")),
+            with_limit(source, probe.count, "stop_if_done()"),
             inside=probe.inside,
             probe=probe,
             switch=hooks.switch(NAME),
             stop_if_done=self.stop_if_done,
-            known=self._known.entries,
-            new_entry=self._new_entry,
-            note=self._note,
-            tracing=self._tracing,
+            begin=fast.begin,
+            called=ending(probe, NAME, "called", FORWARD, *asked),
+            known=known,
+            new_entry=new_entry,
+            note=note,
             grad_enabled=self._grad_enabled,
             autocast=self._autocast,
             autocasted=autocasted,
@@ -232,7 +243,7 @@ class Modules:
     # -- notes ---------------------------------------------------------------------------------------------
 
     def _note(self, module: Any, entry: Entry) -> None:
-        entry.noted = True
+        entry.noted = 1
         inner, wrapper, compiled = unwrapped(module)
         if wrapper == "DDP":
             self._ddp.put(_find(module, "DistributedDataParallel"), None)

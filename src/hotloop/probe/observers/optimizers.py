@@ -7,10 +7,11 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.counting import with_limit
+from hotloop.probe.ending import ending, with_ending
 from hotloop.probe.identity import Known
-from hotloop.probe.places import with_site
 from hotloop.record.rows import CLIP, OPTIMIZER, SCALER, ZERO_GRAD
 
 if TYPE_CHECKING:
@@ -19,66 +20,62 @@ if TYPE_CHECKING:
 NAME: Final = "observers.optimizers"
 _SCALER_OPS: Final = {"step": 1, "unscale_": 2, "update": 3}
 
-# ``opened[0]``: id of the optimizer that steps, start, site; None: none.
 _BEFORE: Final = """
 def {name}(optimizer, args, kwargs):
     if is_compiling() or get_ident() != owner[0]:
         return None
     {stop_if_done}
-    try:
-        if opened[0] is not None and nested(getframe(1)):
-            return None
-        {site}
-        opened[0] = id(optimizer), now(), site
-    except Exception as error:
-        failed(switch, error)
+    {end}
+"""
+_BEGAN: Final = """
+if count.opened and nested(getframe(1)):
+    return None
+{site}
+count.opened, count.opened_at, count.opened_site = id(optimizer), now(), site
 """
 
-# A step inside a step belongs to the outer one.
 _AFTER: Final = """
 def {name}(optimizer, args, kwargs):
     if is_compiling() or get_ident() != owner[0]:
         return None
-    stop = now()
-    token = opened[0]
-    if token is None or token[0] != id(optimizer):
-        return None
-    try:
-        opened[0] = None
-        number, start, site = token
-        number = known.get(number) or new(optimizer, site)
-        emit(kind, start, stop - start, 0, site, number)
-        probe.updates += 1
-        if number in stepped:
-            count.rounds += 1
-            if len(stepped) > 1:
-                stepped.clear()
-                stepped.add(number)
-        else:
-            if not stepped:
-                count.rounds += 1
-            stepped.add(number)
-        if probe.callbacks:
-            probe.updated()
-        if stop >= probe.next_tick:
-            probe.tick(stop)
-    except Exception as error:
-        failed(switch, error)
+    {end}
+"""
+# A step inside a step belongs to the outer one.
+_STEPPED: Final = """
+if count.opened != id(optimizer):
+    return None
+count.opened, start, site = 0, count.opened_at, count.opened_site
+number = known.get(id(optimizer)) or new(optimizer, site)
+emit(kind, start, stop - start, 0, site, number)
+count.updates += 1
+if number in in_round:
+    count.rounds += 1
+    if len(in_round) > 1:
+        in_round.clear()
+        in_round.add(number)
+else:
+    if not in_round:
+        count.rounds += 1
+    in_round.add(number)
+if count.callbacks:
+    updated()
+if stop >= count.next_tick:
+    tick(stop)
 """
 
 _ZERO: Final = """
 def {name}(*args, **kwargs):
-    if is_compiling() or get_ident() != owner[0]:
+    if is_compiling():
         return original(*args, **kwargs)
-    start = now()
+    {begin}
     result = original(*args, **kwargs)
-    stop = now()
-    try:
-        {site}
-        emit(kind, start, stop - start, 0, site)
-    except Exception as error:
-        failed(switch, error)
+    if start:
+        {end}
     return result
+"""
+_CLEARED: Final = """
+{site}
+emit(kind, start, stop - start, 0, site)
 """
 
 
@@ -91,39 +88,44 @@ class Optimizers:
         self._count = 0
         # What torch puts around the step of every optimizer; its code is one and the same object.
         self._through = probe.torch.optim.Optimizer.profile_hook_step(self._new).__code__
-        self._opened: list[tuple[int, int, int] | None] = [None]
 
     def restart(self) -> None:
         """In a forked child."""
         self._known.clear()
         self._count = 0
-        self._opened[0] = None
 
-    def wrapper(self, original: Any, source: str, kind: int) -> Any:
-        """One of the functions above. Written out: they run in every step, on a cold cache."""
+    def wrapper(self, original: Any, source: str, call: str, written_out: str, kind: int) -> Any:
+        """One of the functions above; ``call`` is that of its compiled end."""
         probe, hooks = self._probe, self._probe.hooks
+        known, in_round = self._known.entries, probe.count.stepped
+        what = call.partition("(")[0]
+        asked = {"began": (self._nested,), "stepped": (known, self._new, in_round, probe.updated, probe.tick)}
+        names: dict[str, Any] = {
+            **probe.places.names, "through": self._through, "in_round": in_round,
+            what: ending(probe, NAME, what, kind, *asked.get(what, ())),
+        }  # fmt: skip
         return compile_beside(
             original,
-            with_site(with_limit(source, probe.count, "stop_if_done()")),
-            probe=probe,
+            with_limit(with_ending(source, call, written_out), probe.count, "stop_if_done()"),
+            begin=fast.begin,
             switch=hooks.switch(NAME),
             count=probe.count,
-            stepped=probe.count.stepped,
             stop_if_done=self.stop_if_done,
-            opened=self._opened,
             nested=self._nested,
-            known=self._known.entries,
+            known=known,
             new=self._new,
+            updated=probe.updated,
+            tick=probe.tick,
             emit=probe.emit,
             kind=kind,
             failed=hooks.failed,
             now=perf_counter_ns,
-            **{**probe.places.names, "through": self._through},
+            **names,
         )
 
     def stop_if_done(self) -> None:
         """Where there is no loader, ``--steps`` ends the run between two steps here."""
-        if self._opened[0] is None and not self._probe.count.fed:
+        if not self._probe.count.opened and not self._probe.count.fed:
             self._probe.count.stop_if_done()
 
     def _nested(self, frame: FrameType) -> bool:
@@ -181,14 +183,13 @@ def install(probe: Probe) -> None:
     optimizers = Optimizers(probe)
     probe.on_fork(NAME, optimizers.restart)
     module = sys.modules["torch.optim.optimizer"]
-    for register, source in (
-        (module.register_optimizer_step_pre_hook, _BEFORE),
-        (module.register_optimizer_step_post_hook, _AFTER),
+    for register, *form in (
+        (module.register_optimizer_step_pre_hook, _BEFORE, "began(optimizer)", _BEGAN),
+        (module.register_optimizer_step_post_hook, _AFTER, "stepped(optimizer)", _STEPPED),
     ):
-        hooks.at_undo(register(optimizers.wrapper(register, source, OPTIMIZER)).remove)
-    hooks.patch(
-        torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, _ZERO, ZERO_GRAD)
-    )
+        hooks.at_undo(register(optimizers.wrapper(register, *form, OPTIMIZER)).remove)
+    cleared = (_ZERO, "cleared(start)", _CLEARED, ZERO_GRAD)
+    hooks.patch(torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, *cleared))
 
     def clipped(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
         probe.emit(CLIP, start, stop - start, 0, probe.site(frame))
