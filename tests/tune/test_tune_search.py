@@ -6,6 +6,7 @@ import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from known_pipelines import pipeline
 from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
+from hotloop.remedy import catalogue
 from hotloop.tune import candidates
 from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
+from hotloop.tune.pipeline.pipeline import EpochCost
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.search import Search
 from hotloop.tune.subject import subject
@@ -211,6 +214,39 @@ def test_epochs_that_repeat_are_worth_a_cache_that_no_finding_asks_for(
     scenario = Scenario(gain, (SLOW,), num_iterators=num_iterators, num_samples=8 * 20)
     tuned = tune(scenario, tmp_path)
     assert ("cache-samples" in {str(one) for one in tuned.best}) == (num_iterators > 1)
+
+
+def test_workers_stay_and_batches_lie_ahead_only_where_that_pays() -> None:
+    def names(once: bool = False, **fields: Any) -> set[str]:
+        return {one.name for one in candidates._by_model(pipeline(**fields), (), once=once)}
+
+    starts = EpochCost(start_s=0.0, worker_start_s=0.010, wake_s=0.020, stop_s=0.050)
+    assert names(epoch=starts, batches_per_epoch=10) == {"num-workers=4 + persistent-workers"}
+    assert names(once=True, epoch=starts, batches_per_epoch=10) == {"num-workers=4"}
+    assert names(batches_per_epoch=10) == {"num-workers=4"}
+    uneven = np.where(np.arange(400) % 40 == 0, 0.6, 0.010)  # a chunk is opened
+    assert any("prefetch-factor" in name for name in names(make_s=uneven, step_s=0.013))
+    assert not any("prefetch-factor" in name for name in names())
+
+
+@pytest.mark.parametrize(
+    ("arm", "bounds", "worth"),
+    [
+        ("prefetch-factor=8", (0.8, 1.01), False),
+        ("prefetch-factor=8", (0.8, 1.3), True),
+        ("num-workers=6", (0.9, 1.2), False),  # four are in force
+        ("num-workers=6", (1.1, 1.3), True),
+    ],
+)
+def test_what_the_model_sees_no_gain_in_is_not_launched(
+    arm: str, bounds: tuple[float, float], worth: bool
+) -> None:
+    have = (catalogue.parse("num-workers=4"),)
+    told = candidates.Candidate(
+        arm=candidates.onto(have, [catalogue.parse(arm)]), why="input/too-few-workers",
+        predicted=sum(bounds) / 2, bounds=bounds,
+    )  # fmt: skip
+    assert candidates._worth(told, have) == worth
 
 
 def test_another_remedy_comes_before_another_value(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ _TOGETHER: Final = ("pin-memory", "non-blocking")
 _LEAST_SHARE: Final = 0.02
 #: A predicted gain that is not worth launches, and how much worse a smaller setting may be predicted.
 _LEAST_GAIN: Final = 1.02
+#: The same for other values of what was taken up.
+_AGAIN: Final = 1.1
 _SLACK: Final = 1.02
 _MOST_WORKERS: Final = 16
 #: What batches made ahead may take of the memory.
@@ -87,9 +89,18 @@ class Limits:
 
 
 def ideas(
-    evidence: Evidence, findings: Sequence[Finding], have: Arm, limits: Limits, tried: Collection[str]
+    evidence: Evidence,
+    findings: Sequence[Finding],
+    have: Arm,
+    limits: Limits,
+    tried: Collection[str],
+    *,
+    once: bool = False,
 ) -> Ideas:
-    """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were."""
+    """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
+
+    ``once``: the run goes through its data a single time.
+    """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
     pipeline = _pipeline(evidence)
@@ -110,7 +121,11 @@ def ideas(
             found.setdefault(one.name, one)
     if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
         cached = _cached(pipeline, evidence, onto(have, [catalogue.parse("cache-samples")]), found.values())
-        for one in (*_by_model(pipeline, have), *cached, *_without_workers(pipeline, have, cached)):
+        for one in (
+            *_by_model(pipeline, have, once=once),
+            *cached,
+            *_without_workers(pipeline, have, cached),
+        ):
             found[one.name] = one
     kept: list[Candidate] = []
     for one in found.values():
@@ -119,9 +134,18 @@ def ideas(
             left[one.name] = LeftOut(remedy=one.name, why=why)
         elif one.name not in tried and set(map(str, one.arm)) != set(map(str, have)):
             told = _told(pipeline, one, have)
-            if told.why != _MODEL or (told.predicted or 1.0) > _LEAST_GAIN:
+            if _worth(told, have):
                 kept.append(told)
     return Ideas(candidates=tuple(_varied(kept)), left_out=tuple(left.values()))
+
+
+def _worth(told: Candidate, have: Arm) -> bool:
+    """Whether a candidate is worth launches, as far as the model can say."""
+    if told.bounds is not None and told.bounds[1] < _LEAST_GAIN:
+        return False
+    again = {one.remedy.id for one in told.arm} == {one.remedy.id for one in have}
+    least = _AGAIN if again else _LEAST_GAIN if told.why == _MODEL else 0.0
+    return (told.predicted or 1.0) > least
 
 
 def _varied(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -206,20 +230,25 @@ def setup_of(arm: Arm) -> Setup | None:
     return setup
 
 
-def _by_model(pipeline: Pipeline, have: Arm) -> Iterator[Candidate]:
+def _by_model(pipeline: Pipeline, have: Arm, *, once: bool) -> Iterator[Candidate]:
     """The best few settings of the loader by prediction: the smallest that is near the best, and the best."""
     recorded = pipeline.recorded
     grid = [*range(9), *range(10, _MOST_WORKERS + 1, 2)]
-    for kept in dict.fromkeys((bool(recorded.persistent_workers), pipeline.batches_per_epoch < SHORT_EPOCH)):
-        setups = {workers: Setup(num_workers=workers, persistent_workers=kept) for workers in grid}
-        seconds = {workers: fast(pipeline, setup) for workers, setup in setups.items()}
-        near = min(workers for workers in grid if seconds[workers] <= _SLACK * min(seconds.values()))
-        tries = [near]
-        if predict(pipeline, setups[near]).confirm:
-            tries.append(min(grid, key=lambda workers: seconds[workers]))
-        for workers in dict.fromkeys(tries):
-            yield from _loader(have, recorded, setups[workers])
-            yield from _loader(have, recorded, _deeper(pipeline, setups[workers], seconds[workers]))
+    short = pipeline.batches_per_epoch < SHORT_EPOCH and not once
+    best: dict[bool, dict[int, Setup]] = {}
+    seconds: dict[bool, dict[int, float]] = {}
+    for kept in dict.fromkeys((bool(recorded.persistent_workers), short)):
+        best[kept] = {workers: Setup(num_workers=workers, persistent_workers=kept) for workers in grid}
+        seconds[kept] = {workers: fast(pipeline, setup) for workers, setup in best[kept].items()}
+    # Workers that stay are another remedy: they have to be worth it.
+    kept = min(seconds, key=lambda one: min(seconds[one].values()) * (_SLACK if one else 1.0))
+    setups, known = best[kept], seconds[kept]
+    near = min(workers for workers in grid if known[workers] <= _SLACK * min(known.values()))
+    tries = [near]
+    if predict(pipeline, setups[near]).confirm:
+        tries.append(min(grid, key=lambda workers: known[workers]))
+    for workers in dict.fromkeys(tries):
+        yield from _loader(have, recorded, _deeper(pipeline, setups[workers], known[workers]))
 
 
 def _deeper(pipeline: Pipeline, setup: Setup, seconds: float) -> Setup:

@@ -123,7 +123,8 @@ class Search:
     def _ideas(self, seen: Examined, have: Arm) -> list[Candidate]:
         if seen.evidence is None:
             return []
-        told = ideas(seen.evidence, seen.findings, have, self.launcher.limits, self._tried)
+        launcher = self.launcher
+        told = ideas(seen.evidence, seen.findings, have, launcher.limits, self._tried, once=launcher.once)
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)
         waiting = [replace(one, arm=onto(have, one.arm)) for one in self._waiting]
