@@ -219,3 +219,30 @@ def test_waiting_for_a_core_is_no_waiting(tmp_path: Path) -> None:
 def _share(rows: list[Row]) -> float:
     """Share of the samples' weight on a CPU or ready for one."""
     return sum(row.obj / 1000 * row.dur for row in rows) / sum(row.dur for row in rows)
+
+
+BRANCHES = """\
+import time
+import torch
+
+def scan(values):
+    best = 0
+    for i in range(len(values)):
+        if values[i] > values[best] or i == 7:
+            best = i
+    return best  # END
+
+values = [i % 7 for i in range(2000)]
+begin = time.process_time()
+while time.process_time() - begin < 0.5:
+    scan(values)
+"""
+
+
+def test_samples_of_a_loop_whose_branches_end_in_it_are_its_own(tmp_path: Path) -> None:
+    """Python 3.11 jumps back to such a loop's head with an instruction that has no line."""
+    lines = samples_by_line(run_observed(BRANCHES, folder=tmp_path, env={"HOTLOOP_HZ": "100"}))
+    define, end = line_containing(BRANCHES, "def scan"), line_containing(BRANCHES, "# END")
+    seen = {line: len(rows) for line, rows in lines.items() if define <= line <= end}
+    inside = sum(count for line, count in seen.items() if define + 1 < line < end)
+    assert inside > 0.8 * sum(seen.values()) > 0

@@ -201,7 +201,7 @@ class Places:
         while above is not None:
             if self._user(above.f_code):
                 column = self._column(above.f_code, above.f_lasti)
-                stack.append((*self._frame(above.f_code, above.f_lineno), column))
+                stack.append((*self._frame(above), column))
             above = above.f_back
         self._note(
             "site",
@@ -225,7 +225,7 @@ class Places:
             if self._user(code):
                 # Where it was called from; in one function a column for every instruction would be too much.
                 column = self._column(code, frame.f_lasti) if user or library else -1
-                user.append((*self._frame(code, frame.f_lineno), column))
+                user.append((*self._frame(frame), column))
             elif not user and not code.co_filename.startswith(_OWN):
                 library.append(_library_name(code))
             frame = frame.f_back
@@ -249,10 +249,24 @@ class Places:
             found = self._columns[id(code), lasti] = -1 if column is None else column
         return found
 
-    def _frame(self, code: CodeType, line: int) -> Frame:
+    def _frame(self, frame: FrameType) -> Frame:
+        code = frame.f_code
         file = self._user.path(code.co_filename)
         self.files.add(file)
-        return (file, line or code.co_firstlineno, code.co_qualname, code.co_firstlineno)
+        line = frame.f_lineno or _line_before(code, frame.f_lasti)
+        return (file, line, code.co_qualname, code.co_firstlineno)
+
+
+def _line_before(code: CodeType, lasti: int) -> int:
+    """The line of what precedes an instruction that has none: the jump back to a loop's head, where several
+    branches end in it. Python looks for signals there, so most samples of such a loop fall on it.
+    """
+    found = code.co_firstlineno
+    for start, _, line in code.co_lines():
+        if start > lasti:
+            break
+        found = line or found
+    return found
 
 
 def _position(code: CodeType, lasti: int) -> tuple[int | None, int | None, int | None, int | None]:
