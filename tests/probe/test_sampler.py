@@ -228,8 +228,7 @@ import torch
 def scan(values):
     best = 0
     for i in range(len(values)):
-        if values[i] > values[best] or i == 7:
-            best = i
+        if values[i] > 3: best = i
     return best  # END
 
 values = [i % 7 for i in range(2000)]
