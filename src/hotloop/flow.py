@@ -25,6 +25,7 @@ from hotloop.launch.oom_kills import oom_kills, since
 from hotloop.launch.system import Sampler
 from hotloop.launch.throwaway import Throwaway
 from hotloop.measure import measure
+from hotloop.measure.jobs import main_job
 from hotloop.measure.others import core_time_got
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
@@ -157,9 +158,10 @@ def read(run: Path) -> Recording:
 
 
 def examine(recording: Recording, limits: Limits | None = None) -> Examination:
-    """Measure every rank and run every rule."""
+    """Measure every rank and run every rule; of several trainings, on the longest."""
     got = core_time_got(recording)
-    ranks = tuple(measure(process, recording.machine, got=got) for process in recording.ranks)
+    measured = [measure(process, recording.machine, got=got) for process in recording.ranks]
+    recording, ranks = main_job(recording, measured)
     evidence = _evidence(recording, ranks, limits or Limits())
     if evidence is None:
         why = _without_torch(recording.without_torch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -180,3 +181,13 @@ def test_a_shell_script_that_runs_torchrun_with_two_ranks(tmp_path: Path) -> Non
     recording = done.recording
     assert [rank.rank for rank in recording.ranks] == [0, 1]
     assert done.num_backwards == 16
+
+
+def test_trainings_one_after_the_other_are_not_ranks_of_one(tmp_path: Path) -> None:
+    whole.script(tmp_path, "for _ in range(int(sys.argv[1])): epoch()\n")
+    command = f"'{sys.executable}' train.py 3; '{sys.executable}' train.py 60"
+    done = whole.run(["sh", "-c", command], folder=tmp_path)
+    report = json.loads((done.folder / "report.json").read_text())
+    assert (report["num_trainings"], report["num_steps"], len(report["ranks"])) == (2, 480, 1)
+    assert "the longest of 2 trainings" in done.stderr
+    assert "rank 0" not in done.stderr

@@ -12,6 +12,7 @@ from hotloop.compare.trace import Trace, trace_of
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.measure import measure
+from hotloop.measure.jobs import main_job
 from hotloop.measure.steps import Steps
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Process, Recording
@@ -65,7 +66,10 @@ def measured(
     recording: Recording, label: str, ranks: Sequence[Steps] = (), findings: Sequence[Finding] = ()
 ) -> Run:
     """A recording as one side; ``ranks`` where it is measured already."""
-    steps = tuple(ranks) or tuple(measure(process, recording.machine) for process in recording.ranks)
+    steps = tuple(ranks)
+    if not steps:
+        measured = [measure(process, recording.machine) for process in recording.ranks]
+        recording, steps = main_job(recording, measured)
     steps = tuple(one for one in steps if one.num_steps)
     if not steps:
         raise UsageError(

@@ -63,4 +63,5 @@ class Recording:
     )  # pid -> columns
     warnings: tuple[str, ...] = ()  # what hotloop could not see, in words
     complete: bool = True  # False: the run or its launcher was killed
+    num_jobs: int = 1  # trainings seen; of several, ``measure.jobs`` leaves the ranks of one
     without_torch: tuple[str, ...] = ()  # interpreters that looked for torch and could not import it

@@ -102,6 +102,7 @@ def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
         if main and main.num_steps
         else None,
         "num_processes": len(recording.ranks),
+        "num_trainings": recording.num_jobs,
         "num_steps": main.num_steps if main else 0,
         "num_updates": main.num_updates if main else 0,
         "num_epochs": main.num_epochs if main else 0,

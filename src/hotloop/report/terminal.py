@@ -79,6 +79,8 @@ def _numbers(report: Report) -> list[str]:
     elif throughput["steps_per_s"]:
         parts.append(f"{units.rate(throughput['steps_per_s'])} steps/s{_spread(throughput)}")
     parts.append(f"{units.duration(report['wall_s'])} in all")
+    if report["num_trainings"] > 1:
+        parts.append(f"the longest of {report['num_trainings']} trainings")
     if len(report["ranks"]) > 1:
         slow = report["slowest_rank"]
         parts.append(

@@ -77,6 +77,7 @@ def _all(report: Report) -> list[tuple[str, str, str]]:
             units.duration(report["wall_s"]),
             f"start-up {units.duration(report['startup']['seconds'])}",
         ),
+        *_trainings(report),
         *_ranks(report),
         ("accounted", _percent(report["accounted_ratio"]), _overhead(report)),
     ]
@@ -101,6 +102,11 @@ def _counts(report: Report) -> str:
     if report["num_updates"] != report["num_steps"]:
         parts.append(f"{report['num_updates']:,} updates")
     return ", ".join(parts) or "one update each"
+
+
+def _trainings(report: Report) -> list[tuple[str, str, str]]:
+    note = "the longest is shown; hotloop report RUN/rank-0.sqlite shows another"
+    return [("trainings", str(report["num_trainings"]), note)] if report["num_trainings"] > 1 else []
 
 
 def _ranks(report: Report) -> list[tuple[str, str, str]]:
