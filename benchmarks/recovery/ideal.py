@@ -1,7 +1,8 @@
-"""The ideal loader: ``ideal.py OUT SCRIPT ARGS...`` runs a script, its batches in memory after one epoch.
+"""The ideal loader: ``ideal.py SCRIPT ARGS...`` runs a script, its batches in memory after one epoch.
 
 From then on a batch is one ``index_select`` per field, in the order that a permutation gives, by no
-``DataLoader``: what a loop written by hand around tensors would do. OUT gets what a step took, as JSON.
+``DataLoader``: what a loop written by hand around tensors would do. What a step took then is told at the end,
+as JSON on standard error.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import DataLoader
 
+#: The key of what is told.
+TOLD = "ideal_s_per_step"
 original = DataLoader.__iter__
 #: Of loaders alike: batches of the first epoch, then whole fields and the shape of a batch.
 HELD: dict[tuple[Any, ...], Any] = {}
@@ -51,17 +54,17 @@ def again(loader: DataLoader[Any], fields: list[torch.Tensor], tree: Any) -> Ite
         yield tree_unflatten([field.index_select(0, rows) for field in fields], tree)
 
 
-def write(out: Path) -> None:
+def tell() -> None:
     epochs = max(ASKED.values(), key=lambda found: sum(map(len, found)), default=[])
     steady = [asked for asked in epochs[2:] or epochs[1:] if len(asked) > 1]
     if steady:
         steps = sum(len(asked) - 1 for asked in steady) + len(steady) - 1
-        out.write_text(json.dumps({"s_per_step": (steady[-1][-1] - steady[0][0]) / steps}))
+        print(json.dumps({TOLD: (steady[-1][-1] - steady[0][0]) / steps}), file=sys.stderr)
 
 
 if __name__ == "__main__":
     DataLoader.__iter__ = held  # type: ignore[assignment, method-assign]
-    atexit.register(write, Path(sys.argv[1]))
-    sys.argv = sys.argv[2:]
+    atexit.register(tell)
+    sys.argv = sys.argv[1:]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -458,7 +458,8 @@ def test_few_launches_of_several_arms_share_their_noise() -> None:
     beside = pooled({"a": [0.5, 0.52], "b": [0.1, 0.13], "c": [0.0, 0.01]})["a"]
     assert beside.high - beside.low < alone.high - alone.low
     assert pooled({"a": [0.5]})["a"].low == 0
-    assert unpaired([1.0], [0.5]).low == 0
+    assert unpaired([1.0], [0.5]).low < 1  # two launches may differ by that
+    assert unpaired([2.0], [0.5]).low > 1
     found = unpaired([1.0, 1.01, 0.99], [0.5, 0.51])
     assert found.low < 1.65 < found.high and found.low > 1.5
 

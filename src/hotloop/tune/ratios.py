@@ -12,6 +12,8 @@ from hotloop.whatif.live.interval import t95
 
 #: Launches that agree better than this agree by luck.
 _LEAST_SD: Final = 0.004
+#: Where no launch was made twice: as much as launches of a command differ on a machine that others crowd.
+_ASSUMED_SD: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +65,15 @@ def _ratio(mean: float, half: float, pairs: int, freedom: int) -> Ratio:
 
 
 def unpaired(base: Sequence[float], tuned: Sequence[float]) -> Ratio:
-    """The ratio from logarithms of seconds that are not pairs, both with the same noise."""
+    """The ratio from logarithms of seconds that are not pairs, both with the same noise.
+
+    From one launch of each its noise is assumed: only a gain of four times and more then shows.
+    """
     if not base or not tuned:
         return Ratio(ratio=1.0, low=0.0, high=inf, pairs=0)
     mean = fmean(base) - fmean(tuned)
     freedom = len(base) + len(tuned) - 2
     squares = sum((value - fmean(values)) ** 2 for values in (base, tuned) for value in values)
-    sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else inf
-    half = t95(freedom) * sd * sqrt(1 / len(base) + 1 / len(tuned)) if freedom else inf
+    noise = t95(freedom) * max(_LEAST_SD, sqrt(squares / freedom)) if freedom else 1.96 * _ASSUMED_SD
+    half = noise * sqrt(1 / len(base) + 1 / len(tuned))
     return _ratio(mean, half, min(len(base), len(tuned)), freedom)
