@@ -257,3 +257,11 @@ def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
     assert done.returncode == 0
     assert done.stdout == ""
     assert "num-workers: not written. train.py: it lies outside the paths given" in words_of(done)
+
+
+def test_a_cache_in_memory_is_no_file_that_a_trial_must_not_write(project: tuple[Path, Path]) -> None:
+    folder, run = project
+    done = hotloop("fix", "--apply", "cache-samples", run, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "checked: the patched copy runs to its first update" in words_of(done)
+    assert "+    return DataLoader(\n" not in done.stdout and "cached(dataset)" in done.stdout

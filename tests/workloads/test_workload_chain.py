@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Path:
 def observed(project: Path, name: str) -> Path:
     """Train for eight steps under ``hotloop run --evidence``; return the run's folder."""
     run = project.parent / name
-    flags = ["--scale", "tiny", "--epochs", "2", "--data", "../data", "--out", f"../{name}-out"]
+    flags = ["--scale", "tiny", "--epochs", "2", "--data", "../data", "--out", f"{name}-out"]
     done = finished(
         [*HOTLOOP, "run", "--evidence", "--out", run, "--", sys.executable, "train.py", *flags], cwd=project
     )
@@ -48,8 +48,11 @@ def test_what_fix_writes_applies_trains_and_computes_the_same(project: Path) -> 
     found = observed(project, "found")
     remedies = ("num-workers=1", "cudnn-benchmark", "not-deterministic")
     applied = [word for remedy in remedies for word in ("--apply", remedy)]
-    fix = finished([*HOTLOOP, "fix", found, "--no-check", *applied], cwd=project)
+    fix = finished([*HOTLOOP, "fix", found, *applied], cwd=project)
     assert fix.returncode == 0, fix.stderr
+    assert "checked: the patched copy runs to its first update with num_workers=1" in " ".join(
+        fix.stderr.split()
+    )
     assert (
         '+    train_loader = DataLoader(train_set, batch_size=1, sampler=sampler, num_workers=config["data"]'
         in fix.stdout

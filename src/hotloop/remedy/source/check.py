@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +63,7 @@ def prove(patch: Patch, root: Path, *, started_unix_s: float, timeout_s: float) 
             target = copy / path.relative_to(root)
             target.unlink(missing_ok=True)
             target.write_bytes(new)
-        proof = _Trial(patch, root, copy, Path(scratch)).run(timeout_s)
+        proof = _Trial(patch, root, copy, Path(scratch), started_unix_s).run(timeout_s)
     return Proof(passed=proof.passed, words=proof.words, seconds=time.monotonic() - begin)
 
 
@@ -99,8 +100,8 @@ def _copied_file(source: Path, target: Path, started_unix_s: float) -> None:
 class _Trial:
     """One run of the copy."""
 
-    def __init__(self, patch: Patch, root: Path, copy: Path, scratch: Path) -> None:
-        self._patch, self._root, self._copy = patch, root, copy
+    def __init__(self, patch: Patch, root: Path, copy: Path, scratch: Path, started_unix_s: float) -> None:
+        self._patch, self._root, self._copy, self._started_unix_s = patch, root, copy, started_unix_s
         self._raw, self._output = scratch / "raw", scratch / "output.txt"
         self._scratch, self._refused = scratch, scratch / "refused.txt"
 
@@ -141,6 +142,8 @@ class _Trial:
     def _moved(self, word: str) -> str:
         """A word of the command that names a file of the tree, naming it in the copy."""
         path = Path(os.path.normpath(self._patch.scene.cwd / word))
+        if word.startswith("..") and path.exists() and path.stat().st_mtime < self._started_unix_s:
+            return str(path)  # data beside the tree; what the run wrote there goes to the scratch folder
         relative = not Path(word).is_absolute() and self._root in (path.parents)
         if relative and self._root in (self._patch.scene.cwd, *self._patch.scene.cwd.parents):
             return word
@@ -190,7 +193,12 @@ class _Trial:
         func = str(site.get("func"))
         within = func.startswith(f"{expected.func}.<locals>.<")
         within = within or (expected.func == "<module>" and func in COMPREHENSIONS)
-        return site.get("file") == file and (within or func == expected.func)
+        if site.get("file") != file or not (within or func == expected.func):
+            return False
+        if within or Path(expected.file) not in self._patch.files:
+            return within or site.get("line") == expected.line
+        text, new = self._patch.files[Path(expected.file)]
+        return site.get("line") in lines_now(text.encoded(text.text), new, expected.line)
 
     def _ended(self, code: int) -> Proof:
         refused = self._refused.read_text().splitlines() if self._refused.exists() else []
@@ -222,6 +230,16 @@ class _Trial:
         except ProcessLookupError:
             pass
         child.wait()
+
+
+def lines_now(before: bytes, after: bytes, line: int) -> range:
+    """Where a line of a text stands after a change; what took its place where it was changed itself."""
+    old, new = before.splitlines(), after.splitlines()
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if i1 < line <= i2:
+            one_to_one = tag == "equal" or i2 - i1 == j2 - j1
+            return range(line + j1 - i1, line + j1 - i1 + 1) if one_to_one else range(j1 + 1, j2 + 1)
+    return range(0)
 
 
 def _notes(path: Path) -> Iterator[Note]:

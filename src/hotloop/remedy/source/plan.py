@@ -46,7 +46,7 @@ class Left:
 class Expected:
     """What the patched copy must show when it runs: an entry of a note.
 
-    Of a loader it is the one built in a function; of anything else the last that was noted.
+    Of a loader it is the one built at a line of a function; of anything else the last that was noted.
     """
 
     note: str
@@ -54,6 +54,7 @@ class Expected:
     value: Any
     file: str = ""
     func: str = ""
+    line: int = 0  # before the change
 
 
 @dataclass(kw_only=True)
@@ -186,7 +187,7 @@ class Plan:
         self.settings[name] = value
         frame = built.site.frames[-1]
         self._pending.expected.append(
-            Expected(note="loader", name=name, value=value, file=frame.file, func=frame.func)
+            Expected(note="loader", name=name, value=value, file=frame.file, func=frame.func, line=frame.line)
         )
 
     def expect_noted(self, note: str, name: str, value: Any) -> None:
