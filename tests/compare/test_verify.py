@@ -12,7 +12,7 @@ import pytest
 from tests.compare.planted_runs import ROOT, asked_once, command, hotloop, run
 
 from hotloop.compare import Verdict, expectation, verify, words
-from hotloop.compare.checklist import checklist
+from hotloop.compare.checklist import _span_s, checklist, host_memory_stable
 from hotloop.compare.items import unmeasured
 from hotloop.compare.run import Run, measured, run_of
 from hotloop.compare.speed import per_s, speed
@@ -205,6 +205,20 @@ def busy(run: Run, cpu_ratio: float) -> Run:
     at = np.linspace(0.0, run.recording.wall_s, count)
     system = {"t_s": at, "cpu_ratio": np.full(count, cpu_ratio)}
     return replace(run, recording=replace(run.recording, system=system, process_system={}))
+
+
+@pytest.mark.parametrize(
+    ("rise", "told"), [((1.0, 1.0), "passed"), ((1.0, 2.0), "failed"), ((1.0, 2.0, 2.0, 2.0), "not-measured")]
+)
+def test_memory_that_comes_to_rest_is_no_leak(rise: tuple[float, ...], told: str) -> None:
+    """The last case: a cache that fills in what is mostly the first half of a short run."""
+    one = run_of(run("none"))
+    at = np.linspace(*_span_s(one), 400)
+    part = np.linspace(0.0, 1.0, len(at))
+    rss = 2**30 * np.interp(part, np.array([0.0, 1.0] if len(rise) == 2 else [0.0, 0.7, 0.8, 1.0]), rise)
+    sampled = {one.process.pid: {"t_s": at, "rss_bytes": rss}}
+    item = host_memory_stable(replace(one, recording=replace(one.recording, process_system=sampled)))
+    assert item.status == told
 
 
 def test_a_rate_is_not_told_from_others_on_the_machine() -> None:
