@@ -88,7 +88,7 @@ def plot_scenes(rows: Sequence[tuple[Any, Any, Any]], path: Path) -> None:
 def trained(variant: str, folder: Path) -> list[float]:
     """Train a variant unless it was; its loss at each iteration."""
     log = folder / f"{variant}.jsonl"
-    if not log.exists():
+    if not (folder / variant / "last.pt").exists():
         flags = [
             "--variant",
             variant,

@@ -96,7 +96,7 @@ def plot_time(result: Mapping[str, Any], path: Path) -> None:
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axis.set(xlabel=f"ms per step ({result['machine']['cores']} cores, {result['scale']} scale)")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=7, ncols=3)
+    figure.legend(loc="outside upper center", frameon=False, fontsize=7, ncols=len(PHASES))
     figure.savefig(path, dpi=80)
     plt.close(figure)
 
