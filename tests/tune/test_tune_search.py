@@ -309,6 +309,7 @@ def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:
     left = {one.remedy: one for one in tune(scenario, tmp_path / "exact").left_out}
     assert left["threads"].why == "numeric: needs --allow numeric"
     assert left["less-frequent-evaluation"].by_hand
+    assert left["less-frequent-evaluation"].why.endswith("x, all that cadence/evaluation costs")
     tuned = tune(Scenario(factors(threads=1.5), (THREADS,)), tmp_path / "numeric", allow="numeric")
     assert [str(one) for one in tuned.best] == ["threads=2"]
 

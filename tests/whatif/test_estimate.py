@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.scenarios.builder import Script
 
+from hotloop.findings import Finding
 from hotloop.measure import measure
 from hotloop.measure.steps import Steps
 from hotloop.record import rows as row
@@ -47,7 +48,11 @@ def block(name: str, cycle: int, mean_s: float, **more: Any) -> dict[str, Any]:
 
 
 def recorded(
-    blocks: list[dict[str, Any]], steps: Steps | None = None, members: tuple[str, ...] = (), **status: str
+    blocks: list[dict[str, Any]],
+    steps: Steps | None = None,
+    members: tuple[str, ...] = (),
+    findings: tuple[Finding, ...] = (),
+    **status: str,
 ) -> WhatIf | None:
     names = dict.fromkeys(note["name"] for note in blocks if note["name"] != "baseline")
     asked = [{"name": name, "status": status.get(name, ""), "exact": "", "leads": True} for name in names]
@@ -61,7 +66,7 @@ def recorded(
         folder=Path(), command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0,
         ranks=(process,), machine={"cores": 4}, system={},
     )  # fmt: skip
-    return estimate(recording, steps)
+    return estimate(recording, steps, findings)
 
 
 def test_ratios_are_of_pairs_of_one_cycle() -> None:
@@ -168,6 +173,30 @@ def test_the_starts_of_epochs_are_a_row_of_their_own_and_part_of_what_is_lost_no
     text = words.render(found)
     assert "at best 2.20x of now" in text
     assert "7.00 s to the first block" in text
+
+
+def test_targets_that_every_step_makes_anew_are_a_row_of_their_own() -> None:
+    """Two lines that take 0.3 and 0.1 s of a step of 0.8 s, the second told from too few samples."""
+    blocks = [block("baseline", i, 0.8) for i in range(2)]
+    known = Finding(
+        id="host/recomputed-targets",
+        message="",
+        advice="",
+        evidence=(),
+        cost_s_per_step=0.3,
+        cost_ci95=(0.2, 0.4),
+    )
+    few = replace(known, cost_s_per_step=0.1, cost_ci95=None)
+    for findings, ratio, ci95 in (((known,), 1.6, (4 / 3, 2.0)), ((known, few), 2.0, None)):
+        found = recorded(blocks, findings=findings)
+        assert found is not None
+        (row,) = found.rows
+        assert (row.intervention, row.method) == ("free-targets", "accounted")
+        assert row.ratio == pytest.approx(ratio)
+        assert row.ci95 == (None if ci95 is None else pytest.approx(ci95))
+    other = replace(known, id="host/python-in-step")
+    found = recorded(blocks, findings=(other,))
+    assert found is not None and not found.rows
 
 
 def test_nothing_is_said_without_a_baseline() -> None:

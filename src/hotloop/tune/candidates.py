@@ -110,7 +110,7 @@ def ideas(
             continue
         ratio = step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
         for remedy in _remedies(finding):
-            why_not = _why_not(remedy, finding, limits)
+            why_not = _why_not(remedy, finding, limits, ratio)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
@@ -166,12 +166,13 @@ def _remedies(finding: Finding) -> list[Remedy]:
     return [*named, *(one for one in catalogue.answering(finding.id) if one.live and one not in named)]
 
 
-def _why_not(remedy: Remedy, finding: Finding, limits: Limits) -> LeftOut | None:
+def _why_not(remedy: Remedy, finding: Finding, limits: Limits, ratio: float) -> LeftOut | None:
     words = remedy.words.replace("{value!r}", "{value}").replace(
         "{value}", str(_value(remedy, finding) or "N")
     )
     if not remedy.live:
-        return LeftOut(remedy=remedy.id, why="cannot be tried without an edit", by_hand=words)
+        why = f"cannot be tried without an edit; up to {ratio:.2f}x, all that {finding.id} costs"
+        return LeftOut(remedy=remedy.id, why=why, by_hand=words)
     if limits.forbids(remedy):
         return LeftOut(remedy=remedy.id, why=f"{remedy.effect}: needs --allow {remedy.effect}", by_hand=words)
     return None

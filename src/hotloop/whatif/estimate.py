@@ -28,8 +28,10 @@ ACCOUNTED: Final = {
     "no-sync": ("sync", False),
 }
 EPOCH_START: Final = "free-epoch-start"
+#: Targets that every step makes anew: the finding says what they take.
+TARGETS: Final = ("free-targets", "host/recomputed-targets")
 #: Names of rows that are told from what was recorded, asked for or not.
-TOLD: Final = frozenset([*ACCOUNTED, EPOCH_START])
+TOLD: Final = frozenset([*ACCOUNTED, EPOCH_START, TARGETS[0]])
 #: Batches of a fill that a loader's own rate is told from.
 _LEAST_ALONE: Final = 8
 #: An interval wider than this to either side does not tell whether gains add up.
@@ -136,7 +138,7 @@ class WhatIf:
 def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Finding] = ()) -> WhatIf | None:
     """What the blocks of a recording say; None where it has none of the baseline.
 
-    ``findings`` of the run tell where memory is the ceiling.
+    ``findings`` of the run tell where memory is the ceiling, and what making targets anew takes.
     """
     notes = [
         note for process in recording.ranks for note in process.notes.get("block", ()) if note.get("leads")
@@ -170,7 +172,7 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
         baseline_blocks=len(baseline),
         block_steps=round(fmean([note["steps"] for note in baseline])),
         wait_s=wait_s,
-        rows=(*rows, *_starts(start_s, mean), *_accounted(steps, mean)),
+        rows=(*rows, *_starts(start_s, mean), *_accounted(steps, mean), *_targets(findings, mean)),
         step_alone_s=alone,
         loader_alone_s=parts["input"],
         cores_s=parts["cores"],
@@ -289,6 +291,19 @@ def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
         ci95 = (ratios[1], ratios[2]) if edges else None
         rows.append(Row(intervention=name, ratio=ratios[0], ci95=ci95, blocks=0, method="accounted"))
     return rows
+
+
+def _targets(findings: Sequence[Finding], baseline_s: float) -> list[Row]:
+    """What leaving out the targets that every step makes anew would give."""
+    costs = [(f.cost_s_per_step, *(f.cost_ci95 or ())) for f in findings if f.id == TARGETS[1]]
+    if not costs or sum(cost for cost, *_ in costs) <= _LEAST_COST * baseline_s:
+        return []
+    whole = all(len(one) == 3 for one in costs)
+    ratios = [
+        baseline_s / max(baseline_s - sum(part), 0.01 * baseline_s) for part in zip(*costs, strict=whole)
+    ]
+    ci95 = (ratios[1], ratios[2]) if whole else None
+    return [Row(intervention=TARGETS[0], ratio=ratios[0], ci95=ci95, blocks=0, method="accounted")]
 
 
 def _loader_alone(free: Sequence[Note]) -> float | None:
