@@ -9,6 +9,7 @@ import torch
 from torch.utils.data._utils import collate as torch_collate
 
 from hotloop.feed.layout import is_plain
+from hotloop.feed.rows import stack
 
 #: Gives an uninitialised host tensor of this shape and dtype to fill.
 Out = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
@@ -33,7 +34,9 @@ def stacking(out: Callable[[int], Out | None], *, alike: bool = False) -> Callab
             alike and not all(_is_usual(one) and one.dtype is first.dtype for one in batch)
         ):
             return torch.stack(tuple(batch), 0)
-        return torch.stack(tuple(batch), 0, out=memory((len(batch), *first.shape), first.dtype))
+        into = memory((len(batch), *first.shape), first.dtype)
+        stack(batch, into)
+        return into
 
     return collate_tensor_fn
 

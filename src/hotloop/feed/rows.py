@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from hotloop import fast
+from hotloop.feed.layout import is_plain
 
 #: From this size of a row on, one copy after the other beats numpy's indexing, which copies twice.
 _LOOPED_BYTES = 8192
+
+
+#: Batches from this size on are written past the processor's caches, as ``_fast.c`` has it.
+_STREAMED_BYTES = 4 << 20
 
 
 def gather(source: NDArray[np.uint8], starts: NDArray[np.int64], into: torch.Tensor, size: int) -> None:
@@ -34,3 +41,24 @@ def gather(source: NDArray[np.uint8], starts: NDArray[np.int64], into: torch.Ten
     else:
         overlapping = np.ndarray((source.size - size + 1, size), np.uint8, source, 0, (1, 1))
         rows[:] = overlapping[starts]
+
+
+def stack(tensors: Sequence[torch.Tensor], into: torch.Tensor) -> None:
+    """``torch.stack(tensors, out=into)``, of large batches in two thirds of the time."""
+    first = tensors[0]
+    if (
+        fast.gather is not None
+        and into.nbytes >= _STREAMED_BYTES
+        and all(
+            type(one) is torch.Tensor
+            and one.dtype is first.dtype
+            and one.shape == first.shape
+            and one.is_contiguous()
+            and is_plain(one)
+            for one in tensors
+        )
+    ):
+        addresses = np.array([one.data_ptr() for one in tensors], np.int64)
+        fast.gather(into.data_ptr(), first.nbytes, None, addresses)
+    else:
+        torch.stack(tuple(tensors), 0, out=into)
