@@ -57,6 +57,25 @@ def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0):
     return measure(run.process(), {}).train_loader()
 
 
+def test_workers_that_end_with_the_epoch_are_told_though_a_fetch_holds_it():
+    run = Script(PLAIN)
+    run.note("loader", id=1, where=0, batch_size=8, num_workers=2)
+    for epoch in range(3):
+        with run.at("fetch"):
+            run.iterate(epoch + 1, ms=20)
+        for _ in range(8):
+            with run.at("fetch"):
+                run.fetch(epoch + 1, 1, samples=8, workers=True)
+            with run.at("backward"):
+                run.backward(5)
+            with run.at("update"):
+                run.update(1)
+        with run.at("fetch"), run.span(row.FETCH, obj=epoch + 1, flags=row.FETCH_END | row.FETCH_WORKERS):
+            run.call(row.SHUTDOWN, 30, obj=epoch + 1)
+    loader = measure(run.process(), {}).train_loader()
+    assert loader.shutdown_s[:2] == pytest.approx([0.03, 0.03])
+
+
 def test_batches_made_in_workers():
     loader = run_with_workers()
     assert loader.num_batches == 20

@@ -101,6 +101,8 @@ def _use(
     owned = holds[lives.of_row] & events.used
     in_span = (spans.start >= span[0]) & (spans.start < span[1]) if trains else np.ones(len(spans), np.bool_)
     rows = np.flatnonzero(owned & in_span)
+    # An iterator that is exhausted ends its workers inside the fetch that finds no batch.
+    ends = (spans.kind == row.SHUTDOWN) & in_span & np.isin(spans.obj, lives.iterator[chosen])
     fetch = rows[(spans.kind[rows] == row.FETCH) & ((spans.flags[rows] & row.FETCH_END) == 0)]
     waits = spans.duration[fetch] / 1e9
     ready = spans.extra[fetch].astype(np.float64)
@@ -128,7 +130,7 @@ def _use(
         ready=ready,
         iter_s=spans.duration[rows[spans.kind[rows] == row.ITER]] / 1e9,
         first_batch_s=waits[first[~lives.goes_on[asked]]],
-        shutdown_s=spans.duration[rows[spans.kind[rows] == row.SHUTDOWN]] / 1e9,
+        shutdown_s=spans.duration[ends] / 1e9,
         make_s=making.make.duration / 1e9,
         sample_s=_sample_s(making),
         slowest_sample_s=making.slowest.duration / 1e9,
