@@ -100,6 +100,17 @@ def test_computing_on_full_cores_names_the_line_first() -> None:
     assert findings["input/single-process"].cost_s_per_step <= 0.051
 
 
+def test_two_lines_of_one_function_are_one_cause() -> None:
+    smooth = [
+        line(41, 3.9, function="Elastic.smooth.<locals>.<lambda>", source="f = apply(lambda r: blur(r), f)"),
+        line(42, 1.6, function="Elastic.smooth.<locals>.<lambda>", source="return apply(lambda r: blur(r), g)"),
+        line(42, 1.5, function="Elastic.smooth", source="return apply(lambda r: blur(r), g)"),
+    ]
+    slow = found(input_run(make_s=0.08, busy_s=0.02, lines=[*smooth, line(50, 1.0)]))["input/slow-sample"]
+    assert slow.cost_s_per_step == pytest.approx(0.070, rel=0.05)
+    assert slow.message.startswith("Elastic.smooth() at data.py:41 takes 88 %")
+
+
 def test_many_cores_make_workers_the_first_thing_to_do() -> None:
     run = input_run(make_s=0.08, busy_s=0.02, lines=[line(41, 7.8, source="y = slow(x)")])
     assert first(run, cores=16) == "input/single-process"

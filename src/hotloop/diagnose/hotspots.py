@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, LoaderUse, Nature, Steps
 
-#: A line with this share of its function stands for the function.
-_DOMINATES = 0.5
+#: A line with this share of its function is the cause by itself; of two that are alike the function is.
+_DOMINATES = 2 / 3
+#: Code without a name is part of the function it stands in.
+_UNNAMED = re.compile(r"(\.<locals>)?\.<(lambda|listcomp|setcomp|dictcomp|genexpr)>.*$")
 #: Fewer samples than this name no line: at 100 Hz a tenth of a second.
 _MIN_SAMPLES = 10
 
@@ -38,7 +41,8 @@ class Hotspot:
         """The spot as people say it: the text of the line, or the function."""
         if self.is_line and self.source.strip():
             return f"«{shortened(self.source)}»"
-        return f"{self.place.function}()" if self.place.function else str(self.place)
+        function = _UNNAMED.sub("", self.place.function)
+        return f"{function}()" if function else str(self.place)
 
 
 def hottest(lines: Iterable[LineCost], total_s: float) -> Hotspot | None:
@@ -48,7 +52,7 @@ def hottest(lines: Iterable[LineCost], total_s: float) -> Hotspot | None:
         return None
     functions: dict[tuple[str, str], list[LineCost]] = defaultdict(list)
     for line in kept:
-        functions[line.place.file, line.place.function].append(line)
+        functions[line.place.file, _UNNAMED.sub("", line.place.function)].append(line)
     inside = max(functions.values(), key=seconds_of)
     places: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
     for line in inside:
