@@ -249,6 +249,18 @@ def test_what_the_model_sees_no_gain_in_is_not_launched(
     assert candidates._worth(told, have) == worth
 
 
+def test_a_cache_is_promised_what_fits_into_memory() -> None:
+    cached = candidates.Candidate(arm=(catalogue.parse("cache-samples"),), why="input/slow-sample")
+    known = pipeline(make_s=0.040, step_s=0.001)  # 1.25 MiB a sample, 8,000 of them
+
+    def promised(room_bytes: float) -> float:
+        memory = replace(known.memory, room_bytes=room_bytes)
+        return candidates._told(replace(known, memory=memory), cached, ()).predicted or 0.0
+
+    assert promised(20e9) > 30
+    assert promised(8000 * 1.25 * 2**20 / 2) == pytest.approx(2.0, rel=0.02)
+
+
 def test_another_remedy_comes_before_another_value(tmp_path: Path) -> None:
     again = finding("input/too-few-workers", "num-workers", cost_s=0.019, num_workers=6)
     scenario = Scenario(lambda arm: 0.04, (SLOW, again, SHALLOW))

@@ -35,6 +35,7 @@ _LEAST_GAIN: Final = 1.02
 #: The same for other values of what was taken up.
 _AGAIN: Final = 1.1
 _SLACK: Final = 1.02
+_ALIKE: Final = 1.005
 _MOST_WORKERS: Final = 16
 #: What batches made ahead may take of the memory.
 _MOST_AHEAD_BYTES: Final = 2 << 30
@@ -141,7 +142,8 @@ def ideas(
 
 def _worth(told: Candidate, have: Arm) -> bool:
     """Whether a candidate is worth launches, as far as the model can say."""
-    if told.bounds is not None and told.bounds[1] < _LEAST_GAIN:
+    asked = told.why != _MODEL and not have
+    if told.bounds is not None and told.bounds[1] < _LEAST_GAIN and not asked:
         return False
     again = {one.remedy.id for one in told.arm} == {one.remedy.id for one in have}
     least = _AGAIN if again else _LEAST_GAIN if told.why == _MODEL else 0.0
@@ -234,7 +236,9 @@ def setup_of(arm: Arm) -> Setup | None:
 def _by_model(pipeline: Pipeline, have: Arm, *, once: bool) -> Iterator[Candidate]:
     """The best few settings of the loader by prediction: the smallest that is near the best, and the best."""
     recorded = pipeline.recorded
-    grid = [*range(9), *range(10, _MOST_WORKERS + 1, 2)]
+    # Workers that compute gain nothing beyond the cores.
+    most = min(float(_MOST_WORKERS), (recorded.cores or 1.0) / max(pipeline.make_cores, 1e-3) + 2)
+    grid = [workers for workers in (*range(9), *range(10, _MOST_WORKERS + 1, 2)) if workers <= most]
     short = pipeline.batches_per_epoch < SHORT_EPOCH and not once
     best: dict[bool, dict[int, Setup]] = {}
     seconds: dict[bool, dict[int, float]] = {}
@@ -247,7 +251,7 @@ def _by_model(pipeline: Pipeline, have: Arm, *, once: bool) -> Iterator[Candidat
     near = min(workers for workers in grid if known[workers] <= _SLACK * min(known.values()))
     tries = [near]
     if predict(pipeline, setups[near]).confirm:
-        tries.append(min(grid, key=lambda workers: known[workers]))
+        tries.append(min(workers for workers in grid if known[workers] <= _ALIKE * min(known.values())))
     for workers in dict.fromkeys(tries):
         yield from _loader(have, recorded, _deeper(pipeline, setups[workers], known[workers]))
 
@@ -298,22 +302,31 @@ def _loader(have: Arm, recorded: Setup, wanted: Setup) -> Iterator[Candidate]:
 
 def _told(pipeline: Pipeline | None, one: Candidate, have: Arm) -> Candidate:
     """With what the model predicts, where it can speak: relative to the run under ``have``."""
-    setup = _change(one.arm, have)
+    setup = _change(one.arm, have, pipeline)
     if pipeline is None or setup is None:
         return one
     ratio, low, high = gain(pipeline, setup)
     return replace(one, predicted=ratio, bounds=(low, high))
 
 
-def _change(arm: Arm, have: Arm) -> Setup | None:
-    """What is new in an arm, as a setup; ``have`` is in force in the run the model was made from."""
+def _change(arm: Arm, have: Arm, pipeline: Pipeline | None) -> Setup | None:
+    """What is new in an arm, as a setup; ``have`` is in force in the run the model was made from.
+
+    A cache holds as many samples as memory has room for.
+    """
     known = set(map(str, have))
     new = tuple(one for one in arm if str(one) not in known)
-    return setup_of(new) if new else None
+    setup = setup_of(new) if new else None
+    if setup is None or not setup.hit_rate or pipeline is None:
+        return setup
+    sample = pipeline.memory.batch_bytes / max(1.0, pipeline.batch_samples)
+    whole = sample * pipeline.num_samples
+    room = min(whole, pipeline.memory.room_bytes)
+    return replace(setup, hit_rate=room / whole if whole > 0 else 1.0, cache_bytes=room)
 
 
 def _over(pipeline: Pipeline | None, one: Candidate, have: Arm, limits: Limits) -> str:
-    setup = _change(one.arm, have)
+    setup = _change(one.arm, have, pipeline)
     if pipeline is None or setup is None or limits.most_bytes is None:
         return ""
     wanted = predict(pipeline, setup).host_bytes

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.memory_use import room_bytes
 from hotloop.diagnose.worker_memory import private, worker_memory
 from hotloop.errors import UsageError
 from hotloop.footprint.training import host_memory
@@ -217,11 +218,13 @@ def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: in
     held = host_memory(evidence.recording, process)
     own = [one.private_bytes for one in worker_memory(evidence.recording) if one.rank == process.rank]
     own = own or _grown(evidence, process)
+    room = room_bytes(evidence)
     return Memory(
         main_bytes=held.peak_bytes if held is not None else 0.0,
         worker_bytes=float(np.mean(own)) if own and workers else ASSUMED.worker_bytes,
         batch_bytes=loader.batch_bytes,
         measured=bool(own and workers),
+        room_bytes=np.inf if room is None else room / 2,  # feed.budget: "auto"
     )
 
 

@@ -79,12 +79,16 @@ class EpochCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Host memory in bytes: the training process, one worker's own, one batch; per rank."""
+    """Host memory in bytes: the training process, one worker's own, one batch; per rank.
+
+    ``room_bytes``: what a cache of samples may take that is given no size.
+    """
 
     main_bytes: float
     worker_bytes: float
     batch_bytes: float
     measured: bool  # a worker's own was measured, not assumed
+    room_bytes: float = np.inf
 
 
 @dataclass(frozen=True, kw_only=True)
