@@ -102,9 +102,9 @@ def test_computing_on_full_cores_names_the_line_first() -> None:
 
 def test_two_lines_of_one_function_are_one_cause() -> None:
     smooth = [
-        line(41, 3.9, function="Elastic.smooth.<locals>.<lambda>", source="f = apply(lambda r: blur(r), f)"),
-        line(42, 1.6, function="Elastic.smooth.<locals>.<lambda>", source="return apply(lambda r: blur(r), g)"),
-        line(42, 1.5, function="Elastic.smooth", source="return apply(lambda r: blur(r), g)"),
+        line(41, 3.9, function="Elastic.smooth.<locals>.<lambda>", source="f = blur(f)"),
+        line(42, 1.6, function="Elastic.smooth.<locals>.<lambda>", source="return blur(g)"),
+        line(42, 1.5, function="Elastic.smooth", source="return blur(g)"),
     ]
     slow = found(input_run(make_s=0.08, busy_s=0.02, lines=[*smooth, line(50, 1.0)]))["input/slow-sample"]
     assert slow.cost_s_per_step == pytest.approx(0.070, rel=0.05)
