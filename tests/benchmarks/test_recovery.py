@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,3 +28,33 @@ def test_a_cure_changes_its_case_into_a_script(name: str, tmp_path: Path) -> Non
 def test_a_cure_for_another_script_is_refused() -> None:
     with pytest.raises(ValueError, match="is there 0 times"):
         CURES["slow_loader"].applied("print()")
+
+
+HELD = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    reads = 0
+    def __len__(self):
+        return 12
+    def __getitem__(self, i):
+        Numbers.reads += 1
+        return torch.tensor([float(i)]), i
+
+for epoch in range(4):
+    seen = [int(i) for x, y in DataLoader(Numbers(), batch_size=5, shuffle=True) for i in y if i in x]
+    assert sorted(seen) == list(range(12)), seen
+assert Numbers.reads == 12
+"""
+
+
+def test_the_ideal_loader_reads_once_and_gives_every_sample_in_each_epoch(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HELD)
+    ideal = ROOT / "recovery" / "ideal.py"
+    done = subprocess.run(
+        [sys.executable, str(ideal), str(script)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr.splitlines()[-1])["ideal_s_per_step"] > 0
