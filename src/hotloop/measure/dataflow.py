@@ -60,6 +60,8 @@ class Function:
     loop_line: int | None = None
     #: Whether batches are asked for in it; else its loop may be one within a step.
     fetches: bool = False
+    #: Whether the parts of a step are statements of their own: one that does all of it hides what it uses.
+    tells: bool = True
     #: Statements that use what an evaluation made.
     of_evaluation: frozenset[int] = frozenset()
 
@@ -149,6 +151,7 @@ def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function
         made=flow.made,
         loop_line=loop.lineno if loop else None,
         fetches=bool(anchors.fetch),
+        tells=not flow.whole,
         of_evaluation=flow.of_evaluation,
     )
 

@@ -31,6 +31,7 @@ from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import crowding_of, innermost, read_samples, split_gaps, tiled
+from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, scoring
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
@@ -43,9 +44,6 @@ from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
 from hotloop.record.spill import IN_MEMORY, release
-
-#: An "evaluation" forward in more than this share of the steps is part of the step: pseudo labels, an action.
-PART_OF_STEP_RATIO = 0.5
 
 #: Warm-up is at most this share of the steps, and at most this many.
 WARM_UP_RATIO = 0.10
@@ -108,6 +106,11 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     stepping = bounded(seen.stepping, piece.begin, piece.until) if piece.is_part else seen.stepping
     eval_forward = _without_step_parts(spans, events, lives, seen.eval_forward, stepping)
     del seen
+    unmarked = candidates(spans, events, eval_forward, stepping)
+    if unmarked.any():
+        nowhere = np.zeros(len(spans), np.bool_)
+        asked = _loop(process, places, spans, lives, eval_forward | unmarked, nowhere, stepping)
+        eval_forward = eval_forward | scoring(unmarked, spans, stepping, asked)
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
     regions = widen(regions, spans, events, lives, eval_forward, samples, places)
     saves = saves_of(spans, events)
@@ -117,7 +120,8 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     phase = span_phases(spans, lives, regions, saves, stepping)
     exit_ns = _exit_ns(process)
     gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, piece.begin, wall, exit_ns)
-    loop = _loop(process, places, spans, lives, eval_forward, phase, stepping)
+    evaluates = np.asarray(phase == COLUMN["evaluation"])
+    loop = _loop(process, places, spans, lives, eval_forward, evaluates, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -217,7 +221,7 @@ def _loop(
     spans: Spans,
     lives: Lives,
     eval_forward: Bools,
-    phase: npt.NDArray[np.uint8],
+    evaluates: Bools,
     stepping: Stepping,
 ) -> Loop:
     in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
@@ -226,7 +230,7 @@ def _loop(
         in_span,
         lives.training_row,
         eval_forward,
-        np.asarray(phase == COLUMN["evaluation"]),
+        evaluates,
         len(stepping),
     )
     return Loop(

@@ -59,10 +59,10 @@ class _Held:
         return bool(self._functions.get(int(self.samples.value[sample]), set()) & functions)
 
     def on(self, edge: int, limit: int, functions: set[Function]) -> int:
-        """The latest sample after the edge, without a break."""
+        """Past the latest sample after the edge, without a break: it stands for the time before it."""
         at = int(np.searchsorted(self.samples.start, edge, side="right"))
         while at < len(self.samples) and self.samples.start[at] < limit and self._in(at, functions):
-            edge = int(self.samples.start[at])
+            edge = int(self.samples.start[at]) + 1
             at += 1
         return edge
 

@@ -1,0 +1,104 @@
+"""Evaluations without ``model.eval()``: forwards without gradients whose results nothing of training uses."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+
+from hotloop.measure.dataflow import Source
+from hotloop.measure.evaluation import Events
+from hotloop.measure.loop import LOGGING_TEXT, Loop
+from hotloop.measure.places import Frame, Stack
+from hotloop.measure.spans import Bools, Spans
+from hotloop.measure.statements import FunctionNode, base_name, names_set, own_nodes
+from hotloop.measure.stepping import Stepping
+from hotloop.record import rows as row
+
+#: In more steps than this it is part of the step: a teacher's answer, an action, pseudo labels.
+PART_OF_STEP_RATIO = 0.5
+#: Methods that change the mode of a model, called for their effect.
+_MODES = frozenset(["eval", "train", "requires_grad_"])
+
+
+def candidates(spans: Spans, events: Events, eval_forward: Bools, stepping: Stepping) -> Bools:
+    """[rows] forwards of trained modules between steps, in training mode and without gradients."""
+    forward = (spans.kind == row.FORWARD) & events.used & ~eval_forward
+    training = forward & ((spans.flags & row.FORWARD_TRAINING) != 0)
+    grad = (spans.flags & row.FORWARD_GRAD) != 0
+    trained = np.zeros(row.U16_MAX + 1, np.bool_)
+    trained[spans.obj[training & grad]] = True
+    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    return np.asarray(training & ~grad & trained[spans.obj] & in_span)
+
+
+def scoring(found: Bools, spans: Spans, stepping: Stepping, loop: Loop) -> Bools:
+    """Those of the candidates that only score the model, as far as the source tells."""
+    result = np.zeros(len(spans), np.bool_)
+    for site in np.unique(spans.site[found]):
+        rows = found & (spans.site == site)
+        steps = len(np.unique(stepping.of(spans.start[rows])))
+        stack = loop.places.sites.get(int(site))
+        rare = steps <= PART_OF_STEP_RATIO * max(4, len(stepping))
+        if rare and stack is not None and _only_scores(loop, stack):
+            result |= rows
+    return result
+
+
+def _only_scores(loop: Loop, stack: Stack) -> bool:
+    """Whether a statement of the loop has called functions that keep to themselves, and nothing of training
+    uses what they return.
+    """
+    called = loop.statement(stack)
+    function = loop.function(called[0].function) if called else None
+    if called is None or function is None or not called[1] or not function.tells:
+        return False
+    purposes = function.purposes_at((called[0].line, called[0].col))
+    if not purposes or not set(purposes) <= {"other", "metrics"}:
+        return False
+    named = [frame for frame in called[1] if not frame.func.endswith(">")]
+    return bool(named) and all(_keeps_to_itself(loop.source(frame.file), frame) for frame in named)
+
+
+def _keeps_to_itself(source: Source | None, frame: Frame) -> bool:
+    """Whether a function changes nothing but its own variables."""
+    node = source.function(frame.func, frame.func_line) if source is not None else None
+    if node is None or isinstance(node, ast.Module):
+        return False
+    own = _own_names(node)
+    for child in own_nodes(node):
+        if isinstance(child, ast.Global | ast.Nonlocal | ast.Delete | ast.Yield | ast.YieldFrom | ast.Await):
+            return False
+        targets = child.targets if isinstance(child, ast.Assign) else [getattr(child, "target", None)]
+        stores = isinstance(child, ast.Assign | ast.AugAssign | ast.AnnAssign)
+        if stores and any(_reaches_out(target, own) for target in targets if target is not None):
+            return False
+        if isinstance(child, ast.Expr) and not _is_harmless(child.value, own):
+            return False
+    return True
+
+
+def _own_names(node: FunctionNode) -> frozenset[str]:
+    """Names that a function makes itself: not its arguments."""
+    names: set[str] = set()
+    for child in own_nodes(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            names.add(child.id)
+    arguments = () if isinstance(node, ast.Module) else node.args.args
+    return frozenset(names - {argument.arg for argument in arguments})
+
+
+def _reaches_out(target: ast.expr, own: frozenset[str]) -> bool:
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return any(not isinstance(part, ast.Name) and not names_set(part) <= own for part in parts)
+
+
+def _is_harmless(value: ast.expr, own: frozenset[str]) -> bool:
+    """A constant, a message, a model's mode, or a method of what the function made."""
+    if not isinstance(value, ast.Call):
+        return isinstance(value, ast.Constant)
+    if LOGGING_TEXT.search(ast.unparse(value)):
+        return True
+    if not isinstance(value.func, ast.Attribute):
+        return False
+    return value.func.attr in _MODES or base_name(value.func.value) in own

@@ -1,0 +1,98 @@
+"""Forwards without gradients of a model that stays in training mode: scores, or data for training."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+from tests.scenarios.builder import Script
+
+from hotloop.measure import measure
+from hotloop.record import rows as row
+
+LOOP = """
+    import torch
+    @torch.no_grad()
+    def score(model, x, memory):
+        out = model(x)  # ask
+        {kept}
+        return out.topk(5).mean()  # after
+    for step in range(100):
+        x = data[torch.randint(0, 100, (32,))]
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        {use}  # call
+"""
+
+
+def trained(*, use: str, kept: str = "out = out.relu()", every: int = 10, source: str = LOOP):
+    """A hundred steps of 8 ms; after one in ``every`` 10 ms of the model without gradients and 10 ms more."""
+    run = Script(dedent(source).format(use=use, kept=kept), sample_ms=0.937)
+    for step in range(100):
+        with run.at("forward"):
+            run.forward(3)
+        with run.at("backward"):
+            run.backward(4)
+        with run.at("update"):
+            run.update(1)
+        if step % every == 0:
+            with run.at("call", "ask"):
+                run.forward(10, grad=False)
+            with run.at("call", "after"):
+                run.work(10)
+    return measure(run.process(), {}), run
+
+
+def test_what_only_scores_the_model_is_an_evaluation_with_what_it_does_after():
+    steps, run = trained(use="print(step, score(model, x, memory))")
+    assert len(steps.evaluations) == pytest.approx(10, abs=1)
+    assert steps.span_totals["evaluation"] == pytest.approx(0.2, rel=0.15)
+    # Its last sample stands for time of the evaluation: no line of it is beside the model.
+    assert {line.phase for line in steps.lines if line.place.line == run.line("after")} == {"evaluation"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"use": "data = score(model, x, memory)"},  # trains on it
+        {"use": "score(model, x, memory)", "kept": "memory.append(out)"},
+        {"use": "score(model, x, memory)", "kept": "memory.rows[0] = out"},
+        {"use": "memory.push(score(model, x, memory)); data = memory.sample()"},
+        {"use": "print(score(model, x, memory))", "every": 1},  # part of the step
+    ],
+)
+def test_what_makes_data_or_belongs_to_the_step_is_no_evaluation(changed):
+    steps, _ = trained(**changed)
+    assert steps.span_totals.get("evaluation", 0.0) == 0
+
+
+AGENT = """
+    class Agent:
+        def act(self, state):
+            action = self.net(state).argmax()  # ask
+            return action.item()  # after
+        def replay(self):
+            loss = criterion(self.net(self.states), self.targets)  # forward
+            loss.backward()  # backward
+            self.optimizer.step()  # update
+    for step in range(100):
+        action = agent.act(state)  # call
+        agent.remember(state, action)
+        agent.replay()  # replay
+"""
+
+
+def test_where_one_call_is_the_whole_step_nothing_tells_what_it_uses():
+    run = Script(dedent(AGENT), sample_ms=0.937)
+    for step in range(100):
+        if step % 4 == 0:
+            with run.at("call", "ask"):
+                run.forward(5, grad=False)
+        with run.at("replay", "forward"):
+            run.forward(3)
+        with run.at("replay", "backward"):
+            run.backward(4)
+        with run.at("replay", "update"):
+            run.call(row.OPTIMIZER, 1, obj=1)
+    assert measure(run.process(), {}).span_totals.get("evaluation", 0.0) == 0
