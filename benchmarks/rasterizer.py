@@ -1,6 +1,6 @@
 """What drawing a head costs: `heads`' tile rasterizer forward and backward, cameras together and one by one.
 
-    python benchmarks/rasterizer.py [--seconds 20] [--threads 2] [--out FILE]
+    python benchmarks/rasterizer.py [--seconds 20] [--threads 1 2] [--out FILE]
 
 Gaussians lie on a sphere that fills three quarters of the picture, as on a head's mesh: «trained», half a
 face wide and of any opacity, or «new», a face wide and faint, as training begins with. Cases take turns,
@@ -122,12 +122,18 @@ def spread(values: list[float]) -> tuple[float, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long to measure")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long to measure, with each number")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="torch's, one after the other")
     parser.add_argument("--out", type=Path, help="write all numbers as JSON")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    runs = [measured_with(threads, args.seconds) for threads in args.threads]
+    if args.out:
+        args.out.write_text(json.dumps(runs, indent=1) + "\n")
 
+
+def measured_with(threads: int, seconds: float) -> dict[str, Any]:
+    """Measure all cases with a number of threads and print them; the numbers."""
+    torch.set_num_threads(threads)
     number, pixels = BATCHED
     sizes = [Case(number=n, pixels=p, state=state) for state in ("trained", "new") for n, p, _ in SIZES]
     pairs = [
@@ -137,12 +143,11 @@ def main() -> None:
         )
         for c in CAMERAS
     ]
-    times = measured([*sizes, *(case for pair in pairs for case in pair)], args.seconds)
+    times = measured([*sizes, *(case for pair in pairs for case in pair)], seconds)
     rounds = len(times[sizes[0]])
 
-    machine = (
-        f"{os.cpu_count()} cores {platform.machine()}, {args.threads} threads, torch {torch.__version__}"
-    )
+    words = "1 thread" if threads == 1 else f"{threads} threads"
+    machine = f"{os.cpu_count()} cores {platform.machine()}, {words}, torch {torch.__version__}"
     print(f"forward and backward, ms per picture: median (quartiles) of {rounds} rounds\n{machine}\n")
     first = {(n, p): ms for n, p, ms in SIZES}
     print(f"{'Gaussians':>9}  {'pixels':>7}  {'state':7}  {'ms':>6}  {'quartiles':>13}  first prototype")
@@ -162,9 +167,8 @@ def main() -> None:
             f"{together.cameras:9}  {statistics.median(times[alone]):10.2f}  "
             f"{statistics.median(times[together]):8.2f}  {middle:.2f}x ({low:.2f} - {high:.2f})"
         )
-    if args.out:
-        rows = [{**vars(case), "ms": values} for case, values in times.items()]
-        args.out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    print()
+    return {"machine": machine, "rows": [{**vars(case), "ms": values} for case, values in times.items()]}
 
 
 if __name__ == "__main__":

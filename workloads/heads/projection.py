@@ -19,7 +19,7 @@ MARGIN = 0.15
 class Project(Function):
     """Means (N, 3), quaternions (N, 4), scales (N, 3) to means on the screen (C, N, 2) and conics (C, 3, N).
 
-    Returns also what has no gradient: covariances (C, 2, 2, N) and depths (C, N). Cameras get no gradients.
+    Returns also what has no gradient: variances in x and y (C, 2, N) and depths (C, N). Cameras get none.
     """
 
     @staticmethod
@@ -27,7 +27,7 @@ class Project(Function):
         cameras, number = len(views.world_to_camera), len(means)
         poses, lenses = views.world_to_camera.to(means), views.intrinsics.to(means)
         turn, shift = poses[:, :3, :3].reshape(-1, 3), poses[:, :3, 3].reshape(-1, 1)
-        focal, middle = lenses[:, (0, 1), (0, 1), None], lenses[:, :2, 2:]
+        focal, middle = lenses.diagonal(dim1=1, dim2=2)[:, :2, None], lenses[:, :2, 2:]
         points = torch.addmm(shift, turn, means.t()).view(cameras, 3, number)
         per_depth = points[:, 2:].clamp_min(NEAR).reciprocal()
         slopes = points[:, :2] * per_depth
@@ -35,23 +35,24 @@ class Project(Function):
         low, high = -(middle + MARGIN * size) / focal, (size - middle + MARGIN * size) / focal
         bounded = slopes.clamp(low, high)
 
-        entries = rotation.to_entries(quaternions.t())
+        entries = rotation.to_entries(quaternions.t().contiguous())
         axes = entries.view(3, 3, number) * scales.t()
         axes = (turn @ axes.flatten(1)).view(cameras, 3, 3, number)
         zoom = (focal * per_depth)[:, :, None]
         seen = zoom * torch.addcmul(axes[:, :2], bounded[:, :, None], axes[:, 2:], value=-1)
         # In float64: a needle's area is a small difference of large products.
         wide = seen.double()
-        covariances = (wide[:, :, None] * wide[:, None]).sum(3)
-        covariances.diagonal(dim1=1, dim2=2).add_(LOW_PASS)
-        xx, xy, yy = covariances[:, 0, 0], covariances[:, 0, 1], covariances[:, 1, 1]
-        conics = (torch.stack([yy, -xy, xx], 1) / (xx * yy - xy * xy)[:, None]).to(means)
+        variances = wide.square().sum(2).add_(LOW_PASS)
+        shared = (wide[:, 0] * wide[:, 1]).sum(1)
+        xx, yy = variances.unbind(1)
+        area = torch.addcmul(xx * yy, shared, shared, value=-1)
+        conics = (torch.stack([yy, -shared, xx], 1) / area[:, None]).to(means)
 
         depths = points[:, 2].clone()
-        ctx.mark_non_differentiable(covariances, depths)
+        ctx.mark_non_differentiable(variances, depths)
         ctx.save_for_backward(quaternions, scales, conics)
         ctx.between = turn, focal, points, per_depth, slopes, bounded, entries, axes, zoom, seen
-        return torch.addcmul(middle, focal, slopes).transpose(1, 2), conics, covariances, depths
+        return torch.addcmul(middle, focal, slopes).transpose(1, 2), conics, variances, depths
 
     @staticmethod
     @once_differentiable
@@ -66,9 +67,8 @@ class Project(Function):
         turn, focal, points, per_depth, slopes, bounded, entries, axes, zoom, seen = ctx.between
         cameras, _, number = points.shape
         # The conic is the covariance's inverse K, whose differential is -K d(covariance) K.
-        inverse = conics[:, (0, 1, 1, 2)].view(cameras, 2, 2, number)
-        half = of_conics * of_conics.new_tensor([1, 0.5, 1])[:, None]
-        of_inverse = half[:, (0, 1, 1, 2)].view(cameras, 2, 2, number)
+        inverse = symmetric(conics)
+        of_inverse = symmetric(torch.stack([of_conics[:, 0], of_conics[:, 1] / 2, of_conics[:, 2]], 1))
         of_covariances = product(product(inverse, of_inverse), inverse)
         of_seen = -2 * product(of_covariances, seen)
 
@@ -85,7 +85,16 @@ class Project(Function):
         of_axes = (turn.t() @ of_axes.view(3 * cameras, 3 * number)).view(3, 3, number)
         of_scales = (of_axes * entries.view(3, 3, number)).sum(0)
         of_entries = (of_axes * scales.t()).flatten(0, 1)
-        return of_means.t(), rotation.through_entries(quaternions.t(), entries, of_entries).t(), of_scales.t()
+        return (
+            of_means.t(),
+            rotation.through_entries(quaternions.t(), entries, of_entries).t(),
+            of_scales.t(),
+        )
+
+
+def symmetric(entries):
+    """Matrices (C, 2, 2, N) of their entries xx, xy and yy (C, 3, N)."""
+    return entries.unfold(1, 2, 1).transpose(2, 3)
 
 
 def product(first, second):
@@ -98,9 +107,9 @@ def project(means, quaternions, scales, opacities, views):
 
     The reach, where alpha is 1/255, is negative if a Gaussian is not to be seen.
     """
-    means2d, conics, covariances, depths = Project.apply(means, quaternions, scales, views)
+    means2d, conics, variances, depths = Project.apply(means, quaternions, scales, views)
     with torch.no_grad():
         level = 2 * (opacities / ALPHA_MIN).log()
-        reach = (level * covariances.diagonal(dim1=1, dim2=2).transpose(1, 2)).sqrt() * 1.001
+        reach = (level * variances).sqrt() * 1.001
         reach = torch.where(((depths > NEAR) & (level > 0))[:, None], reach, -torch.inf)
     return means2d, conics, reach.to(means), depths

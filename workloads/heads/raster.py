@@ -69,8 +69,7 @@ def _torch(means, quaternions, scales, opacities, colors, views, background):
     means2d, conics, reach, depths = project(means, quaternions, scales, opacities, views)
     lists = tiles.make_lists(means2d, reach, depths, views.height, views.width)
     drawn, left = tiles.Draw.apply(means2d, conics, opacities, colors, lists, (views.height, views.width))
-    radii = torch.zeros_like(depths, dtype=torch.int32)
-    radii.view(-1)[lists.seen] = reach.amax(1).view(-1)[lists.seen].ceil().int()
+    radii = torch.where(lists.listed, reach.amax(1), 0).ceil().int()
     return Rendered(
         images=drawn + left * background[:, None, None],
         alphas=1 - left,

@@ -25,7 +25,8 @@ TILE, ROW = 8, 32
 #: Less alpha than this is none, more than this is this (3D Gaussian Splatting, Kerbl et al. 2023).
 ALPHA_MIN, ALPHA_MAX = 1 / 255, 0.99
 LOG_NONE, LOG_MIN, LOG_MAX = -45.0, math.log(ALPHA_MIN), math.log(ALPHA_MAX)
-CAPPED = ALPHA_MAX * (1 - 2e-7)
+#: What rounding may add to a logarithm of alpha, and more.
+ROUNDING = 1e-3
 #: Less light than this reaches no row: what it would add is too small to be a normal number.
 LIGHT_MIN = 1e-12
 #: What is kept of large arrays between calls.
@@ -36,18 +37,23 @@ POOL_BYTES = 256 << 20
 class Lists:
     """Which Gaussian is where. Gaussians are counted over all cameras (C * N), tiles too."""
 
-    num_tiles: int
-    centres: torch.Tensor  # (rows, 2) centre of the row's tile, x and y in pixels
+    listed: torch.Tensor  # (C, N) whether it is in a tile
+    centres: torch.Tensor  # (2, rows) centre of the row's tile, x and y in pixels
     row_tile: torch.Tensor  # (rows,)
-    first_row: torch.Tensor  # (tiles,)
+    bounds: torch.Tensor  # (tiles + 1,) where the rows of each tile begin, and the last ones end
     entries: torch.Tensor  # (rows * ROW,) Gaussian of each slot, C * N where none
-    seen: torch.Tensor  # (G,) Gaussians that are in a tile
-    slots: torch.Tensor  # (pairs,) their slots, Gaussian by Gaussian
-    offsets: torch.Tensor  # (G,) where in ``slots`` each begins
+    order: torch.Tensor  # (C * N,) Gaussians front to back
+    slots: torch.Tensor  # (pairs,) their slots, Gaussian by Gaussian in that order
+    offsets: torch.Tensor  # (C * N,) where in ``slots`` each begins
+
+    def sum_rows(self, values):
+        """Sums (tiles, ...) over the rows of each tile of values (rows, ...)."""
+        rows = torch.arange(len(values), device=values.device)
+        return embedding_bag(rows, values.flatten(1), self.bounds[:-1], mode="sum")
 
 
 def sorted_with_order(keys):
-    """Whole numbers from 0 to 2**31 in order, and where each was; equal ones stay in order."""
+    """Whole numbers below 2**31 in order, and where each was; equal ones stay in order."""
     packed = (keys.long() << 32) | torch.arange(len(keys), device=keys.device)
     if packed.device.type == "cpu":  # NumPy's sort is vectorized
         packed = torch.from_numpy(np.sort(packed.numpy()))
@@ -56,47 +62,63 @@ def sorted_with_order(keys):
     return packed >> 32, packed & 0xFFFFFFFF
 
 
+def positions(counts):
+    """Of ``counts[i]`` things of each i: the how manieth of its i each one is, and i."""
+    owner = torch.repeat_interleave(counts)
+    first = (counts.cumsum(0) - counts).index_select(0, owner)
+    return torch.arange(len(owner), device=owner.device) - first, owner
+
+
 @torch.no_grad()
 def make_lists(means2d, reach, depths, height, width):
     """Lists for means (C, N, 2), reach (C, 2, N) in pixels (negative: not seen) and depths (C, N)."""
-    cameras, number = depths.shape
+    cameras = len(depths)
     device, across, down = depths.device, -(-width // TILE), -(-height // TILE)
-    last = reach.new_tensor([[width - 1], [height - 1]])
     middle = means2d.transpose(1, 2) - 0.5
-    low, high = (middle - reach).ceil().clamp_min(0), torch.minimum((middle + reach).floor(), last)
-    seen = (low <= high).all(1).flatten().nonzero().squeeze(1)
+    low, high = (middle - reach).ceil_().clamp_min_(0), (middle + reach).floor_()
+    for axis, size in enumerate((width, height)):
+        high[:, axis].clamp_(max=size - 1)
+    listed = (low <= high).all(1)
     # Positive floats have the order of their bits.
-    _, order = sorted_with_order(depths.flatten().index_select(0, seen).float().view(torch.int32))
-    seen = seen.index_select(0, order)
+    _, order = sorted_with_order(depths.flatten().float().view(torch.int32))
 
-    edges = torch.cat([low, high], 1).transpose(1, 2).reshape(-1, 4).index_select(0, seen)
-    left, top, right, bottom = (edges.t() / TILE).long()
-    columns = right - left + 1
-    start = (seen // number * down + top) * across + left
-    counts = columns * (bottom - top + 1)
-    offsets = counts.cumsum(0) - counts
-    owner = torch.repeat_interleave(counts)
-    start, columns, first = torch.stack([start, columns, offsets], 1).index_select(0, owner).t()
-    nth = torch.arange(len(owner), device=device) - first
-    row = nth // columns
-    tile, order = sorted_with_order(start + row * across + nth - row * columns)
+    left, top, right, bottom = (torch.cat([low, high], 1) / TILE).long().unbind(1)
+    start = torch.add(left, top, alpha=across)
+    if cameras > 1:
+        start += torch.arange(0, cameras * down * across, down * across, device=device)[:, None]
+    each = torch.stack([start, right - left + 1, (bottom - top + 1) * listed]).flatten(1)
+    start, columns, lines = (values.index_select(0, order) for values in each)
+    counts = columns * lines
+    # A Gaussian's tiles, line by line.
+    line, owner = positions(lines)
+    start = torch.add(start.index_select(0, owner), line, alpha=across)
+    column, line = positions(columns.index_select(0, owner))
+    tile, pair = sorted_with_order(start.index_select(0, line) + column)
+    owner = owner.index_select(0, line)
 
     num_tiles = cameras * down * across
-    counts = torch.bincount(tile, minlength=num_tiles)
-    num_rows = (counts + ROW - 1) // ROW
-    first_row, row_tile = num_rows.cumsum(0) - num_rows, torch.repeat_interleave(num_rows)
+    begin = torch.searchsorted(tile, torch.arange(num_tiles + 1, device=device))
+    num_rows = (begin.diff() + ROW - 1) // ROW
+    row_tile = torch.repeat_interleave(num_rows)
+    bounds = pad(num_rows.cumsum(0), (1, 0))
     # In front of a tile's first slot are as many empty ones as slots less pairs of all tiles before it.
-    empty = first_row * ROW - counts.cumsum(0) + counts
-    slots = torch.empty_like(tile)
-    slots[order] = torch.arange(len(tile), device=device) + empty.index_select(0, tile)
+    empty = torch.sub(bounds * ROW, begin)
+    place = torch.arange(len(tile), device=device) + empty.index_select(0, tile)
+    slots = torch.empty_like(tile).scatter_(0, pair, place)
     entries = torch.full((ROW * len(row_tile),), depths.numel(), device=device)
-    entries[slots] = seen.index_select(0, owner)
-    in_camera = row_tile % (down * across)
-    centres = torch.stack([in_camera % across, in_camera // across], 1).to(depths) * TILE + TILE / 2
+    entries.scatter_(0, slots, order.index_select(0, owner))
     return Lists(
-        num_tiles=num_tiles, centres=centres, row_tile=row_tile, first_row=first_row,
-        entries=entries, seen=seen, slots=slots, offsets=offsets,
+        listed=listed, row_tile=row_tile, bounds=bounds, entries=entries, order=order, slots=slots,
+        centres=tile_centres(cameras, down, across, device, depths.dtype).index_select(1, row_tile),
+        offsets=counts.cumsum(0) - counts,
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=8)
+def tile_centres(cameras, down, across, device, dtype):
+    """(2, tiles): x and y in pixels, camera after camera."""
+    y, x = ((torch.arange(n, device=device, dtype=dtype) + 0.5) * TILE for n in (down, across))
+    return torch.stack([x.expand(cameras, down, -1), y[:, None].expand(cameras, -1, across)]).flatten(1)
 
 
 @functools.cache
@@ -141,19 +163,20 @@ class Draw(Function):
 
     @staticmethod
     def forward(ctx, means2d, conics, opacities, colors, lists, size):
-        log_opacities = opacities.clamp_min(ALPHA_MIN / 2).log().expand(len(means2d), 1, -1)
-        records = torch.cat([means2d.transpose(1, 2), conics, log_opacities, colors.transpose(1, 2)], 1)
-        records = records.transpose(1, 2).reshape(-1, 9)
-        empty = records.new_tensor([[0, 0, 0, 0, 0, -100, 0, 0, 0]])
-        slots = torch.cat([records, empty]).index_select(0, lists.entries).view(-1, ROW, 9)
-        shape, colors = slots.unbind(2)[:6], slots[..., 6:].contiguous()
-        rows, pixels = len(slots), TILE * TILE
-        x, y = (at - middle[:, None] for at, middle in zip(shape, lists.centres.t(), strict=False))
-        coefs = polynomials(*(value.t() for value in (x, y, *shape[2:])))
+        cameras, _, number = conics.shape
+        rows, pixels = len(lists.row_tile), TILE * TILE
+        shapes = conics.new_zeros(6, cameras * number + 1)
+        shapes[5] = LOG_NONE  # the last one: where no Gaussian is
+        given = shapes[:, :-1].view(6, cameras, number)
+        given[:2], given[2:5] = means2d.movedim(2, 0), conics.transpose(0, 1)
+        given[5] = opacities.clamp_min(ALPHA_MIN / 2).log()
+        shapes = shapes.index_select(1, lists.entries.view(rows, ROW).t().flatten()).view(6, ROW, rows)
+        away = shapes[:2] - lists.centres[:, None]
+        colors = torch.cat([colors.reshape(-1, 3), colors.new_zeros(1, 3)])
+        colors = colors.index_select(0, lists.entries).view(rows, ROW, 3)
 
-        ctx.alphas, ctx.weights = (Scratch((ROW, rows, pixels), records) for _ in range(2))
-        ctx.capped = (shape[5] > LOG_MAX).flatten().nonzero()[:, 0]
-        passed = weigh(coefs, ctx.alphas.array, ctx.weights.array)
+        ctx.alphas, ctx.weights = (Scratch((ROW, rows, pixels), conics) for _ in range(2))
+        passed, ctx.capped = weigh(away, shapes, ctx.alphas.array, ctx.weights.array)
         picture = torch.bmm(colors.transpose(1, 2), ctx.weights.array.transpose(0, 1))
 
         total, ahead = sum_in_tiles(passed.log(), lists)
@@ -161,12 +184,9 @@ class Draw(Function):
         left = total.exp_()
         picture *= entering[:, None]
         ctx.lists, ctx.size = lists, size
-        ctx.save_for_backward(
-            conics, opacities, x.flatten(), y.flatten(), colors, entering, picture, left, passed
-        )
-        every_row = torch.arange(rows, device=records.device)
-        drawn = embedding_bag(every_row, picture.flatten(1), lists.first_row, mode="sum")
-        return to_picture(drawn, len(conics), size), to_picture(left, len(conics), size)
+        away = away.permute(2, 1, 0).flatten(0, 1)  # (slots, 2)
+        ctx.save_for_backward(conics, opacities, away, colors, entering, picture, left, passed)
+        return to_picture(lists.sum_rows(picture), cameras, size), to_picture(left, cameras, size)
 
     @staticmethod
     @once_differentiable
@@ -177,7 +197,7 @@ class Draw(Function):
 
     @staticmethod
     def through_light(ctx, grad, left_grad):
-        """Gradients of the polynomials (6, slots) and of colours (rows, 3, ROW).
+        """Gradients of the polynomials (slots, 6) and of colours (slots, 3).
 
         With c = gradient . colour of an entry and r = gradient . what is seen behind it, that of log alpha is
         weight * (c - r), and r of the entry before is r + alpha * (c - r).
@@ -186,7 +206,9 @@ class Draw(Function):
         lists, rows, pixels = ctx.lists, *picture.shape[::2]
         in_tile = grad.index_select(0, lists.row_tile)
         incoming = in_tile * entering[:, None]
-        of_row = (in_tile * picture).sum(1)
+        of_row = in_tile[:, 0] * picture[:, 0]
+        for channel in (1, 2):
+            of_row.addcmul_(in_tile[:, channel], picture[:, channel])
         of_tile, ahead = sum_in_tiles(of_row, lists)
         of_tile += left * left_grad[:, 0]
         behind = (of_tile.index_select(0, lists.row_tile) - ahead - of_row) / passed
@@ -198,35 +220,34 @@ class Draw(Function):
             behind.addcmul_(alpha, log)
             log *= weight
         logs = logs.view(-1, pixels)
-        if len(ctx.capped):  # no gradient where alpha is capped
-            at = alphas[ctx.capped % ROW, ctx.capped // ROW]
-            logs[ctx.capped] *= at < CAPPED
-        coefs = torch.mm(monomials(grad.device, grad.dtype), logs.t())
-        return coefs, torch.bmm(incoming, weights.permute(1, 2, 0))
+        capped, free = ctx.capped
+        if len(capped):  # no gradient where alpha is capped
+            slots = capped % rows * ROW + capped // rows
+            logs.index_copy_(0, slots, logs.index_select(0, slots) * free)
+        coefs = torch.mm(logs, monomials(grad.device, grad.dtype).t())
+        of_colors = torch.bmm(incoming, weights.permute(1, 2, 0))
+        return coefs, of_colors.transpose(1, 2).reshape(-1, 3)
 
     @staticmethod
     def to_gaussians(ctx, coefs, colors):
         """Gradients of the inputs: sums over each Gaussian's slots, taken of moments about its mean."""
-        lists, (conics, opacities, x, y, *_) = ctx.lists, ctx.saved_tensors
-        one, of_x, of_y, of_xx, of_xy, of_yy = coefs
-        slots = coefs.new_empty(9, len(one))
-        of_x = torch.addcmul(of_x, x, one, value=-1, out=slots[0])
-        of_y = torch.addcmul(of_y, y, one, value=-1, out=slots[1])
-        torch.addcmul(of_xx, x, coefs[1] + of_x, value=0.5, out=slots[2])
-        torch.addcmul(torch.addcmul(of_xy, y, coefs[1]), x, of_y, out=slots[3])
-        torch.addcmul(of_yy, y, coefs[2] + of_y, value=0.5, out=slots[4])
-        slots[5] = one
-        slots[6:] = colors.transpose(0, 1).flatten(1)
+        lists, (conics, opacities, away, *_) = ctx.lists, ctx.saved_tensors
+        first, second = coefs[:, 1:3], coefs[:, 3::2]
+        about_mean = torch.addcmul(first, away, coefs[:, :1], value=-1)
+        second.addcmul_(away, first + about_mean, value=0.5)
+        coefs[:, 4].addcmul_(away[:, 1], coefs[:, 1]).addcmul_(away[:, 0], about_mean[:, 1])
+        first.copy_(about_mean)
         # A bag of slots per Gaussian: an order of magnitude faster than adding at indices.
-        sums = embedding_bag(lists.slots, slots.t().contiguous(), lists.offsets, mode="sum")
+        bags = (embedding_bag(lists.slots, table, lists.offsets, mode="sum") for table in (coefs, colors))
+        sums, of_colors = (torch.empty_like(bag).index_copy_(0, lists.order, bag) for bag in bags)
         cameras, _, number = conics.shape
-        sums = sums.new_zeros(cameras * number, 9).index_copy_(0, lists.seen, sums).view(cameras, number, 9)
-        x, y, (a, b, c) = sums[..., 0], sums[..., 1], conics.unbind(1)
+        one, x, y, xx, xy, yy = sums.view(cameras, number, 6).unbind(2)
+        a, b, c = conics.unbind(1)
         return (
             torch.stack([a * x + b * y, b * x + c * y], 2),
-            sums[..., 2:5].transpose(1, 2),
-            sums[..., 5].sum(0) / opacities.clamp_min(ALPHA_MIN / 2),
-            sums[..., 6:],
+            torch.stack([xx, xy, yy], 1),
+            one.sum(0) / opacities.clamp_min(ALPHA_MIN / 2),
+            of_colors.view(cameras, number, 3),
         )
 
 
@@ -245,30 +266,48 @@ def to_tiles(picture):
     return parts.reshape(-1, picture.shape[1], TILE * TILE)
 
 
-def weigh(coefs, alphas, weights):
-    """Fill alphas and weights (ROW, rows, pixels); returns the part of light (rows, pixels) let through."""
-    torch.mm(coefs.t(), monomials(coefs.device, coefs.dtype), out=alphas.view(-1, TILE * TILE))
-    # Nothing here or in its products is too small to be a normal number: those are a hundred times as slow.
-    alphas.clamp_(LOG_NONE, LOG_MAX).exp_()
-    torch.threshold_(alphas, ALPHA_MIN, 0)
+def weigh(away, shapes, alphas, weights):
+    """Fill alphas and weights (ROW, rows, pixels).
+
+    Returns the part of light (rows, pixels) let through, and the slots whose alpha is capped somewhere, with
+    where it is not.
+    """
+    points = monomials(shapes.device, shapes.dtype)
+    logs = torch.mm(polynomials(away, shapes).t(), points, out=alphas.view(-1, TILE * TILE))
+    capped = (shapes[5] > LOG_MAX - ROUNDING).flatten().nonzero()[:, 0]
+    free = None
+    if len(capped):
+        high = logs.index_select(0, capped)
+        free = high < LOG_MAX
+        logs.index_copy_(0, capped, high.clamp_(max=LOG_MAX))
+    # An alpha that is none becomes one that adds nothing: neither it nor its products are too small to be
+    # normal numbers, which are a hundred times as slow.
+    torch.threshold_(alphas, LOG_MIN, LOG_NONE).exp_()
     light = torch.ones_like(alphas[0])
     for alpha, weight in zip(alphas, weights, strict=True):
         torch.mul(light, alpha, out=weight)
         light -= weight
-    return light.clamp_min_(LIGHT_MIN)
+    return light.clamp_min_(LIGHT_MIN), (capped, free)
 
 
-def polynomials(x, y, a, b, c, log_opacity):
-    """Log alpha's coefficients (6, slots) of ``monomials``; x and y are from the tile's centre."""
-    in_x, in_y = a * x + b * y, b * x + c * y
-    return torch.stack([log_opacity - (x * in_x + y * in_y) / 2, in_x, in_y, a, b, c]).flatten(1)
+def polynomials(away, shapes):
+    """Log alpha's coefficients (6, slots) of ``monomials``.
+
+    ``away``: means (2, ...) from the tile's centre; ``shapes``: x, y, conic and log opacity (6, ...).
+    """
+    coefs = torch.empty_like(shapes)
+    torch.mul(shapes[2:4], away[0], out=coefs[1:3]).addcmul_(shapes[3:5], away[1])
+    torch.addcmul(shapes[5], away[0], coefs[1], value=-0.5, out=coefs[0])
+    coefs[0].addcmul_(away[1], coefs[2], value=-0.5)
+    coefs[3:] = shapes[2:5]
+    return coefs.flatten(1)
 
 
 def sum_in_tiles(values, lists):
     """Sums of values (rows, pixels) over each tile, and over the tile's rows before each row."""
-    running = values.new_zeros(len(values) + 1, values.shape[1], dtype=torch.float64)
-    running[1:] = values.t().cumsum(1, dtype=torch.float64).t()
-    at_first = running.index_select(0, lists.first_row)
-    at_next = torch.cat([at_first[1:], running[-1:]])
-    before = running[:-1] - at_first.index_select(0, lists.row_tile)
-    return (at_next - at_first).to(values), before.to(values)
+    running = values.new_empty(len(values) + 1, values.shape[1], dtype=torch.float64)
+    running[0] = 0
+    torch.cumsum(values, 0, dtype=torch.float64, out=running[1:])
+    at_bounds = running.index_select(0, lists.bounds)
+    before = running[:-1] - at_bounds.index_select(0, lists.row_tile)
+    return at_bounds.diff(dim=0).to(values), before.to(values)
