@@ -467,6 +467,10 @@ def test_a_wrong_checkpoint_is_named(modules: dict[str, ModuleType], folder: Pat
     path.write_bytes(b"\x80" + bytes(63))
     with pytest.raises(SystemExit, match=r"broken\.pt is no checkpoint"):
         train(modules, folder, tmp_path, "cured", "--resume", str(path))
+    for value in ([1], {"avatar": {}}):
+        torch.save(value, path)
+        with pytest.raises(SystemExit, match=r"broken\.pt has no \w+: --resume takes the last\.pt"):
+            train(modules, folder, tmp_path, "cured", "--resume", str(path))
     with pytest.raises(SystemExit, match=r"none\.pt is missing"):
         train(modules, folder, tmp_path, "cured", "--resume", str(tmp_path / "none.pt"))
 

@@ -137,6 +137,22 @@ def test_a_rig_that_is_none_is_named(modules: dict[str, ModuleType], rig: Any, t
     np.savez(path, faces=rig.faces.numpy())
     with pytest.raises(error, match=r"rig\.npz has no sphere"):
         load(path)
+    for words, name, index, value in (
+        (r"template has shape \(641, 3\): expected \('V', 3\) with \{'V': 642\}", "template", 0, None),
+        ("weights holds other than finite numbers", "weights", (0, 1), np.nan),
+        (r"faces has numbers from -?\d+ to 642: there are 642", "faces", (3, 1), 642),
+        ("region_mouth has numbers from .* to 1280: there are 1280", "region_mouth", 0, 1280),
+    ):
+        rig.save(path)
+        with np.load(path) as file:
+            arrays = dict(file)
+        if value is None:
+            arrays[name] = np.delete(arrays[name], index, axis=0)
+        else:
+            arrays[name][index] = value
+        np.savez(path, **arrays)
+        with pytest.raises(error, match=rf"rig\.npz: {words}"):
+            load(path)
     with pytest.raises(error, match="static_offset is for 7 vertices: the rig has 642"):
         rig.vertices(**pose(static_offset=torch.zeros(1, 7, 3)))
 
@@ -367,6 +383,10 @@ BAD = {
     "nan": (
         save_parameters(rotation=np.full((1, 3), np.nan, np.float32)),
         r"00004\.npz: rotation holds other than finite numbers",
+    ),
+    "before the beginning": (
+        spoil_note(lambda n: n.update(timestep_index=-1)),
+        "frame 1: timestep_index is -1: they begin at 0",
     ),
     "a gap": (
         spoil_note(lambda n: n.update(timestep_index=40)),

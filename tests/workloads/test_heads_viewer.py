@@ -515,6 +515,11 @@ def test_a_trained_head_that_cannot_be_shown(
     assert "flame_param.npz is missing" in refused()
     shutil.copy(trained / "flame_param.npz", tmp_path)
     assert "--timestep 2: " in refused("--timestep", "2")
+    with np.load(trained / "flame_param.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "flame_param.npz", **{**arrays, "jaw_pose": np.zeros((1, 3), np.float32)})
+    assert "flame_param.npz: jaw_pose has shape (1, 3): expected (2, 3)" in refused()
+    shutil.copy(trained / "flame_param.npz", tmp_path)
     assert "File exists" in refused("--out", str(ply))
     ply.write_bytes(ply.read_bytes()[:3000])
     assert "point_cloud.ply is cut off" in refused()

@@ -199,11 +199,14 @@ def read_frame(note, folder=Path()):
     angle = float(note["camera_angle_x"])
     if not 0 < angle < math.pi or width < 1 or height < 1:
         raise ValueError(f"camera_angle_x {angle}, w {width}, h {height} make no camera")
+    timestep = int(note["timestep_index"])
+    if timestep < 0:
+        raise ValueError(f"timestep_index is {timestep}: they begin at 0")
     focal = width / 2 / math.tan(angle / 2)
     camera = note["camera_index"] if "camera_index" in note else note["camera_id"]
     return Frame(
         path=path,
-        timestep=int(note["timestep_index"]),
+        timestep=timestep,
         camera=int(camera),
         width=width,
         height=height,
@@ -275,11 +278,14 @@ def load_parameters(folder):
     }
 
 
-def read_parameters(path, num_vertices):
-    """One parameter file: name -> float32 array, as PARAMETERS says."""
+def read_parameters(path, num_vertices, num_timesteps=1):
+    """A parameter file: name -> float32 array, as PARAMETERS says; None: of any number of timesteps."""
     arrays = read_npz(path, PARAMETERS)
+    first = len(arrays["expr"]) if num_timesteps is None and arrays["expr"].ndim else num_timesteps
     for name, shape in PARAMETERS.items():
         expected = tuple(num_vertices if size == "V" else size for size in shape)
+        if len(shape) == 2:
+            expected = (first, *expected[1:])
         if arrays[name].shape != expected:
             raise DataError(f"{path}: {name} has shape {arrays[name].shape}: expected {expected}")
         if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():

@@ -227,6 +227,14 @@ def load_ply(path):
         few = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
         raise ValueError(f"{path}: no Gaussians with colours of degree 3: no property {few}")
 
+    for name in PLY_NAMES:
+        off = np.flatnonzero(~np.isfinite(values[name])) if name in values else ()
+        if len(off):
+            raise ValueError(
+                f"{path}: {name} of Gaussian {off[0]} is {values[name][off[0]]}: {len(off):,} of "
+                f"{len(values[name]):,} are no finite numbers"
+            )
+
     def columns(first, last):
         names = PLY_NAMES[PLY_NAMES.index(first) : PLY_NAMES.index(last) + 1]
         return torch.from_numpy(np.stack([values[name].astype(np.float32) for name in names], 1))

@@ -16,11 +16,11 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
-from data import PARAMETERS, DataError
+from data import DataError, read_parameters
 from gaussians import load_ply
 from network_gui import VIEW, orbit
 from raster import Views, rasterize
-from rig import Rig, read_npz
+from rig import Rig
 
 
 def mesh_of(path, gaussians, timestep):
@@ -33,7 +33,7 @@ def mesh_of(path, gaussians, timestep):
     last, there = int(gaussians.binding.max()), len(rig.faces)
     if last >= there:
         raise DataError(f"{path} has a Gaussian on face {last}: the rig beside it has {there} faces")
-    arrays = read_npz(path.parent / "flame_param.npz", PARAMETERS)
+    arrays = read_parameters(path.parent / "flame_param.npz", rig.n_vertices, num_timesteps=None)
     num_timesteps = len(arrays["expr"])
     if not 0 <= timestep < num_timesteps:
         raise DataError(

@@ -9,6 +9,7 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -117,10 +118,12 @@ def rotations(axis_angle):
 class Rig(nn.Module):
     """The mesh and what moves it; ``regions`` holds the face indices of eyes, mouth and nose."""
 
-    ARRAYS = (
-        "sphere", "template", "faces", "shape_fields", "shape_mixture", "expr_fields", "expr_mixture",
-        "weights", "regressor", "joint_offsets",
-    )  # fmt: skip
+    #: Array -> its shape; V vertices, F faces, S and E fields that directions are mixed of.
+    ARRAYS: ClassVar = {
+        "sphere": ("V", 3), "template": ("V", 3), "faces": ("F", 3), "shape_fields": ("V", 3, "S"),
+        "shape_mixture": ("S", NUM_SHAPE), "expr_fields": ("V", 3, "E"), "expr_mixture": ("E", NUM_EXPR),
+        "weights": ("V", 5), "regressor": (5, "V"), "joint_offsets": (5, 3),
+    }  # fmt: skip
 
     def __init__(self, arrays, regions):
         super().__init__()
@@ -200,7 +203,27 @@ class Rig(nn.Module):
         if not Path(path).exists():
             raise DataError(f"{path} is missing: the mesh that the parameters move, as Rig.save writes it")
         arrays = read_npz(path, (*cls.ARRAYS, *(f"region_{name}" for name in REGIONS)))
+        check_rig(path, arrays, cls.ARRAYS)
         return cls(arrays, {name: arrays[f"region_{name}"] for name in REGIONS})
+
+
+def check_rig(path, arrays, shapes):
+    """Raise DataError for arrays of a rig that do not fit together, or are no numbers."""
+    sizes = {}
+    for name, shape in shapes.items():
+        array = arrays[name]
+        sides = zip(shape, array.shape, strict=False)
+        known = [sizes.setdefault(side, number) if isinstance(side, str) else side for side, number in sides]
+        if array.ndim != len(shape) or tuple(known) != array.shape:
+            raise DataError(f"{path}: {name} has shape {array.shape}: expected {shape} with {sizes}")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise DataError(f"{path}: {name} holds other than finite numbers")
+        last = sizes["V"] if name == "faces" else sizes["F"] if name.startswith("region_") else None
+        if last and array.size and not 0 <= array.min() <= array.max() < last:
+            raise DataError(
+                f"{path}: {name} has numbers from {array.min()} to {array.max()}: there are {last}"
+            )
 
 
 def read_npz(path, names):

@@ -21,13 +21,24 @@ GIB = 1024**3
 MIN_OPACITY = 0.005
 
 
+#: What ``Trainer.save`` writes, and ``start`` needs.
+KEPT = (
+    "avatar", "num_timesteps", "sh_degree", "optimizer", "scaler", "iteration", "epoch", "position", "best",
+    "random",
+)  # fmt: skip
+
+
 def load_checkpoint(path):
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise SetupError(f"{path} is missing") from None
     except Exception as error:
         raise SetupError(f"{path} is no checkpoint: {repr(error).splitlines()[0]}") from None
+    missing = [name for name in KEPT if not isinstance(state, dict) or name not in state]
+    if missing:
+        raise SetupError(f"{path} has no {missing[0]}: --resume takes the last.pt of a training")
+    return state
 
 
 def save_checkpoint(path, **state):
@@ -77,9 +88,9 @@ class Trainer:
         """Begin, or go on from a checkpoint."""
         state = load_checkpoint(self.args.resume) if self.args.resume else None
         if state:
-            if state.get("num_timesteps") != self.avatar.num_timesteps:
+            if state["num_timesteps"] != self.avatar.num_timesteps:
                 raise SetupError(
-                    f"{self.args.resume} is of other data, of {state.get('num_timesteps')} timesteps"
+                    f"{self.args.resume} is of other data, of {state['num_timesteps']} timesteps"
                 )
             self.avatar.load({name: value.to(self.device) for name, value in state["avatar"].items()})
             self.avatar.gaussians.sh_degree = state["sh_degree"]
