@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,29 @@ def test_a_python_without_torch_is_named_with_the_way_out(tmp_path: Path) -> Non
     assert "Run the command with the Python that has torch" in words
     assert "-I, -E or -S" not in words
     assert not (tmp_path / "run" / "without-torch").exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "colored"),
+    [({"TERM": "xterm"}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_a_terminal_gets_colours_unless_told_not_to(
+    recorded: Path, environment: dict[str, str], colored: bool
+) -> None:
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    terminal, end = pty.openpty()
+    words = [sys.executable, "-m", "hotloop", "report", str(recorded)]
+    with subprocess.Popen(
+        words, stdout=end, env={**kept, "TERM": "xterm", "PYTHONPATH": str(SRC), **environment}
+    ) as process:
+        os.close(end)
+        shown = b""
+        try:
+            while piece := os.read(terminal, 4096):
+                shown += piece
+        except OSError:  # closed
+            pass
+    os.close(terminal)
+    assert process.returncode == 0
+    assert b"No training process was seen" in shown
+    assert (b"\x1b[" in shown) == colored

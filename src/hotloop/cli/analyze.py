@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from hotloop.cli.run import terminal_width
+from hotloop.cli.streams import takes_color
 from hotloop.errors import UsageError
 
 
@@ -53,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(_finite(done.to_json()), indent=1, ensure_ascii=False) + "\n")
     elif not options.html:
-        color = sys.stdout.isatty()
+        color = takes_color(sys.stdout)
         sys.stdout.write(render(done, width=terminal_width() if color else 80, color=color))
     return 2 if all(part.source.kind == "unreadable" for part in done.parts) else 0
 

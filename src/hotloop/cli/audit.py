@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.cli.run import terminal_width
+from hotloop.cli.streams import takes_color
 from hotloop.cli.waiting import progress
 from hotloop.errors import UsageError
 
@@ -78,7 +79,7 @@ def main(options: argparse.Namespace) -> int:
     elif options.github:
         sys.stdout.write(github.render(done))
     else:
-        color = sys.stdout.isatty()
+        color = takes_color(sys.stdout)
         if run:
             sys.stdout.write(configured.render(run.settings, run.cwd))
         sys.stdout.write(text.render(done, width=terminal_width() if color else 80, color=color))

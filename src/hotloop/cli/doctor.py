@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hotloop.cli.run import terminal_width
+from hotloop.cli.streams import takes_color
 from hotloop.doctor.line import Line
 
 _MARKS = {
@@ -45,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
         document = {"schema": 1, "lines": [dataclasses.asdict(line) for line in lines]}
         print(json.dumps(document, indent=1, default=str))
     else:
-        sys.stdout.write(render(lines, width=terminal_width(), color=sys.stdout.isatty()))
+        sys.stdout.write(render(lines, width=terminal_width(), color=takes_color(sys.stdout)))
     return int(any(line.state == "bad" for line in lines))
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from hotloop.cli.run import terminal_width
+from hotloop.cli.streams import takes_color
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,5 +44,5 @@ def main(options: argparse.Namespace) -> int:
     elif options.json:
         publish(Path(options.json), json.render(report))
     if not (options.html or options.perfetto or options.json):
-        sys.stdout.write(terminal.render(report, width=terminal_width(), color=sys.stdout.isatty()))
+        sys.stdout.write(terminal.render(report, width=terminal_width(), color=takes_color(sys.stdout)))
     return 0

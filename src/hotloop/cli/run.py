@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from hotloop.cli.apart import add_argument, thrown_away
-from hotloop.cli.streams import silence
+from hotloop.cli.streams import silence, takes_color
 from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
@@ -104,7 +104,7 @@ def _print(report: dict[str, Any], as_json: bool) -> None:
 
     if as_json:
         _put(sys.stdout, json.render(report))
-    _put(sys.stderr, "\n" + terminal.render(report, width=terminal_width(), color=sys.stderr.isatty()))
+    _put(sys.stderr, "\n" + terminal.render(report, width=terminal_width(), color=takes_color(sys.stderr)))
 
 
 def _put(stream: TextIO, text: str) -> None:

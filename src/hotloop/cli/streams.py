@@ -1,9 +1,14 @@
-"""Standard streams that nobody reads any more, or that cannot be written."""
+"""Standard streams: whether they take colours, and what to do with one that cannot be written."""
 
 from __future__ import annotations
 
 import os
 from typing import TextIO
+
+
+def takes_color(stream: TextIO) -> bool:
+    """Whether it is a terminal that was not told to stay plain (``NO_COLOR``, ``TERM=dumb``)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def silence(stream: TextIO) -> None:
