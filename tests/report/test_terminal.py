@@ -179,5 +179,6 @@ def test_a_shortened_path_fits_and_keeps_its_line(name: str, limit: int) -> None
 
 
 def test_the_command_is_shown_as_a_shell_takes_it() -> None:
-    report = {**healthy(), "command": ["sh", "-c", "python train.py; echo done"]}
-    assert terminal.render(report).splitlines()[0] == "hotloop  sh -c 'python train.py; echo done'"
+    report = {**healthy(), "command": ["sh", "-c", "python train.py; echo done", "größe=3", "", "a\n"]}
+    first = terminal.render(report).splitlines()[0]
+    assert first == r"hotloop  sh -c 'python train.py; echo done' größe=3 '' 'a\n'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,10 @@ PHASE_WORDS: Final = {
 }
 
 
+#: Words that no shell takes apart; letters of every language, unlike those of ``shlex``.
+_SAFE: Final = re.compile(r"[\w@%+=:,./-]+")
+
+
 def clean(text: object) -> str:
     """Text without control characters: a file name must not move the cursor or hide what follows."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
@@ -34,7 +39,7 @@ def clean(text: object) -> str:
 
 def command(words: Iterable[object]) -> str:
     """A command line that a shell would take as it was given."""
-    return clean(shlex.join(map(str, words)))
+    return clean(" ".join(word if _SAFE.fullmatch(word) else shlex.quote(word) for word in map(str, words)))
 
 
 def place(where: Mapping[str, Any] | None, cwd: str | None = None, *, limit: int | None = None) -> str:
