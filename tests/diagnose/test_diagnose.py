@@ -93,6 +93,13 @@ def test_the_simpler_change_comes_first_where_costs_tie() -> None:
     assert costs == sorted(costs, reverse=True)
 
 
+def test_the_larger_part_of_making_a_batch_comes_first_where_costs_tie() -> None:
+    """Full cores cap what both save."""
+    part, most = finding("a/part", 0.1), finding("b/most", 0.1)
+    part, most = replace(part, data={"share_of_make": 0.3}), replace(most, data={"share_of_make": 0.9})
+    assert [item.id for item in by_cost([part, most], {}, 0.1)] == ["b/most", "a/part"]
+
+
 def test_a_tie_does_not_chain() -> None:
     """0.92 ties with 1.0, 0.85 with 0.92 but not with 1.0: it must stay behind both."""
     effort = {"x/argument": ARGUMENT}
