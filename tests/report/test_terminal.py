@@ -56,6 +56,12 @@ def test_the_bar_is_one_line_whose_letters_are_the_shares() -> None:
     assert "D data wait" in terminal.render(report)
 
 
+def test_a_function_is_told_whole_where_the_line_has_room() -> None:
+    report = full()
+    report["findings"][0]["where"] = {"file": "data.py", "line": 9, "function": "PrinterDataset.__getitem__"}
+    assert "   data.py:9 in PrinterDataset.__getitem__\n" in terminal.render(report, width=60)
+
+
 def test_what_the_verdict_says_is_not_said_again_below() -> None:
     report = full()
     report["findings"][0]["message"] = "Scaler.transform runs once per sample."

@@ -219,7 +219,8 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
     lines = [_justified(head, [(_cost(finding), f"bold {colour}")], width)]
     if where := finding["where"]:
         function = f" in {words.clean(where['function'])}" if where.get("function") else ""
-        function = words.cut(function, width // 3)
+        whole = words.cells(words.place(where, report.get("cwd")))
+        function = words.cut(function, max(width // 3, width - 3 - whole))
         at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))
         lines.append([("   ", ""), (at, "cyan"), (function, "dim")])
     if finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
