@@ -61,6 +61,7 @@ def test_what_fix_writes_applies_trains_and_computes_the_same(project: Path) -> 
     patched = observed(project, "patched")
     settings = {row["name"]: row for row in json.loads((patched / "report.json").read_text())["settings"]}
     assert settings["num_workers"]["in_effect"] == 1
+    assert (settings["batch_size"]["configured"], settings["batch_size"]["in_effect"]) == (None, 1)  # S2-13
     assert settings["cudnn_benchmark"]["in_effect"] is True
     proof = finished([*HOTLOOP, "verify", found, patched, "--json"], cwd=project)
     assert proof.returncode == 0, proof.stdout
