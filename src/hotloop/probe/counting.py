@@ -18,7 +18,7 @@ def with_limit(source: str, count: StepCount, call: str) -> str:
     return source.replace("{stop_if_done}", call if count.may_end else "pass")
 
 
-class StepCount(fast.Counts):  # type: ignore[misc]
+class StepCount(fast.Counts):
     """A step is one batch of a loader that training follows; without a loader, one round of the optimizers;
     without an optimizer, one backward.
 
@@ -27,18 +27,6 @@ class StepCount(fast.Counts):  # type: ignore[misc]
     """
 
     __slots__ = ("limit", "may_end", "stepped", "stopped")
-
-    backwards: int
-    batches: int
-    rounds: int
-    fed_at: int  # rounds when training followed a batch last
-    fetched: int  # 1: a batch was handed out since the last backward
-    updates: int  # outermost steps of optimizers
-    callbacks: int  # how many wait for the end of an update
-    next_tick: int  # when slow housekeeping is due
-    opened: int  # id of the optimizer that steps, 0 none
-    opened_at: int
-    opened_site: int
 
     def __init__(self) -> None:
         self.callbacks = self.next_tick = 0

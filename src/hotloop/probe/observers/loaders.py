@@ -66,19 +66,12 @@ else:
 """
 
 
-class Iterator(fast.Feed):  # type: ignore[misc]
+class Iterator(fast.Feed):
     """What is known of a running iterator. ``id`` changes at every ``iter()``: persistent workers reuse the
     object.
     """
 
     __slots__ = ("last", "loader", "seen")
-
-    id: int
-    flags: int  # FETCH_WORKERS where worker processes feed it
-    full: int  # samples in a full batch, 0 unknown
-    num_batches: int  # 0 unknown
-    before: int  # batches of the loader before this iteration
-    yielded: int  # since iter()
 
     def __init__(self, loader: int) -> None:
         self.loader = loader

@@ -102,14 +102,10 @@ def with_body(source: str, original: Any) -> str:
     return source.replace("{call}", _KNOWN_BODY if known else "return original(self, *args, **kwargs)")
 
 
-class Entry(fast.Entry):  # type: ignore[misc]
+class Entry(fast.Entry):
     """What is known of a module: its id, the module below its wrappers, and the flags that do not change."""
 
     __slots__ = ("wrapper",)
-
-    id: int
-    flags: int
-    noted: int  # 1: its note is written
 
     def __init__(self, number: int, flags: int, wrapper: str) -> None:
         self.id = number

@@ -183,11 +183,12 @@ def install(probe: Probe) -> None:
     optimizers = Optimizers(probe)
     probe.on_fork(NAME, optimizers.restart)
     module = sys.modules["torch.optim.optimizer"]
-    for register, *form in (
+    for register, source, call, written_out in (
         (module.register_optimizer_step_pre_hook, _BEFORE, "began(optimizer)", _BEGAN),
         (module.register_optimizer_step_post_hook, _AFTER, "stepped(optimizer)", _STEPPED),
     ):
-        hooks.at_undo(register(optimizers.wrapper(register, *form, OPTIMIZER)).remove)
+        hook = optimizers.wrapper(register, source, call, written_out, OPTIMIZER)
+        hooks.at_undo(register(hook).remove)
     cleared = (_ZERO, "cleared(start)", _CLEARED, ZERO_GRAD)
     hooks.patch(torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, *cleared))
 

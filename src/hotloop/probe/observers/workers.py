@@ -10,7 +10,7 @@ import os
 import sys
 from _thread import get_ident
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
@@ -120,6 +120,9 @@ class Maker:
                 sampler.pause(False)
             try:
                 return body(self, self_, possibly_batched_index)
+            except BaseException as error:  # the script's own: its traceback looks as it would without us
+                error.__traceback__ = _theirs(error.__traceback__)
+                raise
             finally:
                 self._busy = False
                 if self._worker:
@@ -210,6 +213,13 @@ def install(probe: Probe) -> None:
 
 def _patch(probe: Probe, maker: Maker, owner: Any, timed: Callable[[Maker, Any, Any], Any] | None) -> None:
     probe.hooks.patch(owner, "fetch", lambda original: maker.wrap(original, timed))
+
+
+def _theirs(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from the first frame that is not of this package on."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("hotloop.probe."):
+        trace = trace.tb_next
+    return trace
 
 
 def _timed_map(maker: Maker, fetcher: Any, index: Any) -> Any:
