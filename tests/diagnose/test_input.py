@@ -685,6 +685,15 @@ def test_work_that_others_hold_up_is_not_taken_for_waiting() -> None:
     assert "waiting" not in findings["input/slow-sample"].advice
 
 
+def test_a_batch_that_is_made_as_fast_as_handed_over_needs_no_workers() -> None:
+    quiet = input_run(make_s=0.0009, busy_s=0.005)
+    assert "input/single-process" not in found(quiet, cores=8)
+    # Handing over waits for a core as well.
+    held_up = input_run(make_s=0.0018, busy_s=0.005)
+    assert "input/single-process" in found(held_up, cores=8)
+    assert "input/single-process" not in found(held_up, cores=8, process_system=crowded(100, 0.35))
+
+
 def test_sleeping_on_a_crowded_machine_is_still_sleeping() -> None:
     """Of the little it wants to run it gets a fifth; the rest of the time it sleeps."""
     seconds = np.arange(0.0, 50.0, 0.5)

@@ -151,8 +151,9 @@ def feed(evidence: Evidence) -> Feed | None:
         make_s=make * batches,
         make_cpu_s=make_cpu,
         step_cpu_s=step_cpu_s(evidence, busy, make_cpu if workers == 0 else 0.0),
-        # On a crowded machine most of it is waiting for a core, which no other loader takes away.
-        deliver_s=deliver_s(loader) * batches * main.got,
+        # On a crowded machine most of it is waiting for a core, which no other loader takes away; what workers
+        # would have to hand over would wait for one as well.
+        deliver_s=deliver_s(loader) * batches * (main.got if workers else 1 / main.got),
         cores=evidence.cores,
         workers=workers,
         crowd=met,
@@ -171,11 +172,12 @@ def first_excess(loader: LoaderUse, make_s: float) -> float:
 def deliver_s(loader: LoaderUse) -> float:
     """Seconds to take over a finished batch from a worker: measured, else from its size.
 
-    0.2 ms and 1.5 GB/s are what a fresh shared-memory segment per batch gave on 2 shared cores.
+    0.7 ms for the smallest batches (0.7 to 1.2 were seen) and 1.5 GB/s are what a fresh shared-memory segment
+    per batch gave on 2 cores.
     """
     if loader.deliver_s is not None:
         return loader.deliver_s
-    return 2e-4 + loader.batch_bytes / 1.5e9
+    return 7e-4 + loader.batch_bytes / 1.5e9
 
 
 def exposed_ratio(steps: Steps, phase: str) -> float:
