@@ -686,7 +686,7 @@ def test_work_that_others_hold_up_is_not_taken_for_waiting() -> None:
 
 
 def test_a_batch_that_is_made_as_fast_as_handed_over_needs_no_workers() -> None:
-    quiet = input_run(make_s=0.0009, busy_s=0.005)
+    quiet = input_run(make_s=0.0007, busy_s=0.002)
     assert "input/single-process" not in found(quiet, cores=8)
     # Handing over waits for a core as well.
     held_up = input_run(make_s=0.0018, busy_s=0.005)
