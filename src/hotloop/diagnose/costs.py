@@ -151,8 +151,8 @@ def feed(evidence: Evidence) -> Feed | None:
         make_s=make * batches,
         make_cpu_s=make_cpu,
         step_cpu_s=step_cpu_s(evidence, busy, make_cpu if workers == 0 else 0.0),
-        # On a crowded machine most of it is waiting for a core, which no other loader takes away; what workers
-        # would have to hand over would wait for one as well.
+        # On a crowded machine most of it is waiting for a core, which no other loader takes away; what new
+        # workers would hand over would wait for one as well.
         deliver_s=deliver_s(loader) * batches * (main.got if workers else 1 / main.got),
         cores=evidence.cores,
         workers=workers,
