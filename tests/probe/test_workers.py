@@ -153,6 +153,7 @@ def test_an_error_in_the_dataset_keeps_its_type_and_its_traceback(tmp_path: Path
     assert observed.returncode == 1
     assert observed.stdout == "KeyError\n"
     assert 'return {}["missing"]  # THE LINE' in observed.stderr
+    assert "hotloop" not in observed.stderr
     assert [row for row in made(observed)[0] if row.kind == "make"] == []
 
 
