@@ -83,6 +83,7 @@ def test_a_cause_planted_for_the_accuracy_benchmark_shows_in_the_source(case: st
         ("landmarks", {"host/sync-in-step", "host/loop-over-parameters", "device/deterministic-on"}),
         ("bev", {"host/sync-in-step", "host/loop-over-parameters"}),
         ("spikevid", {"host/sync-in-step", "trend/misleading-metric"}),
+        ("heads", {"host/sync-in-step", "transfer/pin-no-effect"}),
     ],
 )
 def test_the_training_systems_as_found(system: str, known: set[str]) -> None:
@@ -137,6 +138,57 @@ def test_a_step_function_called_from_a_loop_in_another_file_is_part_of_the_step(
     assert "memory/empty-cache-in-step" in ids(audited(tmp_path, step=step, loop=loop))
     (tmp_path / "loop.py").unlink()
     assert "memory/empty-cache-in-step" not in ids(audited(tmp_path))
+
+
+LEARN = """import torch
+
+
+class Trainer:
+    def learn(self, x):
+        loss = self.model(x.cuda()).mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+"""
+METER = """import torch
+
+
+class Meter:
+    def __init__(self, quiet):
+        self.quiet = quiet
+        self.total = torch.zeros(())
+
+    def add(self, number, value):
+        if self.quiet:
+            return
+        self.total += value{wait}
+"""
+LOOP = """import torch
+from meter import Meter
+
+
+def main(trainer, loader, quiet):
+    meter = Meter(quiet)
+    for number, x in enumerate(loader):
+        loss = trainer.learn(x)  # on cuda
+        {use}
+"""
+
+
+def test_values_of_a_step_are_followed_to_the_file_that_reads_them(tmp_path: Path) -> None:
+    """The loop in one file, the step in another, what waits for its value in a third."""
+    loop, silent = LOOP.format(use="meter.add(number, loss)"), LOOP.format(use="pass")
+    waits, stays = METER.format(wait=".item()"), METER.format(wait=".detach()")
+    (found,) = audited(tmp_path, trainer=LEARN, meter=waits, loop=loop).findings
+    assert found.where is not None and found.where.file.endswith("meter.py") and found.where.line == 12
+    assert "value.item() runs at every step where not self.quiet" in found.message
+    assert ids(audited(tmp_path, meter=stays)) == set()
+    assert ids(audited(tmp_path, meter=waits, loop=silent)) == set()
+    every = LOOP.format(use="if number % 100 == 0:\n            meter.add(number, loss)")
+    assert ids(audited(tmp_path, loop=every)) == set()
+    (found,) = audited(tmp_path, loop=LOOP.format(use="print(loss.item())")).findings
+    assert found.where is not None and found.where.file.endswith("loop.py")
 
 
 def test_a_function_named_as_one_step_needs_no_loop_in_sight(tmp_path: Path) -> None:

@@ -74,8 +74,10 @@ class Region:
         settings: list[str] = []
         below = node
         for above in self.module.ancestors(node):
-            if _skipped_before(above, below):
+            skips = _skips_before(above, below)
+            if not all(map(self._is_setting, skips)):
                 return None
+            settings += [ast.unparse(_negated(test)) for test in skips]
             if _gates(above, below) and not self._is_step(above, below):
                 if not isinstance(above, ast.If | ast.IfExp) or not self._is_setting(above.test):
                     return None
@@ -128,7 +130,7 @@ class Region:
         gates = []
         below = node
         for above in self.module.ancestors(node):
-            if _skipped_before(above, below) or isinstance(above, *_NESTED):
+            if _skips_before(above, below) or isinstance(above, *_NESTED):
                 return None
             if above is self.root:
                 break
@@ -183,6 +185,22 @@ def find(module: Module, called_in_loops: set[str]) -> list[Region]:
         if root is not None:
             roots[root] = None
     return [_region(module, root, backwards, steps) for root in roots]  # type: ignore[arg-type]
+
+
+def around(module: Module, call: ast.Call) -> Region | None:
+    """The innermost loop that ``call`` stands in, as a region, where it runs once in every round."""
+    for above in module.ancestors(call):
+        if isinstance(above, _FUNCTIONS):
+            return None
+        if isinstance(above, _LOOPS):
+            loop = _region(module, above, [], [])
+            return loop if loop.every_step(call) else None
+    return None
+
+
+def of_function(module: Module, function: Function) -> Region:
+    """A function that is run once per step, as a region."""
+    return _region(module, function, [], [])
 
 
 def is_optimizer_step(module: Module, call: ast.Call) -> bool:
@@ -294,19 +312,19 @@ def _negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(op=ast.Not(), operand=test)
 
 
-def _skipped_before(above: ast.AST, below: ast.AST) -> bool:
-    """Whether an earlier ``if …: continue`` in the same block may skip ``below``."""
+def _skips_before(above: ast.AST, below: ast.AST) -> list[ast.expr]:
+    """Conditions of each earlier ``if …: continue`` in the same block, which may skip ``below``."""
     for name in ("body", "orelse", "finalbody"):
         block = getattr(above, name, None)
         if isinstance(block, list) and below in block:
-            before = block[: block.index(below)]
-            return any(
-                isinstance(s, ast.If)
+            return [
+                s.test
+                for s in block[: block.index(below)]
+                if isinstance(s, ast.If)
                 and isinstance(s.body[-1], ast.Continue | ast.Break | ast.Return)
                 and not _leaves_for_good(s)
-                for s in before
-            )
-    return False
+            ]
+    return []
 
 
 def _leaves_for_good(statement: ast.If) -> bool:

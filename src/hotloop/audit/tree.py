@@ -13,6 +13,7 @@ from hotloop.audit import datasets, loaders, regions
 from hotloop.audit.configs import ConfigFile
 from hotloop.audit.module import Function, Module, chain
 from hotloop.audit.options import Option, options_of
+from hotloop.audit.regions import Region, around
 
 #: Files without any of these words train nothing with torch.
 RELEVANT: Final = re.compile(r"\b(torch|lightning|accelerate|transformers)\b")
@@ -43,6 +44,19 @@ class Tree:
         """Every training loop and every function that is one step of it."""
         called = {name for module in self.modules for name in regions.loop_calls(module)}
         return [region for module in self.modules for region in regions.find(module, called)]
+
+    @cached_property
+    def outer(self) -> list[tuple[Region, ast.Call]]:
+        """Loops that run a step which is a function or a method elsewhere, each with its call of it."""
+        found = []
+        for step in self.regions:
+            if isinstance(step.root, ast.For | ast.AsyncFor | ast.While):
+                continue
+            for module, call in self.callers(step.root):
+                if self.method(module, call) == (step.module, step.root):
+                    loop = around(module, call)
+                    found += [(loop, call)] if loop is not None else []
+        return found
 
     @cached_property
     def loaders(self) -> list[loaders.Loader]:
@@ -80,6 +94,14 @@ class Tree:
         return found
 
     @cached_property
+    def _classes(self) -> dict[str, list[tuple[Module, ast.ClassDef]]]:
+        found: dict[str, list[tuple[Module, ast.ClassDef]]] = {}
+        for module in self.modules:
+            for node in module.classes:
+                found.setdefault(node.name.replace("_", "").lower(), []).append((module, node))
+        return found
+
+    @cached_property
     def trains_on_cuda(self) -> bool:
         """Whether any source speaks of CUDA devices."""
         return "cuda" in self.words
@@ -103,6 +125,21 @@ class Tree:
                 return (module, method) if method else None
             return self._imported(module.dotted(func))
         return None
+
+    def method(self, module: Module, call: ast.Call) -> tuple[Module, Function] | None:
+        """As ``target``; also the method of an object of a class of the tree, made where that can be seen, or
+        called as the only class of its name is (``trainer`` for ``Trainer``).
+        """
+        func = call.func
+        if not isinstance(func, ast.Attribute) or chain(func.value) == "self":
+            return self.target(module, call)
+        made = module.value(func.value)
+        name = chain(made.func if isinstance(made, ast.Call) else func.value).rpartition(".")[2]
+        owners = self._classes.get(name.replace("_", "").lower(), [])
+        if len(owners) > 1:
+            owners = [one for one in owners if one[0] is module or one[1].name in module.imports]
+        method = owners[0][0].method(owners[0][1], func.attr) if len(owners) == 1 else None
+        return (owners[0][0], method) if method else self.target(module, call)
 
     def targets(self, module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
         """As ``target``; a local name that stands for either of two functions gives both."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hotloop.audit.datasets import is_lazy
 from hotloop.audit.hit import hit
 from hotloop.audit.module import Module, argument, chain
-from hotloop.audit.regions import Region
+from hotloop.audit.regions import Region, of_function
 from hotloop.audit.rules.host.loop_over_parameters import over_parameters
 from hotloop.audit.tensors import is_tensor
 from hotloop.audit.tree import Tree, uses_cuda
@@ -33,14 +33,38 @@ def check(tree: Tree) -> Iterator[Finding]:
     for region in tree.regions:
         if uses_cuda(region.module):
             yield from _calls(region)
+    for loop, step in tree.outer:
+        if uses_cuda(loop.module):
+            yield from _results(tree, loop, step)
     yield from _branches(tree)
 
 
-def _calls(region: Region) -> Iterator[Finding]:
+def _results(tree: Tree, loop: Region, step: ast.Call) -> Iterator[Finding]:
+    """What a loop does with the values of its step, a function elsewhere, and what it hands them to."""
+    assigned = loop.module.parents.get(step)
+    targets = assigned.targets if isinstance(assigned, ast.Assign) else []
+    values = frozenset(
+        node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)
+    )
+    yield from _calls(loop, values)
+    for call in loop.calls:
+        handed = [isinstance(value, ast.Name) and value.id in values for value in call.args]
+        target = tree.method(loop.module, call) if any(handed) else None
+        if target is None or not loop.every_step(call):
+            continue
+        names = [given.arg for given in target[1].args.args]
+        names = names[1:] if isinstance(call.func, ast.Attribute) and names[:1] == ["self"] else names
+        known = frozenset(name for name, is_value in zip(names, handed, strict=False) if is_value)
+        yield from _calls(of_function(*target), known)
+
+
+def _calls(region: Region, known: frozenset[str] | None = None) -> Iterator[Finding]:
+    """Calls that wait, in a region; with ``known`` only those on these names."""
     found = [
         (call, words, under)
         for call in region.calls
         if (words := _waits(region, call))
+        and (known is None or _root(call) in known)
         and (under := region.under(call)) is not None
         and not _by_parameter(region, call)
     ]
@@ -60,6 +84,14 @@ def _calls(region: Region) -> Iterator[Finding]:
         "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
         also=alike,
     )
+
+
+def _root(call: ast.Call) -> str:
+    """The name that a method is called on, or on a part of which."""
+    node: ast.AST = call.func
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _by_parameter(region: Region, call: ast.Call) -> bool:
@@ -113,7 +145,8 @@ def _waits(region: Region, call: ast.Call) -> str:
         if region.module.dotted(func.value) or _on_host(region, func.value):
             return ""
         simple = owner == "(…)" or isinstance(func.value, ast.Name | ast.Attribute)
-        return f"{owner}{'' if simple else '(...)'}.{func.attr}()"
+        rest = "[...]" if isinstance(func.value, ast.Subscript) else "(...)"
+        return f"{owner}{'' if simple else rest}.{func.attr}()"
     name = region.module.dotted(func)
     if name == "torch.cuda.synchronize":
         return "torch.cuda.synchronize()"

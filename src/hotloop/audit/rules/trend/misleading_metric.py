@@ -1,4 +1,6 @@
-"""``trend/misleading-metric`` in source: the host's clock around work that a GPU does later."""
+"""``trend/misleading-metric`` in source: the host's clock around work that a GPU does later, and a data time
+whose clock starts when the batch is there.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,12 @@ _WAITS: Final = re.compile(
 )
 _TIMER: Final = re.compile(r"tim(e|er|ed|ing)(_|\b)|prof|clock|stopwatch|measure|stage", re.IGNORECASE)
 _WORK: Final = re.compile(r"fwd|forward|bwd|backward|compute|infer|gpu|model", re.IGNORECASE)
+#: What a time is called that is meant to hold the wait for a batch, and what may be such a wait.
+_DATA: Final = re.compile(
+    r"(^|[._])(data|load(er|ing)?|fetch(ing)?)_?(time|wait|dur\w*|elapsed|secs?|seconds|ms|s|t)$",
+    re.IGNORECASE,
+)
+_FETCHES: Final = re.compile(r"next|load|read|fetch|get_batch|sample|collate|open\(|data\[", re.IGNORECASE)
 _ADVICE: Final = (
     "Record torch.cuda.Event(enable_timing=True) before and after, and read elapsed_time when it is printed; "
     "or call torch.cuda.synchronize() before both readings, in runs that only measure."
@@ -38,6 +46,9 @@ def check(tree: Tree) -> Iterator[Finding]:
     for region in tree.regions:
         if uses_cuda(region.module):
             yield from _around_calls(region)
+    for region in (*tree.regions, *(loop for loop, _ in tree.outer)):
+        if isinstance(region.root, ast.For):
+            yield from _late_data_time(region.module, region.root)
 
 
 def _manager(module: Module, function: Function, timed: str) -> Finding:
@@ -105,6 +116,33 @@ def _around_calls(region: Region) -> Iterator[Finding]:
             between.append(ast.unparse(other))
 
 
+def _late_data_time(module: Module, loop: ast.For) -> Iterator[Finding]:
+    """``data_time += now() - start`` where the loop over the batches sets ``start`` itself, before it."""
+    batch = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    started: dict[str, list[ast.stmt]] = {}
+    for statement in loop.body:
+        target = _target(statement)
+        for since, between in started.items() if _DATA.search(target) else ():
+            used = {node.id for other in between for node in ast.walk(other) if isinstance(node, ast.Name)}
+            fetches = _FETCHES.search("\n".join(map(ast.unparse, between)))
+            if _has_elapsed(module, statement, since) and used & batch and not fetches:
+                yield hit(
+                    ID,
+                    module,
+                    statement,
+                    "info",
+                    f"«{target}» starts its clock after the batch has arrived: {since} is set inside the "
+                    "loop over the batches, so it cannot see how long a step waits for data.",
+                    f"Set {since} at the end of the iteration before, before the loop asks for the batch.",
+                )
+                return
+        for between in started.values():
+            between.append(statement)
+        since_now = _assigned_now(module, statement)
+        if since_now is not None:
+            started[since_now] = []
+
+
 def _calls_work(text: str) -> bool:
     """Whether a model is called or gradients are computed."""
     return re.search(r"\b(self\.)?(model|net|network|generator|student)\(|\.backward\(", text) is not None
@@ -118,10 +156,18 @@ def _assigned_now(module: Module, node: ast.stmt) -> str | None:
 
 def _elapsed(module: Module, node: ast.stmt, since: str) -> bool:
     """Whether a statement gives ``now() - since`` a name that speaks of computing."""
+    return bool(_WORK.search(_target(node))) and _has_elapsed(module, node, since)
+
+
+def _target(node: ast.stmt) -> str:
+    """What a statement gives a value to, "" where it does not."""
     if not isinstance(node, ast.Assign | ast.AugAssign):
-        return False
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    return bool(_WORK.search(ast.unparse(target))) and any(
+        return ""
+    return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+
+
+def _has_elapsed(module: Module, node: ast.stmt, since: str) -> bool:
+    return any(
         isinstance(part, ast.BinOp)
         and isinstance(part.op, ast.Sub)
         and _reads_clock(module, part.left)
