@@ -308,7 +308,8 @@ class CompactBatches(NpyBatches):
     def __getitem__(self, index):
         path = self.images[index]
         images = load(path, mmap_mode="r")
-        pictures = np.rint(images * np.float32(255)).astype(np.uint8)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is no byte is found below
+            pictures = np.rint(images * np.float32(255)).astype(np.uint8)
         if not np.array_equal(pictures / np.float32(255), images):
             raise DataError(f"{path} does not hold k/255: uint8 would change it (--ablate compact)")
         cells, offsets = self._meta(path, len(images))
