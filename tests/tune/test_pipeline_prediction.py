@@ -128,13 +128,14 @@ def test_memory_is_processes_batches_and_cache_of_all_ranks() -> None:
 
 def test_a_step_that_no_longer_waits_finds_its_caches_warm() -> None:
     """Steps of 2 ms after waits of 38 ms: less where none are left, and how much less is not known well."""
-    waits = pipeline(step_s=0.002, waited_s=0.038)
+    waits = pipeline(step_s=0.002, waited_s=0.038, step_cores=1.0)
     free, few = Setup(free=frozenset({"data"})), Setup(num_workers=2)
     assert predict(waits).s_per_step == pytest.approx(0.040, rel=0.01)
     assert predict(waits, free).s_per_step == pytest.approx(0.002 - _COLD_S, rel=0.01)
     assert predict(waits, few).s_per_step == pytest.approx(0.020, rel=0.01)  # they still wait for 18 ms
-    large = predict(pipeline(step_s=0.100, waited_s=0.038), free)
-    assert large.s_per_step == pytest.approx(0.100 - _COLD_S, rel=0.01)
+    large, sleeps = (pipeline(step_s=0.100, waited_s=0.038, step_cores=cores) for cores in (1.0, 0.0))
+    assert predict(large, free).s_per_step == pytest.approx(0.100 - _COLD_S, rel=0.001)
+    assert predict(sleeps, free).s_per_step == pytest.approx(0.100, rel=0.001)
     ratio, low, high = gain(waits, free)
     assert low < 0.75 * ratio < 1.25 * ratio < high
     known = gain(waits, Setup(free=frozenset({"data"}), step_s=0.002))

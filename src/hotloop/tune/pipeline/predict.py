@@ -30,7 +30,7 @@ _BAND_INLINE: Final = 0.10  # batches made by workers, predicted for the trainin
 _BAND_TRANSPORT: Final = 0.20
 _BAND_SHARED: Final = 0.35
 #: What a step takes longer after a wait of so many seconds, in which the core did something else or slept:
-#: its code and data are no longer in the caches. A time, and the most of a step's own; benchmarks/recovery.
+#: its code and data left the caches. A time, and the most of what it computes; benchmarks/recovery.
 _COLD_S: Final = 1e-3
 _COLD_SHARE: Final = 0.5
 _COLD_AFTER_S: Final = 1.5e-3
@@ -245,7 +245,8 @@ def _warmed_s(pipeline: Pipeline, setup: Setup, workers: int, make_s: float) -> 
     each_s = (make_s + pipeline.overhead_s) / workers - step_s if workers else make_s
     wait_s = max(each_s, pipeline.receive_s if workers else 0.0)
     warmer = min(1.0, pipeline.waited_s / _COLD_AFTER_S) - min(1.0, wait_s / _COLD_AFTER_S)
-    return max(0.0, warmer) * min(_COLD_S, _COLD_SHARE * step_s)
+    computing_s = min(1.0, pipeline.step_cores) * step_s
+    return max(0.0, warmer) * min(_COLD_S, _COLD_SHARE * computing_s)
 
 
 def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
