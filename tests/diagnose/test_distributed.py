@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from synthetic import TRAIN, evidence, loader, steps
 
@@ -16,9 +17,9 @@ from hotloop.measure.steps import SiteCost, Steps
 EVEN = {"data_wait": 0.001, "forward": 0.02, "backward": 0.04, "optimizer": 0.005}
 
 
-def job(*ranks: Steps, world_size: int | None = None) -> Evidence:
+def job(*ranks: Steps, world_size: int | None = None, **world: Any) -> Evidence:
     """Ranks of one job; the first is the one spoken about."""
-    single = [evidence(run) for run in ranks]
+    single = [evidence(run, **world) for run in ranks]
     notes = {"process": [{"world_size": len(ranks) if world_size is None else world_size}]}
     processes = tuple(
         replace(e.recording.ranks[0], notes={**e.recording.ranks[0].notes, **notes}) for e in single
@@ -172,3 +173,11 @@ def test_communication_that_backward_does_not_hide() -> None:
     items = found(rank(0, collective_in_backward_s=0.02), rank(1, collective_in_backward_s=0.02))
     assert items["distributed/unoverlapped-collective"].cost_s_per_step == pytest.approx(0.02)
     assert found(rank(0, collective_in_backward_s=0.001), rank(1)) == {}
+
+
+def test_ranks_that_wait_for_cores_in_turns_say_nothing_of_communication() -> None:
+    seconds = np.linspace(0, 20, 21)
+    columns = {"t_s": seconds, "main_cpu_s": seconds * 0.2, "core_wait_s": seconds * 0.8}
+    ranks = rank(0, collective_in_backward_s=0.02), rank(1, collective_in_backward_s=0.02)
+    assert "distributed/unoverlapped-collective" in found(*ranks)
+    assert "distributed/unoverlapped-collective" not in found(*ranks, process_system={101: columns})

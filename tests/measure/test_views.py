@@ -245,6 +245,23 @@ def test_what_a_save_gathers_belongs_to_it():
     assert steps.span_totals["checkpoint"] == pytest.approx(0.033)
 
 
+@pytest.mark.parametrize(("counted", "per_step"), [(5, 0.01), (20, 0.04)])
+def test_gradients_exchanged_once_an_update_cost_the_steps_between_nothing(counted, per_step):
+    """Of four steps of an update one exchanges under no_sync(), else all of them."""
+    run = Script(PLAIN)
+    run.note("ddp", avg_backward_comm_s=0.05, overlap_s=0.01, iterations=counted)
+    for step in range(20):
+        with run.at("fetch"):
+            run.iterate(1) if step == 0 else None
+            run.fetch(1, 1)
+        with run.at("backward"):
+            run.backward(50)
+        if step % 4 == 3:
+            with run.at("update"):
+                run.update(1)
+    assert measure(run.process(), {}).collective_in_backward_s == pytest.approx(per_step)
+
+
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share):
     """Whatever a line does, a sample is late where the thread had no core when it was due."""

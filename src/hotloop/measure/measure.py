@@ -171,7 +171,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         scaler_steps=int(((spans.kind == row.SCALER) & (spans.obj == 1) & events.used).sum()),
         scaler_skips=int(events.skipped.sum()),
         facts=facts,
-        collective_in_backward_s=_exposed_communication(process),
+        collective_in_backward_s=_exposed_communication(process, stepping),
         source_loop=loop.place(),
         **_small(process, spans, phase, stepping),
     )
@@ -296,13 +296,17 @@ def _graph_breaks(process: Process) -> int:
     return breaks if isinstance(breaks, int) else 0
 
 
-def _exposed_communication(process: Process) -> float:
+def _exposed_communication(process: Process, stepping: Stepping) -> float:
     """Seconds per step of DDP's gradient exchange that backward did not hide."""
     note = process.last("ddp")
     spent, hidden = note.get("avg_backward_comm_s"), note.get("overlap_s")
     if not isinstance(spent, int | float):
         return 0.0
-    return max(0.0, float(spent) - (float(hidden) if isinstance(hidden, int | float) else 0.0))
+    each = max(0.0, float(spent) - (float(hidden) if isinstance(hidden, int | float) else 0.0))
+    # Under no_sync() only the last of the steps of an update exchanges; DDP counts and averages those alone.
+    counted, steps = note.get("iterations"), len(stepping)
+    rare = isinstance(counted, int) and 0 < counted <= 1.5 * stepping.num_updates < steps
+    return each * stepping.num_updates / steps if rare else each
 
 
 def _small(process: Process, spans: Spans, phase: Bytes, stepping: Stepping) -> dict[str, Any]:

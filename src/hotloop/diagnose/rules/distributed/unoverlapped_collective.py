@@ -6,12 +6,18 @@ from collections.abc import Iterable
 
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import enough
+from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import entries
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
 ID = "distributed/unoverlapped-collective"
+
+
+def _held_up(evidence: Evidence) -> bool:
+    got = [crowd(evidence, (rank.pid,)).run_ratio for rank in evidence.ranks]
+    return any(one is not None and one < evidence.limits.held_up_ratio for one in got)
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
@@ -22,6 +28,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     cost = min(cost, steps.per_step("backward"))
     if not enough(evidence) or cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
+    if not evidence.on_accelerator and _held_up(evidence):
+        return  # one rank after the other waits for a core, and the others for it
     notes = entries(steps, "ddp")
     compute = notes[-1].get("avg_backward_compute_s") if notes else None
     numbers = [f"{duration(cost)} of communication per step is not hidden behind backward"]
