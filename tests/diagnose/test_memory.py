@@ -80,10 +80,12 @@ def main():
 
 
 @pytest.mark.parametrize(
-    ("text", "line_number"), [(LEAK, 7), (LEAK.replace("append(loss)", "append(loss.item())"), None)]
+    ("kept", "line_number"),
+    [("loss", 7), ("loss.item()", None), ("loss + 0.1 * penalty", 7), ("float(loss) * len(x)", None)],
 )
-def test_the_line_that_keeps_the_graph_is_named(text: str, line_number: int | None) -> None:
+def test_the_line_that_keeps_the_graph_is_named(kept: str, line_number: int | None) -> None:
     run = long_run(source_loop=Place(file=TRAIN, line=4, function="main"))
+    text = LEAK.replace("append(loss)", f"append({kept})")
     growth = found(run, process_system={100: process(GIB + 10 * MIB * RISE)}, sources={TRAIN: text})[
         "memory/host-growth"
     ]

@@ -88,12 +88,26 @@ def _kept_in(scope: ast.FunctionDef | ast.Module) -> int | None:
     kept = _with_graph(scope)
     for loop in (node for node in ast.walk(scope) if isinstance(node, ast.For | ast.While)):
         for node in ast.walk(loop):
-            if isinstance(node, ast.AugAssign) and ast.unparse(node.value) in kept:
+            if isinstance(node, ast.AugAssign) and _carries(node.value, kept):
                 return node.lineno
             call = _method(node, "append")
-            if call is not None and any(ast.unparse(argument) in kept for argument in call.args):
+            if call is not None and any(_carries(argument, kept) for argument in call.args):
                 return call.lineno
     return None
+
+
+def _carries(value: ast.expr, kept: set[str]) -> bool:
+    """Whether an expression is arithmetic with such a tensor; a function may make a number of it."""
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if ast.unparse(part) in kept:
+            return True
+        if isinstance(part, ast.BinOp):
+            parts += [part.left, part.right]
+        elif isinstance(part, ast.UnaryOp):
+            parts.append(part.operand)
+    return False
 
 
 def _with_graph(scope: ast.FunctionDef | ast.Module) -> set[str]:
