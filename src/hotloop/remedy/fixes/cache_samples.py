@@ -11,7 +11,8 @@ REMEDY = Remedy(
     alters=(
         "what the script changes in place between epochs, at the same length, is not seen in arrays, other "
         "objects and containers of more than 1,000 items: samples stay as the first epoch read them; any "
-        "other change of the dataset ends the cache"
+        "other change of the dataset ends the cache, and so does a random sample among the first 256 that a "
+        "process reads; one that is met later is repeated"
     ),
     answers=(
         "input/slow-sample",
