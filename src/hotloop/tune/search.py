@@ -244,7 +244,7 @@ class Search:
         if winner is None or not wins(ratios[winner.name], alone=not have):
             return None, None
         if not have:
-            self._won, self._unrivalled = logs[winner.name], rivals == 1
+            self._won, self._unrivalled = logs[winner.name] if paired else [], rivals == 1
         self._gained *= ratios[winner.name].ratio
         return winner, last[winner.name]
 
