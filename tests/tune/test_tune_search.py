@@ -60,6 +60,16 @@ def test_gains_that_add_up_are_taken_one_after_the_other(tmp_path: Path) -> None
     assert "verify it:" in render(tuned, ["python", "train.py"], None, tmp_path)
 
 
+def test_a_long_arm_is_told_whole(tmp_path: Path) -> None:
+    tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,), noise=0.0), tmp_path)
+    arm = ("num-workers=14", "persistent-workers", "prefetch-factor=4")
+    trials = tuple(replace(one, remedies=arm) if one.remedies else one for one in tuned.trials)
+    lines = render(replace(tuned, trials=trials), ["train"], None, tmp_path).splitlines()
+    at = lines.index("num-workers=14 + persistent-workers + prefetch-factor=4")
+    assert lines[at + 1].split() == ["2", "20.0", "ms", "400"]
+    assert {len(line) for line in lines[: at + 2]} - {len(lines[at])} == {len(lines[0])}
+
+
 def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
     tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,), draws=("torch",)), tmp_path)
     assert to_json(tuned, ["train"], None)["best"]["effect"] == "numeric"

@@ -174,13 +174,18 @@ def _table(tuned: Tuned) -> list[str]:
     for name, trials in groups.items():
         done = [trial for trial in trials if trial.s_per_step]
         if not done:
-            lines.append(f"{name[:39]:<40}{len(trials):>9}{trials[-1].status:>12}")
+            lines += _row(name, f"{len(trials):>9}{trials[-1].status:>12}")
             continue
         step_s = fmean(trial.s_per_step or 0.0 for trial in done)
         samples = [trial.samples_per_s for trial in done if trial.samples_per_s]
         told = rate(fmean(samples)) if samples else "-"
-        lines.append(f"{name[:39]:<40}{len(trials):>9}{duration(step_s):>12}{told:>12}")
+        lines += _row(name, f"{len(trials):>9}{duration(step_s):>12}{told:>12}")
     return lines
+
+
+def _row(name: str, told: str) -> list[str]:
+    """A line of the table; a long name has its own."""
+    return [f"{name:<40}{told}"] if len(name) < 40 else [*_wrapped(name), f"{'':<40}{told}"]
 
 
 def _basis(tuned: Tuned) -> str:
