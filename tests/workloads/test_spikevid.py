@@ -181,6 +181,9 @@ def test_precomputed_voxels_are_the_live_ones(modules: dict[str, ModuleType], ow
             np.save(path, data.to_bins(frames.spikes(sequence, number)))
     live, stored = (loaders.FloatClips(frames, 2, 32, precomputed=kind)[3, 99] for kind in (False, True))
     assert all(torch.equal(live[name], stored[name]) for name in live)
+    np.save(path, np.full((32, 66, 80), np.nan, np.float32))
+    with pytest.raises(data.DataError, match=rf"{path.name} holds values that are no finite numbers"):
+        frames.stored_bins(sequence, number)
 
 
 # -- caches and order ---------------------------------------------------------------------------------------
@@ -621,6 +624,7 @@ def test_a_compilation_that_fails_is_one_sentence(
         ("TRAIN.BATCH_SIZE=9", "a rank has 8 clips"),
         ("OPTIM.TYPE=sgd", "adamw, adamw8bit"),
         ("nonsense", "expected KEY=VALUE"),
+        ("DATA.CROP_SCHEDULE=[[0,64]", "'[[0,64]' is no YAML value"),
     ],
 )
 def test_mistakes_in_the_configuration_are_named(
@@ -644,6 +648,8 @@ def test_spoilt_files_are_named(modules: dict[str, ModuleType], own: Path, tmp_p
     whole = dat.read_bytes()
     dat.write_bytes(whole[:100])
     assert "00000002.dat has 100 bytes: 10 x 66 x 80 spikes" in said()
+    dat.write_bytes(whole[:-1] + b"\x07")
+    assert "00000002.dat holds a 7: spikes of a byte each are 0 or 1" in said()
     dat.unlink()
     assert "00000002.dat is missing" in said()
     dat.write_bytes(whole)
@@ -673,3 +679,10 @@ def test_a_wrong_checkpoint_is_named(modules: dict[str, ModuleType], folder: Pat
     path.write_bytes(b"\x80" + bytes(63))
     with pytest.raises(SystemExit, match=r"broken\.pt is no checkpoint"):
         train(modules, folder, tmp_path, "cured", more=("--resume", str(path)))
+    for value, missing in (([1], "model"), ({"model": {}, "model_settings": {}}, "optimizer")):
+        torch.save(value, path)
+        with pytest.raises(SystemExit, match=rf"broken\.pt has no {missing}: last\.pt of a training"):
+            train(modules, folder, tmp_path, "cured", more=("--resume", str(path)))
+    with pytest.raises(SystemExit, match=r"broken\.pt has no model: last"):
+        torch.save({}, path)
+        train(modules, folder, tmp_path, "cured", more=("--student", str(path)))

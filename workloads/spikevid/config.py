@@ -51,7 +51,12 @@ class Config:
             key, equals, text = option.partition("=")
             if not equals:
                 raise ConfigError(f"--options {option}: expected KEY=VALUE")
-            values = flat(f"--options {option}", "", nested(key, yaml.safe_load(text)))
+            try:
+                value = yaml.safe_load(text)
+            except yaml.YAMLError as error:
+                problem = str(error).splitlines()[0]
+                raise ConfigError(f"--options {option}: {text!r} is no YAML value: {problem}") from None
+            values = flat(f"--options {option}", "", nested(key, value))
             self.values.update(values)
             self.written.update(values)
 

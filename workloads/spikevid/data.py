@@ -175,6 +175,8 @@ def read_spikes(path, shape):
     except FileNotFoundError:
         raise DataError(f"{path} is missing") from None
     if found.size == num_steps * height * width:
+        if found.max() > 1:
+            raise DataError(f"{path} holds a {found.max()}: spikes of a byte each are 0 or 1")
         return found.reshape(shape)
     if height * width % 8 == 0 and found.size == num_steps * height * width // 8:
         bits = np.unpackbits(found.reshape(num_steps, -1), axis=1, bitorder="little")
@@ -246,4 +248,6 @@ class Frames:
             raise DataError(f"{path} is truncated or no .npy file: {error}") from None
         if bins.shape != shape or bins.dtype != np.float32:
             raise DataError(f"{path} holds {bins.dtype} {bins.shape}: expected float32 {shape}")
+        if not np.isfinite(bins).all():
+            raise DataError(f"{path} holds values that are no finite numbers: write it anew from spike/")
         return bins

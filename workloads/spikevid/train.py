@@ -141,13 +141,18 @@ def make_optimizer(config, model):
     return AdamW8bit(model.parameters(), lr=rate)
 
 
-def load_checkpoint(path):
+def load_checkpoint(path, *parts):
+    """What ``Trainer.save`` wrote, with at least these parts."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing") from None
     except Exception as error:
         raise ConfigError(f"{path} is no checkpoint: {repr(error).splitlines()[0]}") from None
+    missing = [part for part in parts if not isinstance(state, dict) or part not in state]
+    if missing:
+        raise ConfigError(f"{path} has no {missing[0]}: last.pt of a training has all that is needed")
+    return state
 
 
 def save_checkpoint(path, **state):
@@ -159,7 +164,7 @@ def load_teacher(args, device):
     """The model whose outputs a student learns, None without one."""
     if not args.student:
         return None
-    state = load_checkpoint(args.student)
+    state = load_checkpoint(args.student, "model", "model_settings")
     teacher = SpikeVRT(**state["model_settings"])
     teacher.load_state_dict(state["model"])
     return teacher.to(device).eval().requires_grad_(False)
@@ -204,9 +209,10 @@ class Trainer:
         self.best = float("-inf")
 
     def resume(self):
-        state = load_checkpoint(self.args.resume)
-        if state.get("model_settings") != self.settings:
-            raise ConfigError(f"{self.args.resume} holds another model: {state.get('model_settings')}")
+        parts = "model", "model_settings", "optimizer", "scaler", "epoch", "step", "best"
+        state = load_checkpoint(self.args.resume, *parts)
+        if state["model_settings"] != self.settings:
+            raise ConfigError(f"{self.args.resume} holds another model: {state['model_settings']}")
         for part in ("optimizer", "scaler"):
             getattr(self, part).load_state_dict(state[part])
         self.plain.load_state_dict(state["model"])
