@@ -180,6 +180,32 @@ def test_an_accumulation_loop_of_a_tiny_model_is_compute() -> None:
     assert {item.id for item in diagnose(evidence(measured, sources={TRAIN: source}))} == set()
 
 
+MATCHING = """\
+def overlap(a, b):
+    return min(a[2], b[2]) - max(a[0], b[0])
+def match(anchors, boxes):
+    for a in anchors:
+        for b in boxes:
+            best = max(best, overlap(a, b))
+for step in range(99):
+    loss = criterion(net(x), match(anchors, boxes))
+"""
+
+
+@pytest.mark.parametrize(("called", "told"), [("overlap", True), ("Cell.forward", False)])
+def test_a_function_that_a_loop_calls_is_python_in_step_unless_a_module(called: str, told: bool) -> None:
+    callers = Place(file=TRAIN, line=6, function="match"), Place(file=TRAIN, line=8, function="<module>")
+    inner = line(
+        2, 3.0, file=TRAIN, function=called, phase="forward", nature="python", callers=callers,
+        statement=callers[-1], source="return min(a[2], b[2]) - max(a[0], b[0])",
+    )  # fmt: skip
+    measured = steps({"forward": 0.05}, lines=(inner,), source_loop=Place(file=TRAIN, line=7, function=""))
+    items = {item.id: item for item in diagnose(evidence(measured, sources={TRAIN: MATCHING}))}
+    assert ("host/python-in-step" in items) == told
+    if told:
+        assert items["host/python-in-step"].where == inner.place
+
+
 def test_a_sample_loop_in_forward_is_seen_beside_a_layer_loop() -> None:
     lines = [
         hot("x = part(x)", 2.0, "Net.forward", phase="forward"),

@@ -285,3 +285,13 @@ def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share
     told = {line.place.line: line.nature for line in measure(run.process(), {}, got=got).lines}
     assert told[run.line("print")] == "python"
     assert told[run.line("save")] == "native"
+
+
+def test_a_line_knows_how_it_is_reached():
+    def each(run, step):
+        with run.at("print", "save", "evaluate"):
+            run.work(5)
+
+    lines = trained(each=each).lines
+    inner = next(line for line in lines if line.callers)
+    assert [place.line for place in inner.callers] == [14, 13]

@@ -28,6 +28,7 @@ _CALLS_OF_THE_MODEL = ("torch.nn.modules", "torch.autograd", "torch.optim", "tor
 #: Criteria are called sample by sample where a loss is written as a loop.
 _CRITERIA = "torch.nn.modules.loss"
 _CALLS_MODULE = re.compile(r"\bself(\.\w+)+\(|\bself(\.\w+)+\[[^]]*\]\(")
+_OF_MODULES = ("forward", "__call__")
 _OVER_PARAMETERS = re.compile(
     r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
 )
@@ -91,7 +92,7 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
-    """The innermost loop around a line that is not the training loop itself."""
+    """The innermost loop around a line, or around a call of its function, that is not the training loop."""
     return next(iter(_inner_loops(evidence, line)), None)
 
 
@@ -115,10 +116,15 @@ def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
 
 
 def _inner_loops(evidence: Evidence, line: LineCost) -> list[Loop]:
-    """The loops around a line inside the training loop, innermost first."""
-    return [
-        loop for loop in loops_around(evidence, line.place) if not _is_training_loop(evidence, line, loop)
-    ]
+    """The loops around a line inside the training loop, innermost first; without one, those around a call of
+    the function it stands in, unless that is a module's.
+    """
+    for place in (line.place, *line.callers):
+        around = loops_around(evidence, place)
+        found = [loop for loop in around if not _is_training_loop(evidence, line, loop)]
+        if found or len(around) > len(found) or place.function.endswith(_OF_MODULES):
+            return found
+    return []
 
 
 def _is_training_loop(evidence: Evidence, line: LineCost, loop: Loop) -> bool:

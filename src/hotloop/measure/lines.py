@@ -28,6 +28,8 @@ PUNCTUAL_RATIO = 0.25
 WAITING_RATIO = 0.5
 #: A library module present in this share of a line's samples is what the line calls.
 LIBRARY_RATIO = 0.8
+#: So many frames above a line are told.
+CALLERS = 3
 #: Sampled time is a count: where the exact time of its phase differs by more, something else is wrong.
 SCALE_LIMITS = (0.5, 2.0)
 
@@ -52,6 +54,7 @@ class _Line:
     libraries: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     depth: dict[str, int] = field(default_factory=dict)
     statements: dict[Place, float] = field(default_factory=lambda: defaultdict(float))
+    callers: dict[tuple[Frame, ...], float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, samples: Table, index: Ints, stack: Stack, statement: Place | None) -> None:
         weights = samples.duration[index].astype(np.float64)
@@ -69,6 +72,7 @@ class _Line:
             self.libraries[module] += weight
         if statement is not None:
             self.statements[statement] += weight
+        self.callers[stack.frames[-2 : -2 - CALLERS : -1]] += weight
 
     def cost(self, seconds: float, places: Places, crowding: float, ran: float) -> LineCost:
         ratio = min(1.0, self.cpu / self.cpu_weight / crowding) if self.cpu_weight else None
@@ -83,6 +87,7 @@ class _Line:
             library=self._library(),
             statement=max(self.statements, key=lambda place: self.statements[place], default=None),
             source=places.text(self.frame.file, self.frame.line),
+            callers=tuple(frame.place() for frame in max(self.callers, key=lambda key: self.callers[key])),
         )
 
     def _library(self) -> str:

@@ -30,7 +30,8 @@ class LineCost:
 
     ``seconds`` is the total over the training span (start-up lines: over start-up). ``library`` is the
     innermost library module nearly all of it was spent in (``sklearn.preprocessing._data``), "" where it
-    was spent in the line itself. ``statement`` is the line of the training loop it was reached from.
+    was spent in the line itself. ``statement`` is the line of the training loop it was reached from,
+    ``callers`` are the user's lines that usually call its function, the nearest first.
     """
 
     place: Place
@@ -44,6 +45,7 @@ class LineCost:
     library: str = ""
     statement: Place | None = None
     source: str = ""  # the text of the line
+    callers: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
