@@ -92,6 +92,18 @@ def test_exceptions_of_the_call_pass_through(hooks: Hooks) -> None:
     assert seen[0][-1] is RAISED
 
 
+@pytest.mark.parametrize("calls", [watch, lambda hooks, *at: hooks.after(*at, "test", lambda *_: None)])
+def test_in_a_traceback_a_wrapper_is_the_first_line_of_what_it_wraps(hooks: Hooks, calls: Any) -> None:
+    calls(hooks, Base, "method")
+    with pytest.raises(TypeError) as caught:
+        Base().method("x")  # type: ignore[arg-type]
+    wrapper, original = traceback.extract_tb(caught.tb)[1:]
+    assert (wrapper.filename, wrapper.name, wrapper.line) == (
+        __file__, "method", "def method(self, x: int) -> int:",
+    )  # fmt: skip
+    assert original.line == "return x + 1"
+
+
 def test_another_thread_is_not_observed(hooks: Hooks) -> None:
     seen = watch(hooks, Base, "method")
     thread = threading.Thread(target=Base().method, args=(1,))

@@ -56,6 +56,13 @@ def test_the_bar_is_one_line_whose_letters_are_the_shares() -> None:
     assert "D data wait" in terminal.render(report)
 
 
+def test_a_run_of_one_step_is_told_in_the_singular_and_once() -> None:
+    report = healthy()
+    report.update(num_steps=1, verdict="Compute-bound; in only 1 step nothing more can be told.")
+    text = terminal.render(report)
+    assert "\n1 step · " in text and "No single cause" not in text
+
+
 def test_a_function_is_told_whole_where_the_line_has_room() -> None:
     report = full()
     report["findings"][0]["where"] = {"file": "data.py", "line": 9, "function": "PrinterDataset.__getitem__"}

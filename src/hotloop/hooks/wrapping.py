@@ -7,6 +7,7 @@ stay what they are. The first thing every wrapper asks is whether it is being co
 
 from __future__ import annotations
 
+import ast
 import builtins
 import functools
 import sys
@@ -34,6 +35,9 @@ After = Callable[[tuple[Any, ...], FrameType, int, int], None]
 class _Raised:
     """The type of RAISED."""
 
+
+#: No line of any file: no source is shown.
+_NO_LINE: Final = 0
 
 #: Handed to ``end`` instead of a result.
 RAISED: Final = _Raised()
@@ -145,7 +149,11 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
     if "switch" in names:
         namespace["owner"] = names["switch"].owner
     template = _template(source)
-    code = template.__code__.replace(co_filename=filename, co_name=name, co_qualname=name)
+    # In a traceback the wrapper is one line, the original's own first one.
+    line = code.co_firstlineno if code is not None and code.co_filename == filename else _NO_LINE
+    code = template.__code__.replace(
+        co_filename=filename, co_name=name, co_qualname=name, co_firstlineno=line
+    )
     function = FunctionType(code, namespace, name, template.__defaults__)
     function.__kwdefaults__ = template.__kwdefaults__
     return functools.update_wrapper(function, original)
@@ -179,8 +187,13 @@ def code_of(source: str) -> CodeType:
 @functools.cache
 def _template(source: str) -> FunctionType:
     """The function in a source, compiled once: each wrapper takes its code under another name."""
+    tree = ast.parse(source.replace("{name}", "wrapper"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr | ast.stmt):
+            node.lineno = node.end_lineno = 1
+            node.col_offset = node.end_col_offset = 0
     names: dict[str, Any] = {}
-    exec(compile(source.replace("{name}", "wrapper"), "<hotloop>", "exec"), names)
+    exec(compile(tree, "<hotloop>", "exec"), names)
     function: FunctionType = names["wrapper"]
     return function
 

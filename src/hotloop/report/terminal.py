@@ -21,6 +21,7 @@ _MAX_NOTED: Final = 2  # with their sentence; the rest by name
 _MAX_SETTINGS: Final = 6
 _MAX_WARNINGS: Final = 4
 _MAX_PARTS: Final = 4
+_NOTHING: Final = ("worth fixing", "nothing more can be told")  # a verdict that needs no word about findings
 _UNSTEADY: Final = 1.2  # a mean step so many times as long as the steady ones is not theirs
 
 
@@ -73,7 +74,8 @@ def _reasons(report: Report, width: int) -> list[Line]:
 
 def _numbers(report: Report) -> list[str]:
     throughput, step = report["throughput"], report["step_s"]
-    parts = [f"{report['num_steps']:,} steps", f"{units.duration(step['mean'])}/step{_steady(report)}"]
+    count = f"{report['num_steps']:,} step{'' if report['num_steps'] == 1 else 's'}"
+    parts = [count, f"{units.duration(step['mean'])}/step{_steady(report)}"]
     if throughput["samples_per_s"]:
         parts.append(f"{units.rate(throughput['samples_per_s'])} samples/s{_spread(throughput)}")
     elif throughput["steps_per_s"]:
@@ -195,7 +197,7 @@ def _findings(report: Report, width: int) -> list[Line]:
         lines += ([[]] if lines else []) + _finding(report, finding, number, width)
     if rest := above[_MAX_FINDINGS:]:
         lines += [[], *_labelled(f"{len(rest)} more", _named(rest), width)]
-    if not above and report["num_steps"] and "worth fixing" not in str(report["verdict"]).lower():
+    if not above and report["num_steps"] and not any(said in report["verdict"].lower() for said in _NOTHING):
         lines.append([("No single cause worth fixing was found.", "")])
     if info:
         lines += [[]] if lines else []
