@@ -483,6 +483,8 @@ def test_few_launches_of_several_arms_share_their_noise() -> None:
     assert pooled({"a": [0.5]})["a"].low == 0
     assert unpaired([1.0], [0.5]).low < 1  # two launches may differ by that
     assert unpaired([2.0], [0.5]).low > 1
+    assert unpaired([3.0], [0.3, 0.0]).low > 1  # another launch does not make that less sure
+    assert unpaired([0.5], [0.3, 0.0]).low < 1
     found = unpaired([1.0, 1.01, 0.99], [0.5, 0.51])
     assert found.low < 1.65 < found.high and found.low > 1.5
 

@@ -12,8 +12,8 @@ from hotloop.whatif.live.interval import t95
 
 #: Launches that agree better than this agree by luck.
 _LEAST_SD: Final = 0.004
-#: Where no launch was made twice: as much as launches of a command differ on a machine that others crowd.
-_ASSUMED_SD: Final = 0.5
+#: Launches of a command differ by less, on a machine that others crowd as well.
+_MOST_SD: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,15 @@ def _ratio(mean: float, half: float, pairs: int, freedom: int) -> Ratio:
 def unpaired(base: Sequence[float], tuned: Sequence[float]) -> Ratio:
     """The ratio from logarithms of seconds that are not pairs, both with the same noise.
 
-    From one launch of each its noise is assumed: only a gain of four times and more then shows.
+    Where few launches say little of it, the noise is taken for as large as it ever is: of one launch of each
+    only a gain of four times and more shows.
     """
     if not base or not tuned:
         return Ratio(ratio=1.0, low=0.0, high=inf, pairs=0)
     mean = fmean(base) - fmean(tuned)
     freedom = len(base) + len(tuned) - 2
     squares = sum((value - fmean(values)) ** 2 for values in (base, tuned) for value in values)
-    noise = t95(freedom) * max(_LEAST_SD, sqrt(squares / freedom)) if freedom else 1.96 * _ASSUMED_SD
-    half = noise * sqrt(1 / len(base) + 1 / len(tuned))
+    sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else 0.0
+    most = 1.96 * max(_MOST_SD, sd)
+    half = (min(most, t95(freedom) * sd) if freedom else most) * sqrt(1 / len(base) + 1 / len(tuned))
     return _ratio(mean, half, min(len(base), len(tuned)), freedom)
