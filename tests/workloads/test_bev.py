@@ -474,6 +474,16 @@ def test_a_checkpoint_of_something_else_is_one_sentence(
         other.write_bytes(b"nothing")
 
 
+@pytest.mark.parametrize("flag", ["--epochs=0", "--seed=-1"])
+def test_a_number_that_cannot_be_meant_is_refused(
+    modules: dict[str, ModuleType], capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        modules["train"].parse_args([flag])
+    assert raised.value.code == 2
+    assert "expected at least 1 and 0" in capsys.readouterr().err
+
+
 def test_a_batch_that_does_not_fit_is_said(
     modules: dict[str, ModuleType], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -379,6 +379,16 @@ def test_pictures_that_bytes_cannot_hold_are_not_rounded(
     assert train(modules, own, tmp_path / "out", "--variant", "cured", "--ablate", "compact", "--epochs", "1")
 
 
+@pytest.mark.parametrize("flag", ["--epochs=0", "--seed=-1"])
+def test_a_number_that_cannot_be_meant_is_refused(
+    modules: dict[str, ModuleType], capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        modules["train"].parse_args([flag])
+    assert raised.value.code == 2
+    assert "expected at least 1 and 0" in capsys.readouterr().err
+
+
 def test_a_batch_that_does_not_fit_is_said(
     modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -362,6 +362,7 @@ def test_a_value_that_cannot_be_meant_is_one_sentence(
         ("--batch_size=0", "expected a whole number from 1, got '0'"),
         ("--num_workers=-1", "expected a whole number from 1, got '-1'"),
         ("--compile_mode=fast", "invalid choice: 'fast'"),
+        ("--seed=-1", "expected a whole number from 1, got '-1'"),
     ],
 )
 def test_an_unknown_flag_is_named_with_the_nearest(

@@ -85,9 +85,7 @@ def parse_args(argv=None):
     parser.add_argument(
         "--gpu-ids", type=int, nargs="+", help="the first is used (torchrun chooses by itself)"
     )
-    parser.add_argument(
-        "--options", nargs="+", default=[], metavar="KEY=VALUE", help="change the configuration"
-    )
+    parser.add_argument("--options", nargs="+", default=[], metavar="KEY=VALUE", help="change a key each")
     parser.add_argument("--epochs", type=int, help="instead of runner.max_iters")
     parser.add_argument("--sweep", help="batch sizes, as 1,2,4,8: time a few steps of each and stop")
     parser.add_argument("--ablate", action="append", default=[], help="leave out one part of the variant")
@@ -96,6 +94,8 @@ def parse_args(argv=None):
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
     parser.add_argument("--tensorboard", action="store_true", help="write scalars to OUT/tensorboard")
     args = parser.parse_args(argv)
+    if args.seed < 0 or (args.epochs is not None and args.epochs < 1):
+        parser.error(f"--epochs {args.epochs} --seed {args.seed}: expected at least 1 and 0")
     if unknown := set(args.ablate) - set(PARTS[args.variant]):
         known = ", ".join(PARTS[args.variant]) or "none"
         parser.error(f"--ablate {unknown.pop()}: the parts of {args.variant} are {known}")

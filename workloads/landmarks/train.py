@@ -55,15 +55,15 @@ def parse_args(argv=None):
     parser.add_argument("--ablate", action="append", default=[], help="leave out one part of the variant")
     parser.add_argument("--regression", choices=("mask_pool",), help="a later change that undid the cure")
     parser.add_argument(
-        "--identical_targets",
-        action="store_true",
-        help="as_found draws its targets where the files have them",
+        "--identical_targets", action="store_true", help="as_found draws targets where the files have them"
     )
     parser.add_argument("--resume", help="a checkpoint to go on from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
     parser.add_argument("--tensorboard", action="store_true", help="write scalars to OUT/tensorboard")
     args = parser.parse_args(argv)
+    if args.seed < 0 or (args.epochs is not None and args.epochs < 1):
+        parser.error(f"--epochs {args.epochs} --seed {args.seed}: expected at least 1 and 0")
     if unknown := set(args.ablate) - set(PARTS[args.variant]):
         known = ", ".join(PARTS[args.variant]) or "none"
         parser.error(f"--ablate {unknown.pop()}: the parts of {args.variant} are {known}")

@@ -106,7 +106,7 @@ def parse_args(argv=None):
     parser.add_argument("--compile_mode", choices=COMPILE_MODES, default=COMPILE_MODES[0])
     parser.add_argument("--ablate", action="append", default=[], help="leave out one part of the variant")
     parser.add_argument("--resume", help="a checkpoint to go on from")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=lambda text: 0 if text == "0" else count(text), default=0)
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
     parser.add_argument("--tensorboard", action="store_true", help="write scalars to OUT/tensorboard")
     args, unknown = parser.parse_known_args(argv)
