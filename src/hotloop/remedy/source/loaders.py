@@ -157,8 +157,10 @@ def _give(plan: Plan, name: str, value: Any) -> None:
     follower = Follower(plan.scene, built.site.frames, current)
     target = follower.argument(code, call, at, name, name in built.given)
     if written_down is not None and not isinstance(target, Entry):
-        _read(plan, follower, target, name, wanted, written_down)
+        read = _read(plan, follower, target, name, wanted, written_down)
     else:
+        read = False
+    if not read:
         _compare(target, current)
         plan.put(target, name, wanted)
         _remark(plan, target, built)
@@ -174,17 +176,24 @@ def _compare(target: Any, current: Any) -> None:
             raise Cannot(f"{old} stands here, {current} was in effect", str(target.code.path), line)
 
 
-def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, note: Note) -> None:
-    """Write the expression that reads the configured value; change that where another one is wanted."""
+def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, note: Note) -> bool:
+    """Write the expression that reads the configured value; change that where another one is wanted.
+
+    False where the configuration is not at hand: the value itself is to be written then.
+    """
     node = target.node if isinstance(target, Literal) else target.call
     expression = reading.expression(target.code, node, follower, note)
     if expression is None:
         where = Path(str(note.get("file"))).name if note.get("file") else note.get("option")
-        words = f"the configured {note.get('key')} ({where}) is not at hand where the loader is built"
-        raise Cannot(words, str(target.code.path), target.code.line(node))
+        plan.remark(
+            f"the configured {note.get('key')} ({where}) is not at hand where the loader is built: "
+            "still nothing reads it"
+        )
+        return False
     plan.put(target, name, wanted, expression)
     if not same(note.get("value"), wanted):
         plan.put(Entry(note), name, wanted)
+    return True
 
 
 def _remark(plan: Plan, target: Literal | Absent | Entry, built: Built) -> None:
