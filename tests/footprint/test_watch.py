@@ -69,6 +69,14 @@ def test_steady_growth_is_said_minutes_ahead_and_not_at_every_sample() -> None:
     minutes = int(watched.said[0].split(" min.")[0].split()[-1])
     assert 13 <= minutes <= 17
     assert "GiB a minute" in watched.said[0]
+    assert "other programs" in watched.said[0]  # the run itself stayed at 10 GB
+
+
+def test_growth_of_the_run_itself_is_sent_to_the_verb_that_names_it() -> None:
+    watched = Watched(MACHINE)
+    for i in range(300):
+        watched.sample(50 + 0.1 * i, step=i + 1, rss_gb=10 + 0.1 * i)
+    assert "'hotloop memory -- COMMAND' names what grows" in watched.said[0]
 
 
 def test_what_fills_up_and_stops_swings_or_comes_before_the_first_step_is_no_alarm() -> None:

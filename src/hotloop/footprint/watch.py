@@ -75,6 +75,7 @@ class MemoryWatch:
         self._said_step = 0
         self._warned = False
         self._forecast = Forecast(self._total)
+        self._own: deque[tuple[float, float]] = deque()  # of the last minute, as the forecast's
 
     def look(self, machine: Sequence[Sample], processes: Sequence[Sample], *, pid: int, step: int) -> None:
         """Take in new samples; ``pid`` and ``step`` are of the training process, 0 before there is one."""
@@ -91,6 +92,10 @@ class MemoryWatch:
             self._said_step = step // self._every
             self._say(use.line(self._said_step * self._every))
         self._warn(use)
+        if step:
+            self._own.append((machine[-1]["t_ns"] / 1e9, use.run_bytes))
+            while self._own[-1][0] - self._own[0][0] > _WINDOW_S:
+                self._own.popleft()
         self._look_ahead(use)
 
     def _used(self, sample: Sample) -> float | None:
@@ -130,10 +135,17 @@ class MemoryWatch:
         left = self._forecast.seconds_left()
         if left is None:
             return
+        (first_s, first), (last_s, last) = self._own[0], self._own[-1]
+        mine = (last - first) / max(last_s - first_s, 1.0) >= 0.5 * self._forecast.bytes_per_s
         self._say(
             f"warning: memory of the {use.place} grows by "
             f"{units.size(self._forecast.bytes_per_s * 60)} a minute; at this rate it is full in "
-            f"{max(1, round(left / 60))} min. 'hotloop memory -- COMMAND' names what grows."
+            f"{max(1, round(left / 60))} min. "
+            + (
+                "'hotloop memory -- COMMAND' names what grows."
+                if mine
+                else "Most of it is no memory of this run's own: other programs, or shared memory."
+            )
         )
 
 
