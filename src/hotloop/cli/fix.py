@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = _USAGE
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
     parser.add_argument(
-        "paths", metavar="PATH", nargs="*", type=Path, help="files or folders that may change (default: all)"
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        type=Path,
+        default=[],
+        help="files or folders that may change (default: all)",
     )
     parser.add_argument(
         "--apply",
@@ -112,6 +117,8 @@ def _show(
 
 
 def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Applied], written: bool) -> str:
+    from hotloop.remedy.source.patch import words_of
+
     lines: list[str] = []
     for change in patch.changes:
         lines.append(f"{change.remedy}: {_near(change.file, root)}:{change.line}: {change.text}")
@@ -120,9 +127,13 @@ def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Appl
         where = f"{_near(left.file, root)}{f':{left.line}' if left.line else ''}: " if left.file else ""
         what = f"not written. {where}{left.why}" if left.why else f"by hand. {where}".rstrip(": ")
         lines += [f"{left.remedy}: {what}", f"    {left.write}"]
-    if waiting:
-        lines.append("not asked for: " + ", ".join(_spelled(one) for one in waiting))
+    if writable := [one for one in waiting if one.remedy.source]:
+        lines.append("not asked for: " + ", ".join(_spelled(one) for one in writable))
         lines.append("    --apply REMEDY writes one of them")
+    for one in waiting:
+        if not one.remedy.source:
+            lines.append(f"{one.remedy.id}: by hand, {one.remedy.effect}")
+            lines.append(f"    {words_of(one.remedy, one.value)}")
     if not patch.files and not patch.left and not waiting:
         lines.append("nothing to change")
     if proof is not None:

@@ -11,5 +11,5 @@ REMEDY = Remedy(
     alters="fewer pictures are kept",
     answers=("cadence/images",),
     parameter=Parameter(name="every", kind="count", words="log each Nth time", default=10, minimum=1),
-    words="log images every {value}th time it does now",
+    words="log images one time in {value}",
 )

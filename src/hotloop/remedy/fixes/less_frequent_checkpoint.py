@@ -11,5 +11,5 @@ REMEDY = Remedy(
     alters="more work is lost when the run dies",
     answers=("cadence/checkpoint",),
     parameter=Parameter(name="every", kind="count", words="write each Nth checkpoint", default=4, minimum=1),
-    words="write every {value}th checkpoint it does now",
+    words="keep one checkpoint in {value}",
 )

@@ -10,6 +10,13 @@ REMEDY = Remedy(
     effect="semantic",
     alters="the best checkpoint is chosen among fewer evaluations",
     answers=("cadence/evaluation",),
-    parameter=Parameter(name="every", kind="count", words="run each Nth evaluation", default=4, minimum=1),
-    words=("evaluate every {value}th time it does now, or on a fixed subset between full evaluations"),
+    parameter=Parameter(
+        name="every",
+        kind="count",
+        words="run each Nth evaluation",
+        default=4,
+        minimum=1,
+        finding_key="every_nth",
+    ),
+    words="keep one evaluation in {value}, or evaluate on a fixed subset between full ones",
 )

@@ -27,6 +27,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     inside = [e for e in steps.evaluations if steps.span[0] <= e.start_s < steps.span[1]]
     where = max(inside, key=lambda e: e.seconds).place if inside else None
     every = steps_between(steps, inside)
+    interval = _interval_wanted(steps, seconds, every, limits.evaluation_free_ratio) if inside else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
     ]
@@ -43,7 +44,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"Evaluation takes {share(seconds / steps.span_s)} of the training time"
             + (f": it runs every {every:.0f} steps{at(where)}." if inside else ".")
         ),
-        advice=_advice(steps, seconds, every if inside else None, limits.evaluation_free_ratio, wait),
+        advice=_advice(every, interval, wait),
         numbers=numbers,
         cost_s=cost,
         where=where,
@@ -53,16 +54,20 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             "effect": "semantic",
             "num_evaluations": len(inside),
             "steps_between": every if inside else None,
+            "every_nth": max(2, round(interval / every)) if interval else None,
         },
     )
 
 
-def _advice(steps: Steps, seconds: float, every: float | None, free: float, wait: LoaderUse | None) -> str:
+def _interval_wanted(steps: Steps, seconds: float, every: float, free: float) -> int:
+    """Steps between evaluations that would leave them the share ``free`` of the time."""
     training = max(1e-9, steps.span_s - seconds)
-    factor = seconds / training * (1 - free) / free
+    return _round_up(every * seconds / training * (1 - free) / free)
+
+
+def _advice(every: float, interval: int | None, wait: LoaderUse | None) -> str:
     text = "Evaluate less often, or on a part of the data"
-    if every is not None:
-        interval = _round_up(every * factor)
+    if interval is not None:
         text = f"Evaluate every {interval} steps instead of every {every:.0f}, or on a part of the data"
     if wait is None:
         return text + "."
