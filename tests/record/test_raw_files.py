@@ -4,12 +4,14 @@ from pathlib import Path
 
 import crafted
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hotloop.record import raw
 from hotloop.record import rows as r
 from hotloop.record.rows import ROW
+from hotloop.record.writer import Writer
 
 
 def files(folder: Path) -> raw.RawFiles:
@@ -39,6 +41,23 @@ def test_more_rows_than_one_window_of_the_writer(tmp_path: Path) -> None:
     crafted.write(tmp_path, 5, steps=10_000)
     found, _ = raw.read_rows(files(tmp_path).rows, 0, live=False)
     assert len(found) == 40_000
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_rows_are_found_behind_a_piece_that_a_signal_handler_left_with_one(
+    tmp_path: Path, live: bool
+) -> None:
+    """It ran where a piece was about to be reserved and reserved one; then so did what it interrupted."""
+    writer = Writer(str(tmp_path), 7, 1)
+    writer.row(r.SAMPLE, 1, 1)
+    first, at = raw.read_rows(files(tmp_path).rows, 0, live=False)
+    writer._roll()
+    for start in range(100):
+        writer.row(r.FETCH, start, 1)
+    found, _ = raw.read_rows(files(tmp_path).rows, at, live=live)
+    assert (len(first), len(found)) == (1, 100 - live)
+    writer.close()
+    assert len(raw.read_rows(files(tmp_path).rows, at, live=live)[0]) == 100 - live
 
 
 def test_a_long_row_keeps_its_duration_to_the_microsecond(tmp_path: Path) -> None:

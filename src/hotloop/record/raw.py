@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hotloop.record.recording import ROW_DTYPE, Note
 from hotloop.record.rows import LONG, ROW
+from hotloop.record.writer import CHUNK
 
 _NAME: Final = re.compile(r"^(\d+)-(\d+)\.(rows|notes)$")
 _KIND_AT: Final = ROW.size - 1
@@ -84,15 +85,20 @@ def read_rows(path: Path, offset: int, *, live: bool) -> tuple[npt.NDArray[Any],
 
 
 def _written(path: Path, offset: int) -> bytes:
-    """Bytes from ``offset`` to the last row that was filled."""
+    """Bytes from ``offset`` to the last row that was filled.
+
+    The writer goes on in the next piece of the file where a signal handler wrote its first row while it was
+    about to reserve one: what is empty before the last piece does not end the file.
+    """
     found = bytearray()
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(offset)
+            last = (max(1, os.fstat(file.fileno()).st_size) - 1) // CHUNK * CHUNK
             while len(found) < LIMIT * ROW.size:
                 piece = file.read(_PIECE)
                 found += piece[: len(piece) - len(piece) % ROW.size]
-                if len(piece) < _PIECE or not _last_filled(piece):
+                if len(piece) < _PIECE or (offset + len(found) > last and not _last_filled(piece)):
                     break
     except FileNotFoundError:
         pass
