@@ -77,7 +77,11 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
         judged = one.judged(limit)
         edges = one.speed.ci95
         told = f"{one.speed.ratio:.3f}x [{edges[0]:.3f}, {edges[1]:.3f}]" if edges else "no interval"
-        unsure = "a run is not whole" if one.broken else "repeat the runs, or run longer"
+        unsure = "repeat the runs, or run longer"
+        if one.broken:
+            unsure = "a run is not whole"
+        elif one.speed.doubt:
+            unsure = "others used the machine, and one launch of a side cannot tell that apart: repeat the runs"
         words = {
             "slower": f"slower by more than {limit:.1%}",
             "cannot tell": f"cannot tell whether by more than {limit:.1%}: {unsure}",

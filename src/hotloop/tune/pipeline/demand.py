@@ -45,7 +45,7 @@ def demand(evidence: Evidence, feed: Feed, busy_s: float) -> Demand:
     makers, main = min(1.0, feed.crowd.got / got), min(1.0, feed.main_crowd.got / got)
     maker = "workers" if feed.workers else "the thread that makes batches"
     doubts = [
-        f"{OTHERS}: {who} got {units.share(part * got)} of the core time they wanted"
+        f"{OTHERS}: {who} got {units.share(part * got)} of the core time wanted"
         for who, wants, part in ((maker, making, makers), ("the step's threads", stepping, main))
         if wants * (1 - part) >= _CROWDED
     ]
