@@ -81,7 +81,9 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
         if one.broken:
             unsure = "a run is not whole"
         elif one.speed.doubt:
-            unsure = "others used the machine, and one launch of a side cannot tell that apart: repeat the runs"
+            unsure = (
+                "others used the machine, and one launch of a side cannot tell that apart: repeat the runs"
+            )
         words = {
             "slower": f"slower by more than {limit:.1%}",
             "cannot tell": f"cannot tell whether by more than {limit:.1%}: {unsure}",
