@@ -154,6 +154,16 @@ def _begins_at_nothing(rate: Floats, n: Floats) -> bool:
     return float(np.maximum(apart, 0.0).mean()) < 0.5 * _FIT
 
 
+def may_fall_by_construction(rate: Floats) -> bool:
+    """Whether C / t explains a fall as well as slower epochs do: no line is faster than the last, and the
+    first took no longer than what lines soon after it add, as if its time had begun at nothing."""
+    took = 1.0 / rate
+    added = np.diff(took)
+    if len(rate) < _LEAST or (added < 0).any():
+        return False
+    return bool(took[0] <= 2.0 * np.median(added[: max(3, len(added) // 3)]))
+
+
 def _by_noise(rate: Floats, count: Floats) -> Verdict:
     """An average over everything so far gets smoother as 1/n; a rate of now stays as noisy as it was.
 

@@ -17,6 +17,9 @@ _SAMPLES: Final = {"img", "image", "imgs", "images", "sample", "samples", "examp
 _TICKS: Final = 10.0
 
 
+_AS_PRINTED: Final = "rates as printed"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """[n] rates over [n] steps. ``time_s`` since the first row where the file has a clock.
@@ -33,6 +36,11 @@ class Series:
     stream: Stream
     verdict: Verdict = "unknown"
     printed: Floats | None = None
+
+    @property
+    def undated(self) -> bool:
+        """Whether these are rates as printed, and the file has no clock to hold them against."""
+        return self.how == _AS_PRINTED and self.time_s is None
 
 
 def rates(streams: Sequence[Stream]) -> Series | None:
@@ -95,7 +103,7 @@ def by_epochs(stream: Stream) -> bool:
 
 def _printed(stream: Stream, values: Floats, unit: str) -> Series:
     """A printed rate, replaced by the rate of now where it is an average since some start."""
-    series = _series(stream, values, unit, "rates as printed")
+    series = _series(stream, values, unit, _AS_PRINTED)
     counter = stream.get("step")
     if counter is None:
         counter = stream.get("epoch")

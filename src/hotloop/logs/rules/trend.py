@@ -9,6 +9,7 @@ import numpy as np
 from hotloop import units
 from hotloop.findings import Finding
 from hotloop.logs.along import changed_along
+from hotloop.logs.averages import may_fall_by_construction, reconstructed
 from hotloop.logs.log import Log
 from hotloop.logs.rates import Series, by_epochs, seconds, steps
 
@@ -40,6 +41,9 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
         return
     if len(series.rate) < _SHORT and np.log(levels[best] / last) < 2 * _spread(log, series):
         return
+    if series.verdict == "unknown" and series.undated and may_fall_by_construction(series.rate):
+        yield _either(log, series)
+        return
     falls = np.diff(levels[best:])
     gradual = len(falls) >= 3 and bool((falls < 0).all())
     turn = starts[best + 1]
@@ -67,6 +71,29 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
             data={"before": levels[best], "after": last, "step": float(series.step[turn]), "unit": unit},
         ),
         share,
+    )
+
+
+def _either(log: Log, series: Series) -> Finding:
+    """A fall that is one, or comes of how the number is made: the log does not tell."""
+    epochs = by_epochs(series.stream)
+    behind = reconstructed(series.rate, series.step, "constant-numerator", epochs=epochs)
+    now = float(np.nanmedian(behind[-max(3, len(behind) // 5) :]))
+    said = "one epoch over all the time since the first began"
+    if not epochs:
+        said = "a whole over the time since its start"
+    return Finding(
+        id="trend/misleading-metric",
+        message=(
+            f"The printed {series.unit} fall from line to line, {units.rate(float(series.rate[0]))} to "
+            f"{units.rate(float(series.rate[-1]))}, as {said} would: then the rate itself is about "
+            f"{units.rate(now)} at the end."
+        ),
+        advice="Look at how the number is made: samples since the last print over time since the last print "
+        "is a rate.",
+        evidence=("whether the rate falls too is not to be told from these lines: they have no clock",),
+        where=log.at(series.line[0]),
+        data={"kind": "either", "rate": now},
     )
 
 
