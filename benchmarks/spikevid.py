@@ -43,7 +43,7 @@ from loaders import (  # type: ignore[import-not-found]  # noqa: E402
     FloatClips,
     FrameBytes,
 )
-from model import SpikeVRT  # type: ignore[import-not-found]  # noqa: E402
+from model import Block, SpikeVRT  # type: ignore[import-not-found]  # noqa: E402
 from steps import charbonnier  # type: ignore[import-not-found]  # noqa: E402
 
 CLIP_LEN, CROP, SENSOR = 5, 256, (10, 396, 640)
@@ -150,8 +150,8 @@ def plans() -> dict[str, dict[str, float]]:
     return found
 
 
-def compiled(steps: int = 6) -> dict[str, Any]:
-    """Losses and times of the model at tiny scale, as it is and compiled by inductor."""
+def compiled(whole: bool, steps: int = 6) -> dict[str, Any]:
+    """Losses and times of the model at tiny scale, as it is and compiled by inductor: whole or by block."""
     torch.set_num_threads(1)
     args = parse_args(["--variant", "cured", "--scale", "tiny"])
     files = [ROOT / "workloads/spikevid/configs" / name for name in PLAN_AND_SCALE]
@@ -161,7 +161,13 @@ def compiled(steps: int = 6) -> dict[str, Any]:
         torch.manual_seed(0)
         model = SpikeVRT(**settings)
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-        run = torch.compile(model) if name == "compiled" else model
+        run = model
+        if name == "compiled" and whole:
+            run = torch.compile(model)
+        elif name == "compiled":
+            for block in model.modules():
+                if isinstance(block, Block):
+                    block.compile(dynamic=False)
         blur, voxel = torch.rand(1, CLIP_LEN, 3, 32, 32), torch.rand(1, CLIP_LEN, 32, 32, 32)
         losses, seconds = [], []
         for _ in range(steps):
@@ -217,7 +223,7 @@ def main() -> int:
     )
     parser.add_argument("--fraction", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", choices=("clips", "cache", "plans", "compiled"))
+    parser.add_argument("--only", choices=("clips", "cache", "plans", "compiled", "blocks"))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     found: dict[str, Any] = {}
@@ -231,9 +237,9 @@ def main() -> int:
     if options.only in (None, "plans"):
         found["plans"] = plans()
         show_plans(found["plans"])
-    if options.only == "compiled":  # minutes, of which all but a second is compiling
-        found["compiled"] = compiled()
-        show_compiled(found["compiled"])
+    if options.only in ("compiled", "blocks"):  # minutes, of which all but a second is compiling
+        found[options.only] = compiled(whole=options.only == "compiled")
+        show_compiled(found[options.only])
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0

@@ -568,28 +568,35 @@ def test_without_the_library_of_eight_bits_it_is_named(
         train(modules, folder, tmp_path, "cured", "OPTIM.TYPE=adamw8bit")
 
 
-def test_the_model_is_one_graph_for_torch_compile_and_trains_the_same(
-    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Captured whole, run as captured; code made of it: ``benchmarks/spikevid.py --only compiled``."""
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # dynamo looks at a block's input
+@pytest.mark.parametrize(("asked", "num_graphs"), [("true", 1), ("blocks", 5)])
+def test_the_model_is_one_graph_or_one_a_block_for_torch_compile_and_trains_the_same(
+    modules: dict[str, ModuleType], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    asked: str, num_graphs: int,
+) -> None:  # fmt: skip
+    """Captured whole, run as captured; code made of it: ``benchmarks/spikevid.py --only compiled``.
+
+    Blocks are of five kinds here: those of Stages 1-7 at four sizes, and Stage 8's.
+    """
     graphs = []
 
     def as_captured(graph: Any, inputs: object) -> Any:
         graphs.append(graph)
         return graph.forward
 
-    def compiled(model: Any, *, mode: str) -> Any:
+    def compiled(model: Any, *, mode: str, dynamic: bool | None = None) -> Any:
         assert mode == "default"  # no autotuning on a CPU
-        return compile_(model, backend=as_captured, fullgraph=True)
+        return compile_(model, backend=as_captured, fullgraph=True, dynamic=dynamic)
 
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", compiled)
     torch._dynamo.reset()
-    rows = train(modules, folder, tmp_path / "compiled", "cured", LONG, "TRAIN.COMPILE_MODEL=true")
+    option = f"TRAIN.COMPILE_MODEL={asked}"
+    rows = train(modules, folder, tmp_path / "compiled", "cured", LONG, option)
     torch._dynamo.reset()
     monkeypatch.undo()
     plain = train(modules, folder, tmp_path / "plain", "cured", LONG)
-    assert len(graphs) == 1
+    assert len(graphs) == num_graphs
     np.testing.assert_allclose(losses(rows), losses(plain), rtol=1e-6)
 
 

@@ -96,7 +96,9 @@ class Config:
     def choice(self, key, default, known):
         value = self.get(key, default)
         if value not in known:
-            raise ConfigError(f"{self.path}: {key} is {value!r}: expected one of {', '.join(known)}")
+            raise ConfigError(
+                f"{self.path}: {key} is {value!r}: expected one of {', '.join(map(str, known))}"
+            )
         return value
 
     def workers(self, key, default, world_size=1):

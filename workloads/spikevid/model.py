@@ -69,7 +69,7 @@ class Block(nn.Module):
 
     def __init__(self, dim, heads, window, mutual, index, checkpoints):
         super().__init__()
-        self.window, self.mutual, self.index = window, mutual, index
+        self.window, self.mutual, self.odd = window, mutual, index % 2 == 1
         self.checkpoint_attn, self.checkpoint_ffn = checkpoints
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.attention = Attention(dim, heads)
@@ -88,13 +88,13 @@ class Block(nn.Module):
     def attend(self, x):
         size = x.shape[2:4]
         x = self.norm1(x)
-        shift = self.window // 2 if self.index % 2 and min(size) > self.window else 0
+        shift = self.window // 2 if self.odd and min(size) > self.window else 0
         x = torch.roll(x, (-shift, -shift), (2, 3))
         frames = 1 if self.mutual else x.shape[1]
         inside, filled = to_windows(x, self.window, frames)
         found = self.attention(inside)
         if self.mutual:  # every other block looks to the other side
-            neighbour = torch.roll(x, 1 if self.index % 2 else -1, 1)
+            neighbour = torch.roll(x, 1 if self.odd else -1, 1)
             found = found + self.other(inside, to_windows(neighbour, self.window, frames)[0])
         found = from_windows(found, self.window, frames, filled, size)
         return torch.roll(found, (shift, shift), (2, 3))

@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from tqdm import tqdm
 from config import FAMILIES, Config, ConfigError
 from data import SCALES, DataError, make_data
 from loaders import make_loaders
-from model import SpikeVRT
+from model import Block, SpikeVRT
 from perceptual import PerceptualLoss
 from steps import DeviceTimer, StageTimer, StepLog, charbonnier, memory_line, psnr, ssim, timing_line
 
@@ -196,7 +197,7 @@ class Trainer:
         self.max_norm = config.number("TRAIN.MAX_GRAD_NORM", 1.0)
         accumulate = "accumulation" in args.parts
         self.group = config.count("TRAIN.GRADIENT_ACCUMULATION_STEPS", 1) if accumulate else 1
-        self.compile = config.switch("TRAIN.COMPILE_MODEL", False) if live else False
+        self.compile = config.choice("TRAIN.COMPILE_MODEL", False, (False, True, "blocks")) if live else False
         self.val_every = config.count("TRAIN.VAL_EVERY_STEPS", 1000)
         timing = config.switch("LOG.ENABLE_TIMING_LOG", True)
         events = "device_timers" in args.parts and cuda
@@ -221,9 +222,15 @@ class Trainer:
     def wrap(self):
         if dist.is_initialized():
             self.model = DistributedDataParallel(self.plain)
-        if self.compile:
-            # Tries many kernels for each product: on a CPU minutes, for products that are no time there.
-            mode = "max-autotune" if self.device.type == "cuda" else "default"
+        # Tries many kernels for each product: on a CPU minutes, for products that are no time there.
+        mode = "max-autotune" if self.device.type == "cuda" else "default"
+        if self.compile == "blocks":
+            # Code for a block of each kind and size serves all like it: made in a fraction of the time. Of
+            # more kinds than torch._dynamo.config.recompile_limit (8) the last ones run as they are.
+            for block in self.plain.modules():
+                if isinstance(block, Block):
+                    block.compile(mode=mode, dynamic=False)
+        elif self.compile:
             self.model = torch.compile(self.model, mode=mode)
             self.timer = None  # a stage has no time of its own in one graph
 
@@ -233,6 +240,10 @@ class Trainer:
 
     def autocast(self, enabled=True):
         return torch.autocast(self.device.type, torch.float16, enabled=self.amp and enabled)
+
+    def uncompiled(self):
+        """Validation needs no code of its own: without gradients it would be other code."""
+        return torch.compiler.set_stance("force_eager") if self.compile == "blocks" else nullcontext()
 
     def loss(self, batch):
         wanted = batch["sharp"]
@@ -334,7 +345,7 @@ class Trainer:
         sums = torch.zeros(4, device=self.device, dtype=torch.float64)
         for number, batch in enumerate(loader):
             batch = {name: value.to(self.device) for name, value in batch.items()}
-            with self.autocast("amp_validation" in self.args.parts):
+            with self.uncompiled(), self.autocast("amp_validation" in self.args.parts):
                 found = self.plain(batch["blur"], batch["voxel"]).float()
             found, sharp, blur = (x.flatten(0, 1) for x in (found, batch["sharp"], batch["blur"]))
             scores = psnr(found, sharp), ssim(found, sharp), psnr(blur, sharp)
