@@ -1,8 +1,8 @@
 # healthy
 # has: device/batch-past-the-knee
 # bottleneck: device
-"""512 pictures at once make tensors of 50 MB, which get fresh pages for every operation; 128 stay in memory that is
-there. 640 pictures leave a last batch of 128."""
+"""256 pictures at once make tensors of 37 MB, which get fresh pages for every operation; 64 stay in memory that is
+there. 320 pictures leave a last batch of 64."""
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -11,14 +11,13 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 
 net = nn.Sequential(
-    nn.Conv2d(3, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 24, 1), nn.GELU(),
-    nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
+    nn.Conv2d(3, 36, 1), nn.ReLU(), nn.GELU(), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(36, 10)
 )
-data = TensorDataset(torch.randn(640, 3, 32, 32), torch.randint(0, 10, (640,)))
-loader = DataLoader(data, batch_size=512, shuffle=True)
+data = TensorDataset(torch.randn(320, 3, 32, 32), torch.randint(0, 10, (320,)))
+loader = DataLoader(data, batch_size=256, shuffle=True)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 criterion = nn.CrossEntropyLoss()
-for epoch in range(14):
+for epoch in range(55):
     for images, labels in loader:
         loss = criterion(net(images), labels)
         optimizer.zero_grad()
