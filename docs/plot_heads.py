@@ -33,7 +33,7 @@ def trained(variant: str, folder: Path) -> tuple[Path, list[float]]:
     out, log = folder / variant, folder / f"{variant}.jsonl"
     if not (out / "last.pt").exists():
         command = [sys.executable, str(WORKLOAD / "train.py"), "--variant", variant, "-m", str(out)]
-        alike = ["--epochs", "3", "--cameras_per_step", "1", "-r", "8"]
+        alike = ["--epochs", "2", "--cameras_per_step", "1", "-r", "8"]
         more = [*alike, "--step_log", str(log), "--port", "0", "--no-tensorboard"]
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         subprocess.run([*command, *more], env=env, check=True)
