@@ -135,10 +135,9 @@ class _Kept:
         sample = self.cached.cache.stopped_by
         if sample is None:
             return ""
-        return (
-            f"ended at sample {sample}, which is random: {self.cached.stats().hits:,} samples were taken "
-            "from the cache before, and those of them that are random too were repeated"
-        )
+        hits = self.cached.stats().hits
+        before = f"{hits:,} came from the cache, random ones repeated" if hits else "none came from the cache"
+        return f"ended at sample {sample}, which is random: before that {before}"
 
 
 class Gathered:
