@@ -105,8 +105,9 @@ class Limits:
     hot_line_ratio: float = 0.25
     #: A line with this share of the loop's own batch making dominates it.
     dominant_line_ratio: float = 0.5
-    #: A batch gathered in less is not worth handing over from another thread (assumed: a queue).
-    hand_over_s: float = 0.0002
+    #: A batch gathered in less is not worth handing over from another thread: that costs 50 us and what two
+    #: threads lose to one interpreter lock (``benchmarks/hand_over.py``, steps of 0.3 and 2 ms).
+    hand_over_s: float = 0.0005
     #: Making a batch waits, rather than computes, when it is on a CPU less than this.
     waiting_on_cpu_ratio: float = 0.5
     #: Workers beyond the cores are suggested only for waiting work, and no more than this.
