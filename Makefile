@@ -11,7 +11,7 @@ JOBS   ?= 2
 
 .PHONY: demo test lint types docs bench bench-feed bench-workloads accuracy gpu clean
 
-$(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c
+$(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/hotloop/_hooks.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
