@@ -41,10 +41,16 @@ def budgets(memory_bytes: int, *, taken_bytes: float = 0.0) -> tuple[Budget, ...
     headroom = headroom_of(memory_bytes)
     left = max(0, int(memory_bytes - headroom - taken_bytes))
     return (
-        Budget(name="guide, low", num_bytes=CACHE["table"].cache_bytes(memory_bytes), says="S1-15"),
-        Budget(name="guide, high", num_bytes=memory_bytes * 5 // 16, says="S1-15: 5/16 of the memory"),
         Budget(
-            name="half", num_bytes=CACHE["half-of-memory"].cache_bytes(memory_bytes), says="S1-68: the most"
+            name="guide, low",
+            num_bytes=CACHE["table"].cache_bytes(memory_bytes),
+            says="10 of 64, 50 of 256 GB",
+        ),
+        Budget(name="guide, high", num_bytes=memory_bytes * 5 // 16, says="5/16 of the memory"),
+        Budget(
+            name="half",
+            num_bytes=CACHE["half-of-memory"].cache_bytes(memory_bytes),
+            says="of the memory: the most",
         ),
         Budget(
             name="left",
