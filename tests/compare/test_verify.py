@@ -81,6 +81,21 @@ def test_only_the_labels_differ_where_only_they_are_wrong() -> None:
     assert "'y' differs" in said and "'x'" not in said
 
 
+def test_other_values_by_other_workers_are_said_to_be_drawn_perhaps() -> None:
+    base, other = run_of(run("none")), run_of(run("labels"))
+    assert not any("other workers draw others" in words for words in judge(base, other).words)
+    ranks = tuple(
+        replace(
+            steps,
+            settings=tuple(
+                replace(one, in_effect=2) if one.name == "num_workers" else one for one in steps.settings
+            ),
+        )
+        for steps in other.ranks
+    )
+    assert any("made by 0 and 2 workers" in words for words in judge(base, replace(other, ranks=ranks)).words)
+
+
 def test_a_loss_that_is_not_finite_fails() -> None:
     verdict = verify(run("none"), run("nan"), effect="numeric")
     assert failed(verdict) == {"loss", "finite_loss"}

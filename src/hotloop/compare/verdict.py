@@ -143,7 +143,7 @@ def judge(
         speed=pace,
         enough=enough,
         items=tuple(items),
-        words=tuple(_words(base, candidate, pace, parity)),
+        words=(*_words(base, candidate, pace, parity), *_redrawn(base, candidate, checks)),
         base=base.label,
         candidate=candidate.label,
     )
@@ -306,3 +306,19 @@ def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:
     if base.recording.machine.get("hostname") != candidate.recording.machine.get("hostname"):
         words.append("the two runs are of different machines: the ratio says nothing of the change")
     return words
+
+
+def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
+    """What other values of the same samples may come from, where nothing else is known to differ."""
+    status = {item.name: item.status for item in checks}
+    workers = [_workers(run) for run in (base, candidate)]
+    if status.get("order") != "passed" or status.get("content") == "passed" or workers[0] == workers[1]:
+        return []
+    return [
+        f"the same samples, made by {workers[0]} and {workers[1]} workers: where they draw random numbers "
+        "(augmentation), other workers draw others; then give --baseline runs of the base under other seeds"
+    ]
+
+
+def _workers(run: Run) -> object:
+    return next((one.in_effect for one in run.lead.settings if one.name == "num_workers"), None)
