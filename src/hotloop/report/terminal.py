@@ -205,7 +205,7 @@ def _findings(report: Report, width: int) -> list[Line]:
         for name in said[:_MAX_NOTED]:
             lines += _labelled("noted", f"{name}: {info[name]['message']}", width)
         if said[_MAX_NOTED:]:
-            lines += _labelled("noted", ", ".join(said[_MAX_NOTED:]), width)
+            lines += _labelled("also noted", ", ".join(said[_MAX_NOTED:]), width)
     return lines
 
 
