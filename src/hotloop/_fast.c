@@ -50,6 +50,7 @@ typedef struct {
     PyObject *window;    /* the mapping, NULL where there is none */
     Py_buffer view;
     Py_ssize_t chunk, offset;
+    int rolling; /* a piece is being mapped: the rows of a signal handler that came in between are dropped */
 } Rows;
 
 static void rows_drop(Rows *self)
@@ -101,7 +102,11 @@ static int named(PyObject *const *args, Py_ssize_t num, PyObject *names, PyObjec
 static char *rows_place(Rows *self)
 {
     if (self->window == NULL || self->offset >= self->chunk) {
+        if (self->rolling)
+            return NULL;
+        self->rolling = 1; /* before the call: signals that are due are handled where a function of Python begins */
         PyObject *done = PyObject_CallNoArgs(self->roll);
+        self->rolling = 0;
         Py_XDECREF(done);
         if (done == NULL || self->window == NULL || self->offset >= self->chunk)
             return NULL;
@@ -181,6 +186,7 @@ static PyObject *rows_use(PyObject *object, PyObject *window)
     Py_ssize_t used = self->offset < self->chunk ? self->offset : self->chunk;
     rows_drop(self);
     self->offset = self->chunk;
+    self->rolling = 0; /* also in a child that was forked in between */
     if (window != Py_None) {
         if (PyObject_GetBuffer(window, &self->view, PyBUF_WRITABLE) < 0)
             return NULL;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from tests.running import SRC, read_notes, read_rows
 
 from hotloop import fast
 from hotloop.record.rows import KIND_NAMES, LONG, ROW, U16_MAX, U32_MAX
-from hotloop.record.writer import CHUNK, Writer
+from hotloop.record.writer import CHUNK, Writer, _row_function
 
 FETCH = 1
 
@@ -42,6 +43,38 @@ def test_rows_come_back_as_written_over_several_pieces(tmp_path: Path) -> None:
     path = tmp_path / "7-9.rows"
     assert path.stat().st_size == count * ROW.size
     assert raw_rows(path) == [(i, i + 1, i + 2, i % 100, 3, 4, 5, FETCH) for i in range(count)]
+
+
+def test_a_row_of_a_signal_handler_reserves_no_piece_of_its_own() -> None:
+    """Signals that are due are handled where a function of Python begins: at the entry of what reserves."""
+    reserved = 0
+
+    def reserve() -> None:
+        nonlocal reserved
+        row(FETCH, 7, 1)  # the handler
+        reserved += 1
+        use(mmap.mmap(-1, CHUNK))
+
+    row, use = _row_function(reserve)
+    for start in range(CHUNK // ROW.size + 1):
+        row(FETCH, start, 1)
+    assert (reserved, use(None)) == (2, ROW.size)
+
+
+def test_a_failure_to_reserve_does_not_keep_later_rows_out() -> None:
+    """Ctrl-C may come at the entry of what reserves."""
+    arrived = [KeyboardInterrupt()]
+
+    def reserve() -> None:
+        if arrived:
+            raise arrived.pop()
+        use(mmap.mmap(-1, CHUNK))
+
+    row, use = _row_function(reserve)
+    with pytest.raises(KeyboardInterrupt):
+        row(FETCH, 1, 1)
+    row(FETCH, 2, 1)
+    assert use(None) == ROW.size
 
 
 def test_long_intervals_are_in_microseconds_and_other_numbers_saturate(tmp_path: Path) -> None:

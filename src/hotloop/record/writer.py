@@ -69,7 +69,6 @@ class Writer:
         self._notes_fd = -1
         self._files.clear()
         self._waiting: list[tuple[int, str, dict[str, Any]]] = []
-        self._rolling = False
         self.eager = eager
         self.opened = False
         self.off = False
@@ -114,9 +113,8 @@ class Writer:
 
     def _roll(self) -> None:
         """Map the next reserved piece of the file."""
-        if self.off or self._rolling:  # rolling: a signal handler came in between; its row is dropped
+        if self.off:
             return
-        self._rolling = True
         try:
             self.open()
             if not self._is_ours(self._rows_fd, ".rows"):
@@ -127,8 +125,6 @@ class Writer:
             self._map(window)
         except (OSError, ValueError) as error:
             self._switch_off(error)
-        finally:
-            self._rolling = False
 
     def _create(self, suffix: str) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if suffix == ".notes" else 0)
@@ -192,6 +188,7 @@ def _row_function(roll: Callable[[], None]) -> tuple[Row, Callable[[mmap.mmap | 
         return rows, rows.use
     window: mmap.mmap | None = None
     offset = CHUNK
+    rolling = False
     pack_into = ROW.pack_into
 
     def row(
@@ -205,14 +202,20 @@ def _row_function(roll: Callable[[], None]) -> tuple[Row, Callable[[mmap.mmap | 
         flags: int = 0,
     ) -> None:
         """Append one row; ``start`` and ``dur`` in nanoseconds. Numbers out of range saturate."""
-        nonlocal offset
+        nonlocal offset, rolling
         # No call lies between reading the offset and moving it on: neither a signal handler nor a thread
         # that writes its own row can get the same place.
         target = window
         place = offset
         offset = place + _SIZE
         if place >= CHUNK or target is None:
-            roll()
+            if rolling:  # a signal handler came in between: its row is dropped
+                return
+            rolling = True  # before the call: signals that are due are handled where a function begins
+            try:
+                roll()
+            finally:
+                rolling = False
             target = window
             place = offset
             if target is None or place >= CHUNK:
@@ -224,8 +227,9 @@ def _row_function(roll: Callable[[], None]) -> tuple[Row, Callable[[mmap.mmap | 
             _pack_saturated(target, place, start, dur, value, site, obj, extra, flags, kind)
 
     def use(new: mmap.mmap | None) -> int:
-        nonlocal window, offset
+        nonlocal window, offset, rolling
         used = min(offset, CHUNK)
+        rolling = False  # also in a child that was forked in between
         window = new
         offset = 0 if new is not None else CHUNK
         return used
