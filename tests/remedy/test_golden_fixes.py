@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from golden import after_run, patch_of
+from golden import after_run, patch_of, scene_of
+
+from hotloop.findings import Finding, Severity
+from hotloop.remedy.source.patch import from_findings
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/facts.json"))
@@ -56,3 +59,20 @@ def _rewrite(case: Path, folder: Path, words: str, *, changed: bool) -> None:
         shutil.copytree(folder, case / "after")
     if words:
         (case / "words.txt").write_text(words)
+
+
+@pytest.mark.parametrize("severity", ["info", "medium"])
+def test_what_is_only_information_never_alters_results(tmp_path: Path, severity: Severity) -> None:
+    """Threads that other programs hold up are no reason to write a number of threads into the source."""
+    findings = [
+        Finding(id=id, message="", advice="", evidence=(), severity=severity, remedies=(remedy,), data=data)
+        for id, remedy, data in (
+            ("host/thread-oversubscription", "threads", {"suggested": 1}),
+            ("input/slow-sample", "num-workers", {"suggested": 2}),
+        )
+    ]
+    (tmp_path / "train.py").write_text("")
+    taken, waiting = from_findings(findings, "numeric", scene_of(tmp_path, {}))
+    threads = ["threads"] if severity == "medium" else []
+    assert [one.remedy.id for one in taken] == [*threads, "num-workers"]
+    assert [one.remedy.id for one in waiting] == ([] if threads else ["threads"])

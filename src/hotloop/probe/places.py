@@ -129,7 +129,11 @@ class Places:
         self.restart()
 
     def restart(self) -> None:
-        """Forget every id: another process writes its own notes."""
+        """Forget every id: another process writes its own notes.
+
+        What a forked child leaves behind it keeps: to free it would copy the pages it shares with its parent.
+        """
+        self._left = [vars(self).get(name) for name in ("_held", "_stacks", "_contents")]
         self._forget()
         self._held: dict[int, CodeType] = {}
         self._num_sites = 0

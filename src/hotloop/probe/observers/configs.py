@@ -71,8 +71,12 @@ def install(probe: Probe) -> None:
         configured.overrides()
         configured.files()
 
+    def last() -> None:
+        if probe.role != "worker":  # it would copy pages of every module it shares with its parent: 15 ms
+            configured.files()
+
     probe.on_update("configs", once)
-    probe.on_exit("configs", configured.files)
+    probe.on_exit("configs", last)
 
 
 def _parse(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:

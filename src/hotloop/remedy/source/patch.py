@@ -117,12 +117,13 @@ def from_findings(
     """The remedies the findings ask for, by cost: those to write, and those that wait to be asked for.
 
     Of the alternatives for one finding the first that can be written and is allowed is taken. Where a value
-    was configured and ignored, it is that value.
+    was configured and ignored, it is that value. Of what is information, no fault, only what alters nothing
+    is taken: a busy machine must not leave its mark in the source.
     """
     taken: dict[str, Applied] = {}
     waiting: dict[str, Applied] = {}
-    limit = EFFECTS.index(allowed)
     for finding in findings:
+        limit = EFFECTS.index("exact" if finding.severity == "info" else allowed)
         chosen = False
         for name in finding.remedies:
             remedy = catalogue.get(name)
