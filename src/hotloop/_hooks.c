@@ -116,10 +116,13 @@ static int says(PyObject *function)
     return yes;
 }
 
+/* Negative numbers are 0, as in a row: a queue may count fewer batches than were asked for. 0 with an error. */
 static int unsigned_of(PyObject *number, uint64_t *value)
 {
-    *value = PyLong_AsUnsignedLongLong(number);
-    return *value != (uint64_t)-1 || !PyErr_Occurred();
+    int beyond;
+    long long found = PyLong_AsLongLongAndOverflow(number, &beyond);
+    *value = beyond > 0 ? PyLong_AsUnsignedLongLong(number) : (uint64_t)(found < 0 ? 0 : found);
+    return !PyErr_Occurred();
 }
 
 /* The caller of the wrapper that called us. */

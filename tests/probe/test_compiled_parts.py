@@ -134,6 +134,32 @@ def test_both_forms_decide_the_same(tmp_path: Path) -> None:
     assert "disabled" not in compiled.notes | python.notes
 
 
+BEHIND = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Hurried(DataLoader):
+        def __iter__(self):
+            batches = super().__iter__()
+            batches._data_queue.qsize = lambda: -9
+            return batches
+
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in Hurried(TensorDataset(torch.ones(12, 4)), batch_size=4, num_workers=1):
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_a_queue_that_counts_fewer_batches_than_there_are_is_empty(pure: str, tmp_path: Path) -> None:
+    """torch counts a batch as outstanding before and after it takes it out of the queue."""
+    run = run_observed(BEHIND, folder=tmp_path, env={"HOTLOOP_PURE": pure})
+    assert "disabled" not in run.notes
+    assert [row.extra for row in run.rows if row.kind == "fetch"] == [0, 0, 0, 0]
+
+
 FAILING = """
     import torch
 
