@@ -763,3 +763,11 @@ def test_a_line_without_its_text_is_named_by_its_place() -> None:
     findings = found(input_run(make_s=0.08, busy_s=0.02, lines=[nameless]))
     assert "The line at data.py:55 converts" in findings["input/per-sample-conversion"].message
     assert "«»" not in " ".join(text for one in findings.values() for text in (one.message, *one.evidence))
+
+
+def test_what_an_evaluation_computes_is_no_reason_against_workers() -> None:
+    """Half of the time goes to evaluation on both cores; the step itself and the loader use one each."""
+    run = input_run(make_s=0.034, busy_s=0.029, phases={"evaluation": 0.070})
+    columns = {"t_s": np.arange(1.0, 30.0), "cpu_ratio": np.full(29, 1.3)}
+    single = found(run, cores=2, process_system={run.pid: columns})["input/single-process"]
+    assert single.cost_s_per_step == pytest.approx(0.021, rel=0.2)

@@ -143,14 +143,15 @@ def feed(evidence: Evidence) -> Feed | None:
     main = crowd(evidence, (steps.pid,))
     computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
     make_cpu = make * batches * computing * met.got
+    wait = max(0.0, steps.per_step("data_wait") - excess)
     return Feed(
         loader=replace(loader, lines=making_lines(steps, loader)),
         busy_s=busy,
-        wait_s=max(0.0, steps.per_step("data_wait") - excess),
+        wait_s=wait,
         first_excess_s=excess,
         make_s=make * batches,
         make_cpu_s=make_cpu,
-        step_cpu_s=step_cpu_s(evidence, busy, make_cpu if workers == 0 else 0.0),
+        step_cpu_s=step_cpu_s(evidence, busy, wait, make_cpu if workers == 0 else 0.0),
         # On a crowded machine most of it is waiting for a core, which no other loader takes away; what new
         # workers would hand over would wait for one as well.
         deliver_s=deliver_s(loader) * batches * (main.got if workers else 1 / main.got),
@@ -226,8 +227,9 @@ def _steady_wait(loader: LoaderUse) -> float:
     return float(np.median(loader.wait_s)) if len(loader.wait_s) else 0.0
 
 
-def step_cpu_s(evidence: Evidence, busy_s: float, make_cpu_s: float = 0.0) -> float:
-    """CPU seconds of the training process per step, without making batches (``make_cpu_s`` of them in it).
+def step_cpu_s(evidence: Evidence, busy_s: float, wait_s: float, make_cpu_s: float) -> float:
+    """CPU seconds of the training process per step, without making batches (``make_cpu_s`` of them in it)
+    and without pauses (evaluation, checkpoints), which are neither ``busy_s`` nor ``wait_s``.
 
     Measured by the launcher's samples where there are enough. Otherwise the host is taken to compute all the
     time, and on a CPU torch's threads with it in forward, backward and optimizer.
@@ -235,7 +237,7 @@ def step_cpu_s(evidence: Evidence, busy_s: float, make_cpu_s: float = 0.0) -> fl
     steps = evidence.steps
     measured = process_cores(evidence, steps.pid)
     if measured is not None:
-        return max(0.0, measured * steps.step_s - make_cpu_s)
+        return max(0.0, measured * (busy_s + wait_s) - make_cpu_s)
     if evidence.on_accelerator:
         return busy_s
     torch = steps.facts.get("torch") or {}

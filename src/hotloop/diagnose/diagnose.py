@@ -37,7 +37,7 @@ def diagnose(
 
 def by_cost(findings: Iterable[Finding], effort: dict[str, int], tie_ratio: float) -> list[Finding]:
     """Findings by falling cost. Those within ``tie_ratio`` of the largest of their group are ordered by
-    effort, then by what of making a batch they are.
+    effort; those that are parts of making a batch take their places by size.
 
     Costs that tie are not told apart by the data, so the reordered ones are lowered to the one before them:
     the list stays sorted by cost.
@@ -50,7 +50,9 @@ def by_cost(findings: Iterable[Finding], effort: dict[str, int], tie_ratio: floa
         top = rest[0].cost_s_per_step
         tied = [f for f in rest if f.cost_s_per_step >= top * (1 - tie_ratio) and top > 0] or rest[:1]
         rest = rest[len(tied) :]
-        ordered += _lowered(sorted(tied, key=lambda f: (effort.get(f.id, EDIT), -_of_making(f))))
+        tied.sort(key=lambda f: effort.get(f.id, EDIT))
+        parts = sorted(filter(_of_making, tied), key=lambda f: (effort.get(f.id, EDIT), -_of_making(f)))
+        ordered += _lowered([parts.pop(0) if _of_making(f) else f for f in tied])
     return ordered
 
 

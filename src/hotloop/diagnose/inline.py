@@ -70,7 +70,7 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     busy = sum(steps.per_step(phase) for phase in costs.BUSY_PHASES)
     met = crowd(evidence, (steps.pid,))
     make_cpu = wait_s * met.computing(on_cpu) * met.got
-    cores_full = (make_cpu + costs.step_cpu_s(evidence, busy, make_cpu)) / max(1.0, evidence.cores)
+    cores_full = (make_cpu + costs.step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
 
 
