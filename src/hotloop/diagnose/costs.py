@@ -246,12 +246,12 @@ def step_cpu_s(evidence: Evidence, busy_s: float, wait_s: float, make_cpu_s: flo
     return (busy_s + (max(1.0, threads) - 1.0) * threaded) * steps.core_ratio
 
 
-def process_cores(evidence: Evidence, pid: int) -> float | None:
-    """Cores a process kept busy over the training span, None with fewer than four samples in it."""
+def process_cores(evidence: Evidence, pid: int, least: int = 4) -> float | None:
+    """Cores a process kept busy over the training span, None with fewer than ``least`` samples in it."""
     columns = evidence.recording.process_system.get(pid, {})
     seconds, used = columns.get("t_s"), columns.get("cpu_ratio")
     if seconds is None or used is None:
         return None
     start, end = span_since_command(evidence)
     inside = used[(seconds > start + 0.5) & (seconds <= end) & np.isfinite(used)]
-    return float(inside.mean()) if len(inside) >= 4 else None
+    return float(inside.mean()) if len(inside) >= least else None

@@ -10,12 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed
-from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
 
 #: Fewer samples of a process, of lines, or seconds of them, say nothing about what it wants of the cores.
@@ -72,14 +69,10 @@ def _stepping(evidence: Evidence, feed: Feed, busy_s: float) -> float:
 def _wanted_s(evidence: Evidence, feed: Feed, busy_s: float) -> float:
     """Core seconds that the training process wants per step, without making batches of its own."""
     steps = evidence.steps
-    columns = evidence.recording.process_system.get(steps.pid, {})
-    seconds, used = (np.asarray(columns.get(name, ()), float) for name in ("t_s", "cpu_ratio"))
-    start, end = span_since_command(evidence)
-    if len(used) == len(seconds):
-        used = used[(seconds > start + 0.5) & (seconds <= end) & np.isfinite(used)]
-        if len(used) >= _CPU_SAMPLES:
-            making = feed.make_cpu_s if feed.workers == 0 else 0.0
-            return max(0.0, float(used.mean()) * steps.step_s - making) / feed.main_crowd.got
+    measured = costs.process_cores(evidence, steps.pid, least=_CPU_SAMPLES)
+    if measured is not None:
+        making = feed.make_cpu_s if feed.workers == 0 else 0.0
+        return max(0.0, measured * (busy_s + feed.wait_s) - making) / feed.main_crowd.got
     sampled = [line for line in steps.lines if line.phase in costs.BUSY_PHASES]
     weight = sum(line.seconds for line in sampled)
     if sum(line.num_samples for line in sampled) >= _LINE_SAMPLES and weight > 0:
