@@ -1,6 +1,6 @@
 # truth: host/python-in-step
 # bottleneck: host | device
-# line: cell|for |gates|h = |hs|chunk|sigmoid|tanh
+# line: cell|for |gates|h = |hs
 # not: input/single-process | input/slow-sample
 """A recurrent cell unrolled in Python over 200 time steps with five tiny operations each."""
 import torch
