@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import TRAIN, evidence, loader, steps
+from synthetic import TRAIN, evidence, line, loader, steps
 
 from hotloop.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence
@@ -53,6 +53,46 @@ def test_the_slow_rank_is_named_while_the_others_wait() -> None:
     assert item.rank == 1
     assert item.cost_s_per_step == pytest.approx(0.05)
     assert item.data["phase"] == "forward"
+
+
+def postprocessing(seconds: float, number: int = 17) -> Any:
+    """A sampled line of the loop beside the model; seconds over the run of 100 steps."""
+    return line(
+        number, seconds, file=TRAIN, function="postprocess", phase="other", source="best = worst(rows)"
+    )
+
+
+def test_the_line_that_only_the_slow_rank_runs_is_named() -> None:
+    slow = rank(1, {"other": 0.05, "backward": 0.02}, lines=(postprocessing(4.8), postprocessing(0.2, 50)))
+    fast = rank(0, {"backward": 0.07}, lines=(postprocessing(0.1, 50),))
+    item = found(fast, slow)["distributed/straggler"]
+    assert item.where == Place(file=TRAIN, line=17, function="postprocess")
+    assert "«best = worst(rows)» at train.py:17" in item.message
+    assert any("never seen on the others" in text for text in item.evidence)
+
+
+def test_a_line_on_which_all_ranks_spend_time_is_not_to_blame() -> None:
+    """The slow rank takes twice as long over everything: its device, its cores, or its data."""
+    slow = rank(1, {"other": 0.1, "backward": 0.02}, lines=(postprocessing(10.0),))
+    fast = rank(0, {"other": 0.05, "backward": 0.07}, lines=(postprocessing(5.0),))
+    item = found(fast, slow)["distributed/straggler"]
+    assert item.where is None
+    assert "mostly in other" in item.message
+
+
+def test_a_rank_that_waits_for_a_core_names_no_line() -> None:
+    seconds = np.linspace(0, 20, 21)
+    columns = {"t_s": seconds, "main_cpu_s": seconds * 0.3, "core_wait_s": seconds * 0.7}
+    slow = rank(1, {"other": 0.05, "backward": 0.02}, lines=(postprocessing(4.8),))
+    fast = rank(0, {"backward": 0.07})
+    assert found(fast, slow)["distributed/straggler"].where is not None
+    held_up = found(fast, slow, process_system={101: columns})["distributed/straggler"]
+    assert held_up.where is None
+
+
+def test_few_samples_name_no_line() -> None:
+    slow = rank(1, {"other": 0.05, "backward": 0.02}, lines=(replace(postprocessing(4.8), num_samples=4),))
+    assert found(rank(0, {"backward": 0.07}), slow)["distributed/straggler"].where is None
 
 
 def test_more_work_that_nobody_waits_for_costs_nothing() -> None:

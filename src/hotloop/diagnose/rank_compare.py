@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.measure.steps import Steps
+from hotloop.diagnose.hotspots import Hotspot, hottest
+from hotloop.measure.steps import LineCost, Steps
 from hotloop.phases import PHASES
 
 #: Phases in which a rank does its own work; collectives and backward (DDP) hold the waiting for others.
 _OWN = tuple(phase for phase in PHASES if phase not in ("startup", "backward", "collective"))
+
+#: Where the others spend more than this part of it, the line is theirs too: the rank is slow, not the line.
+_SHARED = 1 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +64,39 @@ def largest_difference(slowest: Steps, all_loads: tuple[RankLoad, ...]) -> tuple
     }
     phase = max(gaps, key=lambda name: gaps[name])
     return phase, gaps[phase]
+
+
+def line_apart(
+    slowest: Steps, all_loads: tuple[RankLoad, ...], phase: str, gap_s: float, dominant_ratio: float
+) -> tuple[Hotspot, float] | None:
+    """The line that most of the slowest rank's excess in a phase is spent in, and the seconds per step that
+    the others spend there on average; None where no line stands out, or where it is only slower there.
+    """
+    others = [load.steps for load in all_loads if load.steps is not slowest]
+    elsewhere: dict[tuple[str, int], float] = {}
+    for other in others:
+        for place, seconds in _seconds_by_line(other, phase).items():
+            elsewhere[place] = elsewhere.get(place, 0.0) + seconds / len(others)
+    own = _seconds_by_line(slowest, phase)
+    excess: list[LineCost] = []
+    for line in slowest.lines:
+        place = (line.place.file, line.place.line)
+        if line.phase != phase or line.seconds <= 0 or elsewhere.get(place, 0.0) > _SHARED * own[place]:
+            continue
+        kept = 1 - elsewhere.get(place, 0.0) / own[place]
+        excess.append(replace(line, seconds=line.seconds * kept, num_samples=round(line.num_samples * kept)))
+    spot = hottest(excess, gap_s * slowest.num_steps)
+    if spot is None or spot.share < dominant_ratio:
+        return None
+    places = {(line.place.file, line.place.line) for line in spot.lines}
+    return spot, sum(elsewhere.get(place, 0.0) for place in places)
+
+
+def _seconds_by_line(steps: Steps, phase: str) -> dict[tuple[str, int], float]:
+    """Sampled seconds per step of each line in a phase."""
+    found: dict[tuple[str, int], float] = {}
+    for line in steps.lines:
+        if line.phase == phase:
+            place = (line.place.file, line.place.line)
+            found[place] = found.get(place, 0.0) + line.seconds / max(1, steps.num_steps)
+    return found

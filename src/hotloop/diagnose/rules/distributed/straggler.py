@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hotloop.diagnose.causes import cause
+from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.costs import enough
+from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.rank_compare import RankLoad, largest_difference, lead, loads, waiting_s
+from hotloop.diagnose.hotspots import Hotspot
+from hotloop.diagnose.rank_compare import (
+    RankLoad,
+    largest_difference,
+    lead,
+    line_apart,
+    loads,
+    waiting_s,
+)
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
@@ -34,23 +43,57 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     phase, gap = largest_difference(slowest.steps, ranks)
     if phase in _INPUT or (phase in _CADENCE and slowest.steps.rank == evidence.steps.rank):
         return  # distributed/unbalanced-input or the cadence rules say which
+    rank = slowest.steps.rank
+    apart = (
+        None
+        if _held_up(evidence, slowest)
+        else line_apart(slowest.steps, ranks, phase, gap, evidence.limits.dominant_line_ratio)
+    )
+    spot = apart[0] if apart is not None else None
     finding = cause(
         evidence,
         ID,
         message=(
-            f"Rank {slowest.steps.rank} is the slowest: {duration(ahead)} per step more than the others, "
-            f"mostly in {phase}; they wait for it."
+            f"Rank {rank} is the slowest: {duration(ahead)} per step more than the others, mostly in "
+            f"{phase if spot is None else spot.what + at(spot.place)}; they wait for it."
         ),
-        advice=f"Look at what rank {slowest.steps.rank} alone does in {phase}, and at its device and cores.",
+        advice=_advice(rank, phase, spot),
         numbers=[
             *(_describe(load) for load in ranks[:8]),
-            f"{phase}: {duration(gap)} per step more on rank {slowest.steps.rank}",
+            f"{phase}: {duration(gap)} per step more on rank {rank}",
+            *([] if apart is None else [_at_the_line(slowest, *apart)]),
             f"the others wait {duration(waits)} per step ({share(waits / step_s)})",
         ],
         cost_s=cost,
-        data={"slowest_rank": slowest.steps.rank, "phase": phase},
+        where=None if spot is None else spot.place,
+        data={"slowest_rank": rank, "phase": phase},
     )
-    yield replace(finding, rank=slowest.steps.rank)
+    yield replace(finding, rank=rank)
+
+
+def _held_up(evidence: Evidence, slowest: RankLoad) -> bool:
+    """Whether the rank is slow because it waits for a core: no line is to blame then."""
+    ran = crowd(evidence, (slowest.steps.pid,)).run_ratio
+    return ran is not None and ran < evidence.limits.held_up_ratio
+
+
+def _advice(rank: int, phase: str, spot: Hotspot | None) -> str:
+    if spot is None:
+        return f"Look at what rank {rank} alone does in {phase}, and at its device and cores."
+    return (
+        f"Do less of it on rank {rank}: share the work{at(spot.place)} out over the ranks, do it less often, "
+        "or after training."
+    )
+
+
+def _at_the_line(slowest: RankLoad, spot: Hotspot, others_s: float) -> str:
+    """What the line takes on the slow rank and on the others."""
+    seconds = spot.seconds / max(1, slowest.steps.num_steps)
+    elsewhere = f"{duration(others_s)} on the others" if others_s > 0 else "never seen on the others"
+    return (
+        f"{spot.what}{at(spot.place)}: {duration(seconds + others_s)} per step on rank "
+        f"{slowest.steps.rank}, {elsewhere}"
+    )
 
 
 def _describe(load: RankLoad) -> str:
