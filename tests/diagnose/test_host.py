@@ -113,6 +113,28 @@ def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
     assert item.cost_ci95 is not None and item.cost_ci95[0] < 0.02 < item.cost_ci95[1]
 
 
+def test_an_environment_is_told_apart_from_asking_the_policy() -> None:
+    """A rollout behind a method: its time is reached from one statement of the loop."""
+    source = SOURCE + "\ndef collect(self):\n    state, reward, done = self.env.step(self.act(state))\n"
+    at = Place(file=TRAIN, line=len(source.splitlines()), function="collect")
+    statement = "scores = decode(out)"
+    lines = [
+        hot("heat[y, x] = 1.0", 1.6, "Field.step", statement=statement, callers=(at,)),
+        hot("for x in range(shape[1]):", 0.4, "Field.view", statement=statement, callers=(at,)),
+        hot("x = part(x)", 1.0, "Agent.act", statement=statement),
+    ]
+    measured = run(lines, {"other": 0.03})
+    items = [
+        item
+        for item in diagnose(evidence(measured, sources={TRAIN: source}))
+        if item.id == "host/python-in-step"
+    ]
+    assert [item.cost_s_per_step for item in items] == [pytest.approx(0.02), pytest.approx(0.01)]
+    assert f"The environment stepped at train.py:{at.line}, most in Field.step()" in items[0].message
+    assert "many environments at once" in items[0].advice
+    assert "environment" not in items[1].message + items[1].advice
+
+
 def test_a_few_samples_are_no_verdict() -> None:
     lines = [hot("boxes.append(float(value))", 2.0, "decode", samples=5)]
     assert "host/python-in-step" not in found(run(lines, {"other": 0.02}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -237,6 +238,40 @@ def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     findings = found(get_batch(lines))
     assert set(findings) == {"input/single-process"}
     assert findings["input/single-process"].where == statement
+
+
+ROLLOUT = """\
+class Agent:
+    def collect(self):
+        obs, reward, done, info = self.simulator.step(self.act(obs))
+        batch = self.replay.step(4)
+        self.optimizer.step()
+"""
+
+
+def rolling(step_at: int, **fields: Any) -> list[Any]:
+    """What a rollout was sampled in: three functions below the line that steps, and the policy beside it."""
+    above = Place(file=TRAIN, line=step_at, function="Agent.collect")
+    hot = {"file": "/app/sim.py", "role": "input", "nature": "python", **fields}
+    inside = [line(10 * i, 1.5, function=f"f{i}", callers=(above,), **hot) for i in range(1, 4)]
+    return [*inside, line(7, 1.5, function="Agent.act", callers=(above,), **{**hot, "file": TRAIN})]
+
+
+def test_an_environment_that_is_stepped_is_named_and_never_made_ahead() -> None:
+    lines = rolling(3)
+    lines[3] = replace(lines[3], callers=())
+    item = found(get_batch(lines), sources={TRAIN: ROLLOUT})["input/slow-sample"]
+    assert "The environment stepped at train.py:3 takes 75 %" in item.message
+    assert item.cost_s_per_step == pytest.approx(0.75 * 0.06)
+    assert item.where is not None and item.where.file == "/app/sim.py"
+    assert "many environments at once" in item.advice
+    assert item.remedies == ()
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_other_things_that_step_are_no_environment(number: int) -> None:
+    findings = found(get_batch(rolling(number)), sources={TRAIN: ROLLOUT})
+    assert not any("environment" in item.message for item in findings.values())
 
 
 PLAIN = "class Windows:\n    def __getitem__(self, i):\n        return decode(self.files[i])\n"
@@ -694,6 +729,32 @@ def test_a_batch_that_is_made_as_fast_as_handed_over_needs_no_workers() -> None:
     assert "input/single-process" not in found(held_up, cores=8, process_system=crowded(100, 0.35))
 
 
+def beside_others(run: Steps, *, others: float, got: float) -> dict[str, Any]:
+    """Samples of a machine of two cores: others keep so many busy, the run's main thread gets this share."""
+    at = np.arange(0.0, run.wall_s, 0.25)
+    own = {"t_s": at, "cpu_ratio": np.ones(len(at)), "main_cpu_s": at * got, "core_wait_s": at * (1 - got)}
+    machine = {"t_s": at, "cpu_ratio": np.full(len(at), min(2.0, 1 + others) / 2)}
+    return {"process_system": {run.pid: own}, "system": machine, "machine": {"cpu_count": 2}}
+
+
+def test_starting_workers_is_not_dearer_for_the_cores_that_others_took() -> None:
+    run = short_epochs(persistent=False)
+    alone = found(run)["input/respawned-workers"]
+    shared = found(run, **beside_others(run, others=1.0, got=0.5))["input/respawned-workers"]
+    assert shared.cost_s_per_step == pytest.approx(alone.cost_s_per_step / 2, rel=0.01)
+    assert shared.cost_ci95 is not None
+    assert shared.cost_ci95[1] >= alone.cost_s_per_step * 0.99, "what was seen, others' part included"
+    assert any("other programs" in text for text in shared.evidence)
+
+
+def test_starting_workers_that_wait_for_each_other_costs_what_it_takes() -> None:
+    run = short_epochs(persistent=False)
+    own = found(run, **beside_others(run, others=0.1, got=0.5))["input/respawned-workers"]
+    alone = found(run)["input/respawned-workers"]
+    assert own.cost_s_per_step == pytest.approx(alone.cost_s_per_step, rel=0.01)
+    assert not any("other programs" in text for text in own.evidence)
+
+
 def test_sleeping_on_a_crowded_machine_is_still_sleeping() -> None:
     """Of the little it wants to run it gets a fifth; the rest of the time it sleeps."""
     seconds = np.arange(0.0, 50.0, 0.5)
@@ -768,6 +829,11 @@ def test_a_line_without_its_text_is_named_by_its_place() -> None:
 def test_what_an_evaluation_computes_is_no_reason_against_workers() -> None:
     """Half of the time goes to evaluation on both cores; the step itself and the loader use one each."""
     run = input_run(make_s=0.034, busy_s=0.029, phases={"evaluation": 0.070})
-    columns = {"t_s": np.arange(1.0, 30.0), "cpu_ratio": np.full(29, 1.3)}
+    columns = {
+        "t_s": np.arange(1.0, 30.0),
+        "cpu_ratio": np.full(29, 1.3),
+        "rss_bytes": np.full(29, 4e8),
+        "shared_bytes": np.full(29, 1e8),
+    }
     single = found(run, cores=2, process_system={run.pid: columns})["input/single-process"]
     assert single.cost_s_per_step == pytest.approx(0.021, rel=0.2)

@@ -222,6 +222,30 @@ LOOPS = {
             loss = train_step(model, batch)
             history.append(summarize(loss))  # = metrics
         """,
+    "a whole step in one call, fed by a rollout": """
+        def update(rollout):
+            out = policy(rollout)  # F
+            out.backward()  # B
+            optimizer.step()  # O
+        for episode in range(9):
+            rollout = collect(episode)  # = input
+            loss = update(rollout)
+            history.append(summarize(loss))  # = metrics
+            policy.anneal(episode)  # = other
+        """,
+    "a whole step in one call, fed by a memory": """
+        def update(agent, s, a):
+            out = policy(s, a)  # F
+            out.backward()  # B
+            optimizer.step()  # O
+        agent = Agent()
+        for episode in range(9):
+            s2, r = env.step(a)  # = input
+            memory.push(s, a, r, s2)  # = input
+            s, a = memory.sample(64)  # = input
+            loss = update(agent, s, a)
+            agent.anneal(episode)  # = other
+        """,
     "loss in a function of its own": """
         def compute_loss(batch):
             pred = model(batch)  # F

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.measure.others import CORE_TIME_LEAST_S, core_time
+from hotloop.measure.others import CORE_TIME_LEAST_S, core_time, others_beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,22 @@ def crowd(evidence: Evidence, pids: Iterable[int]) -> Crowd:
     """The crowd these processes met over the training span."""
     start, end = span_since_command(evidence)
     return Crowd(core_ratio=evidence.steps.core_ratio, run_ratio=_ran(evidence, pids, start, end))
+
+
+def others_took(evidence: Evidence) -> float | None:
+    """Cores of this run's that other programs kept busy over the training span; None when not known."""
+    process = next((one for one in evidence.recording.ranks if one.pid == evidence.steps.pid), None)
+    return None if process is None else others_beside(evidence.recording, process, evidence.steps)
+
+
+def left_by_others(evidence: Evidence, pids: Iterable[int]) -> float:
+    """The share of the wanted core time these processes got where other programs took cores; 1 where none
+    did: waiting for one's own workers is one's own.
+    """
+    taken = others_took(evidence)
+    if taken is None or taken < evidence.limits.others_ratio * evidence.cores:
+        return 1.0
+    return crowd(evidence, pids).got
 
 
 def slowed_by_others(evidence: Evidence) -> float:

@@ -7,11 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from hotloop.diagnose.crowding import crowd, span_since_command
+from hotloop.diagnose.crowding import crowd, others_took, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import Floats, inside
 from hotloop.measure.blocks import t95
-from hotloop.measure.others import others_beside
 from hotloop.units import duration, share
 
 #: So many steps that are alike are not judged by one before them.
@@ -25,8 +24,7 @@ def doubt(evidence: Evidence) -> str:
 
 def _crowded(evidence: Evidence) -> str:
     steps, limits = evidence.steps, evidence.limits
-    process = next((one for one in evidence.recording.ranks if one.pid == steps.pid), None)
-    taken = others_beside(evidence.recording, process, steps) if process is not None else None
+    taken = others_took(evidence)
     got = crowd(evidence, (steps.pid,)).run_ratio
     cores = evidence.cores
     if taken is None or got is None or taken < limits.others_ratio * cores or got > limits.got_ratio:

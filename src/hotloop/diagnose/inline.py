@@ -12,6 +12,7 @@ from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
 from hotloop.diagnose.reading import is_gather
+from hotloop.diagnose.rollouts import Stepping, stepping
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
@@ -28,9 +29,10 @@ class Inline:
     wait_s: float
     saved_s: float
     statement: Place | None  # the statement of the training loop
-    hot: Hotspot | None  # the line that dominates, None where none does
+    hot: Hotspot | None  # the line that dominates, or the hottest of the rollout, None where there is neither
     handed_over: bool  # the loop waits there for another thread or process
     top: tuple[str, ...]  # the costliest lines in words
+    rollout: Stepping | None = None  # the environment that most of it goes to
 
 
 def inline_input(evidence: Evidence) -> Inline | None:
@@ -51,16 +53,20 @@ def inline_input(evidence: Evidence) -> Inline | None:
         if wait < limits.hand_over_s:
             return None
         dominant = None  # nothing of the line can be left out; it can only run beside the step
+    rollout = stepping(evidence, lines)
+    if rollout is not None and dominant is None:
+        dominant = hottest(rollout.lines, total)
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
         statement=_statement(lines) or steps.source_loop,
         hot=dominant,
-        handed_over=dominant is not None and dominant.library.startswith(_HAND_OVER),
+        handed_over=rollout is None and dominant is not None and dominant.library.startswith(_HAND_OVER),
         top=tuple(
             f"{line.place}{quoted(line)} takes {units.share(line.seconds / total)} of it"
             for line in sorted(lines, key=lambda line: -line.seconds)[:2]
         ),
+        rollout=rollout if dominant is not None else None,
     )
 
 

@@ -73,7 +73,7 @@ def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth |
 def in_span(evidence: Evidence, pid: int) -> tuple[Floats, Floats]:
     """Seconds and private bytes of a process inside the training span, empty where it was not sampled."""
     columns = evidence.recording.process_system.get(pid, {})
-    if "t_s" not in columns:
+    if not {"t_s", "rss_bytes"} <= set(columns):
         return np.zeros(0), np.zeros(0)
     start, end = span_since_command(evidence)
     seconds = np.asarray(columns["t_s"], float)

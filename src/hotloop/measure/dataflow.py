@@ -17,6 +17,7 @@ from hotloop.measure.statements import (
     Statement,
     base_name,
     holders,
+    made_anew,
     names_read,
     names_set,
     own_nodes,
@@ -239,6 +240,9 @@ class _Flow:
         self.fetch = self._touched(anchors.fetch)
         # A statement that both trains and fetches or updates runs the whole loop: it says nothing.
         self.whole = (self.model | self.backward) & (self.update | self.fetch)
+        # A whole step in one call (train_step(batch), agent.update(rollout)): what each round makes for it.
+        calls = (self.model & self.update) - self.fetch
+        self.handed = frozenset().union(*(statements[i].values & made_anew(statements, i) for i in calls))
         for anchored in (self.model, self.backward, self.update, self.fetch):
             anchored -= self.whole
         self.frozen = self._touched(anchors.frozen) - self.model - self.backward - self.update - self.whole
@@ -327,6 +331,7 @@ class _Flow:
         if not self.model:
             for i in loss | self.backward:
                 needed |= self.statements[i].reads
+        needed |= self.handed
         needed -= self.trainable
         skip = self.model | self.backward | self.update | self.whole | self.dependent
         found: set[int] = set()

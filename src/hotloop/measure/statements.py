@@ -51,6 +51,27 @@ def around(statements: Sequence[Statement], line: int) -> list[int]:
     ]
 
 
+def made_anew(statements: Sequence[Statement], at: int) -> frozenset[str]:
+    """Names that each round of the innermost loop around a statement assigns."""
+    heads = [i for i in around(statements, statements[at].first) if _is_loop(statements[i].node)]
+    if not heads:
+        return frozenset()
+    loop = statements[max(heads, key=lambda i: statements[i].begins)]
+    last = getattr(loop.node, "end_lineno", None) or loop.last
+    return frozenset().union(
+        *(
+            s.sets
+            for s in statements
+            if loop.first <= s.first <= last
+            and isinstance(s.node, ast.Assign | ast.AnnAssign | ast.For | ast.AsyncFor)
+        )
+    )
+
+
+def _is_loop(node: ast.AST) -> bool:
+    return isinstance(node, ast.For | ast.AsyncFor | ast.While)
+
+
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a function except those of functions and classes inside it."""
     for child in ast.iter_child_nodes(node):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hotloop.diagnose import rollouts
 from hotloop.diagnose.causes import at, cause, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
@@ -31,7 +32,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         return
     limits = evidence.limits
     exposed = exposed_ratio(evidence.steps, "other")
-    groups = _without_collector(evidence, beside_the_model(evidence))
+    groups = _without_collector(evidence, _environments_apart(evidence, beside_the_model(evidence)))
     beside = _worth(evidence, groups, limits.worth_fixing_ratio, exposed)
     inside = _worth(evidence, python_in_model(evidence), limits.python_in_forward_ratio, 1.0)
     for group in beside[:_MOST_FINDINGS]:
@@ -55,6 +56,17 @@ def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[Line
     return sorted(left, key=lambda group: -group.seconds)
 
 
+def _environments_apart(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
+    """What a rollout spends in its environment is one cause, asking the policy is another."""
+    parts = []
+    for group in groups:
+        found = rollouts.stepping(evidence, group.lines)
+        inside = found.lines if found is not None else ()
+        rest = tuple(line for line in group.lines if line not in inside)
+        parts += [LineGroup(lines=lines) for lines in (inside, rest) if lines]
+    return parts
+
+
 def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: float) -> list[LineGroup]:
     least = ratio * evidence.steps.span_s
     enough = evidence.limits.min_samples
@@ -66,6 +78,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     cost = group.seconds * exposed / steps.num_steps
     hottest = group.hottest
     share_of_span = share(group.seconds / steps.span_s)
+    rollout = rollouts.stepping(evidence, group.lines)
     numbers = [
         f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
         f"from {group.num_samples} samples",
@@ -78,8 +91,10 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     return cause(
         evidence,
         ID,
-        message=f"{_subject(group)} takes {duration(cost)} of every step ({share_of_span}), {where}.",
-        advice=_advice(evidence, group),
+        message=(
+            f"{_subject(group, rollout)} takes {duration(cost)} of every step ({share_of_span}), {where}."
+        ),
+        advice=_advice(evidence, group) if rollout is None else rollouts.ADVICE,
         numbers=numbers,
         cost_s=cost,
         where=hottest.place,
@@ -96,8 +111,10 @@ _NATURES = {
 }
 
 
-def _subject(group: LineGroup) -> str:
+def _subject(group: LineGroup, rollout: rollouts.Stepping | None) -> str:
     name = f"{group.function}()" if group.function else "Code of the training loop"
+    if rollout is not None and rollout.place != group.hottest.place:
+        return f"The environment stepped{at(rollout.place)}, most in {name}{at(group.hottest.place)},"
     return f"{name}{at(group.hottest.place)}"
 
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import enough
-from hotloop.diagnose.crowding import crowd, span_since_command
+from hotloop.diagnose.crowding import crowd, others_took, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag
 from hotloop.findings import Finding
-from hotloop.measure.others import others_beside
 from hotloop.units import share
 
 ID = "host/thread-oversubscription"
@@ -74,13 +73,12 @@ def _held_up(evidence: Evidence, threads: int, helpers: float | None) -> Iterabl
     last thread, and the rest spin until that one had its turn. What one thread would take nobody saw.
     """
     steps, limits = evidence.steps, evidence.limits
-    process = next((one for one in evidence.recording.ranks if one.pid == steps.pid), None)
     got = crowd(evidence, (steps.pid,)).run_ratio
     if str((steps.facts.get("env") or {}).get("OMP_WAIT_POLICY", "")).lower() == "passive":
         return  # nothing spins
-    if process is None or got is None or got > limits.held_up_ratio or (helpers or 0.0) < _HELPERS_RATIO:
+    if got is None or got > limits.held_up_ratio or (helpers or 0.0) < _HELPERS_RATIO:
         return
-    others = others_beside(evidence.recording, process, steps) or 0.0
+    others = others_took(evidence) or 0.0
     workers = _workers_cores(evidence)
     if others + workers < limits.others_ratio * evidence.cores:
         return

@@ -9,6 +9,7 @@ import numpy as np
 from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed, Floats
+from hotloop.diagnose.crowding import left_by_others, makers
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
@@ -28,10 +29,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if epochs < 2:
         return
     steps = evidence.steps
-    gap = _after_first(loader.iter_s) + float(loader.shutdown_s.sum())
-    first = _after_first(_excess(feed))
+    # What starting and stopping waited for cores that other programs held is not its own.
+    got = min(left_by_others(evidence, pids) for pids in ((steps.pid,), makers(evidence, feed.workers)))
+    gap = got * (_after_first(loader.iter_s) + float(loader.shutdown_s.sum()))
+    first = got * _after_first(_excess(feed))
     persistent = (gap + first) / steps.num_steps
-    alone = gap / steps.num_steps + feed.first_excess_s + feed.wait_s - feed.make_s
+    alone = gap / steps.num_steps + got * feed.first_excess_s + feed.wait_s - feed.make_s
     cost = max(persistent, alone)
     if cost < evidence.limits.mention_ratio * steps.step_s:
         return
@@ -51,9 +54,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{units.duration(_mean(loader.shutdown_s))}",
             f"making a batch takes {units.duration(feed.make_s)}, taking it over "
             f"{units.duration(feed.deliver_s)}",
+            *(
+                (f"other programs held cores: {units.share(got)} of starting and stopping is counted",)
+                if got < 1
+                else ()
+            ),
         ),
         cost_s_per_step=cost,
-        cost_ci95=costs.interval(cost, _per_epoch(feed)),
+        cost_ci95=_interval(cost, got, feed),
         where=loader.where,
         remedies=costs.offers(loader, *(("no-workers",) if alone > persistent else ()), "persistent-workers"),
         data={"per_epoch_s": per_epoch, "num_workers_0_saves_s_per_step": max(0.0, alone)},
@@ -72,6 +80,15 @@ def _advice(persistent: float, alone: float) -> str:
         "many "
         "epochs; more workers would make it worse."
     )
+
+
+def _interval(cost: float, got: float, feed: Feed) -> tuple[float, float] | None:
+    """The spread over the epochs; beside other programs up to what was seen, their part included."""
+    spread = costs.interval(cost, _per_epoch(feed))
+    if got >= 1:
+        return spread
+    low, high = spread or (cost, cost)
+    return low, max(high, cost / got)
 
 
 def _excess(feed: Feed) -> Floats:

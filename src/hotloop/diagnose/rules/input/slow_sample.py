@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.diagnose import costs, says
+from hotloop.diagnose import costs, rollouts, says
 from hotloop.diagnose.collating import in_collate, per_sample_lines
 from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
@@ -81,7 +81,7 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     if inline is None or inline.hot is None:
         return
     spot = inline.hot
-    cost = spot.share * inline.wait_s
+    cost = (inline.rollout.share if inline.rollout is not None else spot.share) * inline.wait_s
     ratio = units.share(inline.wait_s / evidence.steps.step_s)
     yield Finding(
         id=ID,
@@ -95,14 +95,14 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
             says.spot(spot),
             *(
                 (f"made in the background it would save {units.duration(inline.saved_s)} of each step",)
-                if not inline.handed_over
+                if not inline.handed_over and inline.rollout is None
                 else ()
             ),
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=() if inline.handed_over else ("background-batches",),
+        remedies=() if inline.handed_over or inline.rollout else ("background-batches",),
         data={"share_of_make": spot.share, "statement": str(inline.statement or "")},
     )
 
@@ -113,6 +113,12 @@ def _inline_message(inline: Inline, spot: Hotspot) -> str:
         return (
             f"Each step waits {wait} at {says.at(spot.place)} for a batch that another thread or process "
             "makes too slowly."
+        )
+    if inline.rollout is not None:
+        return (
+            f"The environment stepped at {says.at(inline.rollout.place)} takes "
+            f"{units.share(inline.rollout.share)} of the {wait} that each step's rollout takes, most of it "
+            f"{spot.what} at {says.at(spot.place)}."
         )
     return (
         f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which the "
@@ -126,4 +132,6 @@ def _inline_advice(evidence: Evidence, inline: Inline, spot: Hotspot) -> str:
             "Make what fills the queue cheaper, or use worker processes (a DataLoader with num_workers): "
             "threads of one process run Python code one at a time."
         )
+    if inline.rollout is not None:
+        return rollouts.ADVICE
     return _advice(spot, crowd(evidence, (evidence.steps.pid,)).computing(spot.on_cpu_ratio))
