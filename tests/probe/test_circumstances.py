@@ -97,6 +97,34 @@ t = threading.Thread(target=train, args=(loader,)); t.start(); t.join()
     assert done.notes["iterator"][0]["workers"]
 
 
+def test_threads_that_train_one_after_the_other_are_recorded(tmp_path: Path) -> None:
+    body = """
+import threading
+first = threading.Thread(target=train, args=(endless(), 3))
+def later(): first.join(); train(endless(), 4)
+second = threading.Thread(target=later)  # both live at first: they are not one ident used again
+first.start(); second.start(); second.join()
+"""
+    done = run(body, tmp_path)
+    assert len(done.of("backward")) == len(done.of("optimizer")) == 7
+    assert not [note for note in done.notes.get("warning", []) if "thread" in note["text"]]
+
+
+def test_a_second_thread_that_trains_meanwhile_is_told_once(tmp_path: Path) -> None:
+    body = """
+import threading
+train(endless(), 5)
+second = threading.Thread(target=train, args=(endless(), 3)); second.start(); second.join()
+train(endless(), 2)
+"""
+    done = run(body, tmp_path)
+    assert len(done.of("backward")) == len(done.of("optimizer")) == 7
+    (told,) = [note["text"] for note in done.notes["warning"] if "thread" in note["text"]]
+    line = 1 + next(n for n, text in enumerate(HEAD.split("\n")) if "backward()" in text)
+    assert f"train.py:{line})" in told
+    assert "only the first one was observed" in told
+
+
 def test_a_prefetch_thread_does_not_take_over(tmp_path: Path) -> None:
     body = """
 import queue, threading

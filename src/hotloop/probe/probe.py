@@ -53,6 +53,7 @@ class Probe:
         self.count = StepCount()
         self.inside = [0]  # 1: in an outermost forward, 2: in a backward
         self.finished = False
+        self._unseen_told = False
         self._scaled: Any = None  # weak: what GradScaler.scale returned last
         self._loss: Any = None  # weak: the accelerator tensor backward began with last
         self.facts: dict[str, Any] = {}  # small observations that notes at exit carry
@@ -168,12 +169,25 @@ class Probe:
             self.owner = self.main_thread
 
     def claim(self) -> bool:
-        """Record the calling thread from now on, because it goes backward and the recorded one never did."""
-        if self.training_started or self.role == "worker" or self.finished:
+        """Record the calling thread from now on, because it goes backward and the recorded one never did, or
+        has ended. Of two that train at once the second one is only told of.
+        """
+        if self.role == "worker" or self.finished:
+            return False
+        if self.training_started and self.owner in sys._current_frames():
+            self._tell_unseen(sys._getframe(1))
             return False
         self.asleep = False
         self.owner = get_ident()
         return True
+
+    def _tell_unseen(self, frame: FrameType) -> None:
+        """Say once that another thread trains beside the recorded one."""
+        if not self._unseen_told:
+            self._unseen_told = True
+            user = self.places.user_frame(frame)
+            where = f" ({user.f_code.co_filename}:{user.f_lineno})" if user is not None else ""
+            self.note("warning", text=f"a second thread trains{where}: only the first one was observed")
 
     def note_scaled(self, scaled: Any) -> None:
         """A gradient scaler made this loss: its value is not the loss."""
@@ -217,7 +231,7 @@ class Probe:
         self.window = None
         self.count.restart()
         self.inside[0] = 0
-        self.finished = False
+        self.finished = self._unseen_told = False
         self._scaled = self._loss = None
         self.facts.clear()
         for function in self._on_fork:

@@ -25,7 +25,7 @@ _EVERY_LOSS: Final = 100
 _LOSS_STRIDE: Final = 9
 
 # A backward inside a backward (checkpointing) belongs to the outer one. A thread that goes backward is the
-# training thread, if the recorded one never did.
+# training thread, if the recorded one never did or has ended.
 _BACKWARD = """
 def {name}(*args, **kwargs):
     if is_compiling():
@@ -120,7 +120,7 @@ def install(probe: Probe) -> None:
                 loss_stride=_LOSS_STRIDE,
                 read_loss=read_loss,
                 inside=probe.inside,
-                claim=probe.claim,
+                claim=hooks.guard(NAME, probe.claim),
                 switch=hooks.switch(NAME),
                 failed=hooks.failed,
                 now=perf_counter_ns,
