@@ -243,9 +243,10 @@ def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
 ROLLOUT = """\
 class Agent:
     def collect(self):
-        obs, reward, done, info = self.simulator.step(self.act(obs))
+        obs, reward, done, info = self.track.step(self.act(obs))
         batch = self.replay.step(4)
         self.optimizer.step()
+        loss, accuracy, logits = self.engine.step(batch)
 """
 
 
@@ -268,7 +269,7 @@ def test_an_environment_that_is_stepped_is_named_and_never_made_ahead() -> None:
     assert item.remedies == ()
 
 
-@pytest.mark.parametrize("number", [4, 5])
+@pytest.mark.parametrize("number", [4, 5, 6])
 def test_other_things_that_step_are_no_environment(number: int) -> None:
     findings = found(get_batch(rolling(number)), sources={TRAIN: ROLLOUT})
     assert not any("environment" in item.message for item in findings.values())

@@ -21,9 +21,9 @@ ADVICE = (
 
 #: ``obs, reward, done, info = env.step(action)``; an optimizer's or a scheduler's step gives nothing back.
 _STEP = re.compile(r"^(?P<made>[\w.\[\], ()*:]+?)\s*=\s*(await\s+)?(?P<of>[\w.\[\]]+)\.step\(\s*[^\s)]")
-_ENVIRONMENT = re.compile(r"(^|[._])(env|sim|world|game)\w*(\[\w*\])?$", re.I)
-#: Observation, reward and end.
-_LEAST_MADE = 3
+_ENVIRONMENT = re.compile(r"(^|[._])(env|environment|sim|simulat(or|ion)|game)s?(\[\w*\])?$", re.I)
+#: What an environment gives besides what is seen: two of them make one, whatever it is called.
+_ANSWERS = re.compile(r"\b(r|rews?|rewards?|d|dones?|terminat\w+|terms?|truncat\w+|truncs?|infos?)\b", re.I)
 #: The environment is what a piece of work is about when this much of it is below its step.
 _MOSTLY = 0.5
 
@@ -57,7 +57,6 @@ def _stepped_at(evidence: Evidence, line: LineCost) -> Place | None:
         found = _STEP.match(line_text(evidence, place))
         if found is None:
             continue
-        made = found["made"].count(",") + 1
-        if made >= _LEAST_MADE or _ENVIRONMENT.search(found["of"]):
+        if len(_ANSWERS.findall(found["made"])) >= 2 or _ENVIRONMENT.search(found["of"]):
             return place
     return None
