@@ -269,6 +269,22 @@ def test_an_environment_that_is_stepped_is_named_and_never_made_ahead() -> None:
     assert item.remedies == ()
 
 
+def test_asking_the_policy_again_and_again_is_told_with_the_environment_beside_it() -> None:
+    source = (
+        "for episode in range(9):\n    for t in range(100):\n        act(obs)\n        obs = env.step(a)\n"
+    )
+    asking = line(3, 4.5, file=TRAIN, function="main", role="input", source="act(obs)")
+    stepped = line(4, 1.0, file=TRAIN, function="main", role="input", source="obs = env.step(a)")
+    other = line(1, 0.5, file=TRAIN, function="main", role="input")
+    loop = Place(file=TRAIN, line=1, function="main")
+    run = replace(get_batch([asking, stepped, other]), source_loop=loop)
+    item = found(run, sources={TRAIN: source})["input/slow-sample"]
+    assert "asked for one action after the other: 75 %" in item.message
+    assert "the environment stepped at train.py:4 takes 17 %" in item.message
+    assert item.where == asking.place
+    assert "many environments at once" in item.advice
+
+
 @pytest.mark.parametrize("number", [4, 5, 6])
 def test_other_things_that_step_are_no_environment(number: int) -> None:
     findings = found(get_batch(rolling(number)), sources={TRAIN: ROLLOUT})

@@ -12,7 +12,7 @@ from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
 from hotloop.diagnose.reading import is_gather
-from hotloop.diagnose.rollouts import Stepping, stepping
+from hotloop.diagnose.rollouts import Rollout, rollout
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
@@ -32,7 +32,7 @@ class Inline:
     hot: Hotspot | None  # the line that dominates, or the hottest of the rollout, None where there is neither
     handed_over: bool  # the loop waits there for another thread or process
     top: tuple[str, ...]  # the costliest lines in words
-    rollout: Stepping | None = None  # the environment that most of it goes to
+    rollout: Rollout | None = None  # that most of it goes to
 
 
 def inline_input(evidence: Evidence) -> Inline | None:
@@ -53,20 +53,20 @@ def inline_input(evidence: Evidence) -> Inline | None:
         if wait < limits.hand_over_s:
             return None
         dominant = None  # nothing of the line can be left out; it can only run beside the step
-    rollout = stepping(evidence, lines)
-    if rollout is not None and dominant is None:
-        dominant = hottest(rollout.lines, total)
+    rolled = rollout(evidence, lines)
+    if rolled is not None:
+        dominant = hottest(rolled.inside if rolled.in_environment else rolled.asking, total)
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
         statement=_statement(lines) or steps.source_loop,
         hot=dominant,
-        handed_over=rollout is None and dominant is not None and dominant.library.startswith(_HAND_OVER),
+        handed_over=rolled is None and dominant is not None and dominant.library.startswith(_HAND_OVER),
         top=tuple(
             f"{line.place}{quoted(line)} takes {units.share(line.seconds / total)} of it"
             for line in sorted(lines, key=lambda line: -line.seconds)[:2]
         ),
-        rollout=rollout if dominant is not None else None,
+        rollout=rolled if dominant is not None else None,
     )
 
 

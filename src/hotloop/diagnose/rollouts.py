@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.source import line_text
+from hotloop.diagnose.hotspots import seconds_of
+from hotloop.diagnose.source import line_text, loops_around
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
 ADVICE = (
     "What comes next depends on the policy's answer, so no loader can make it ahead: step many environments "
-    "at once (on arrays, or each in a process of its own), or make the environment's own step cheaper."
+    "at once (on arrays, or each in a process of its own) and ask the policy for all of them in one call."
 )
 
 #: ``obs, reward, done, info = env.step(action)``; an optimizer's or a scheduler's step gives nothing back.
@@ -24,39 +25,74 @@ _STEP = re.compile(r"^(?P<made>[\w.\[\], ()*:]+?)\s*=\s*(await\s+)?(?P<of>[\w.\[
 _ENVIRONMENT = re.compile(r"(^|[._])(env|environment|sim|simulat(or|ion)|game)s?(\[\w*\])?$", re.I)
 #: What an environment gives besides what is seen: two of them make one, whatever it is called.
 _ANSWERS = re.compile(r"\b(r|rews?|rewards?|d|dones?|terminat\w+|terms?|truncat\w+|truncs?|infos?)\b", re.I)
-#: The environment is what a piece of work is about when this much of it is below its step.
+#: A rollout is what a piece of work is about when it takes this much of it.
 _MOSTLY = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stepping:
-    """The line that steps an environment, the sampled lines below it, and their share of the lines given."""
+class Rollout:
+    """Where an environment is stepped, and sampled lines: below that step, and beside it in the same loop,
+    where the policy is asked. Shares are of the lines given.
+    """
 
     place: Place
-    lines: tuple[LineCost, ...]
-    share: float
+    inside: tuple[LineCost, ...]
+    asking: tuple[LineCost, ...]
+    inside_share: float
+    asking_share: float
+
+    @property
+    def in_environment(self) -> bool:
+        """Whether the environment takes more of it than asking the policy."""
+        return self.inside_share >= self.asking_share
 
 
-def stepping(evidence: Evidence, lines: Sequence[LineCost]) -> Stepping | None:
-    """The environment's step that most of these lines' time was spent in; None where there is no such."""
-    below: dict[Place, list[LineCost]] = {}
+def rollout(evidence: Evidence, lines: Sequence[LineCost]) -> Rollout | None:
+    """The rollout that most of these lines' time goes to; None where it is no rollout."""
+    inside: dict[Place, list[LineCost]] = {}
+    asking: dict[Place, list[LineCost]] = {}
     for line in lines:
         place = _stepped_at(evidence, line)
         if place is not None:
-            below.setdefault(place, []).append(line)
-    if not below:
+            inside.setdefault(place, []).append(line)
+        elif (place := _stepped_beside(evidence, line)) is not None:
+            asking.setdefault(place, []).append(line)
+    total = seconds_of(lines)
+    if not total or not (inside or asking):
         return None
-    place = max(below, key=lambda one: sum(line.seconds for line in below[one]))
-    share = sum(line.seconds for line in below[place]) / sum(line.seconds for line in lines)
-    return Stepping(place=place, lines=tuple(below[place]), share=share) if share >= _MOSTLY else None
+    place = max(inside or asking, key=lambda one: seconds_of((inside or asking)[one]))
+    below, beside = tuple(inside.get(place, ())), tuple(asking.get(place, ()))
+    shares = seconds_of(below) / total, seconds_of(beside) / total
+    if sum(shares) < _MOSTLY:
+        return None
+    return Rollout(place=place, inside=below, asking=beside, inside_share=shares[0], asking_share=shares[1])
 
 
 def _stepped_at(evidence: Evidence, line: LineCost) -> Place | None:
     """The nearest line above a sampled one, or itself, that steps an environment."""
-    for place in (line.place, *line.callers, *([line.statement] if line.statement else [])):
-        found = _STEP.match(line_text(evidence, place))
-        if found is None:
-            continue
-        if len(_ANSWERS.findall(found["made"])) >= 2 or _ENVIRONMENT.search(found["of"]):
-            return place
+    places = (line.place, *line.callers, *([line.statement] if line.statement else []))
+    return next((place for place in places if _steps(line_text(evidence, place))), None)
+
+
+def _stepped_beside(evidence: Evidence, line: LineCost) -> Place | None:
+    """The line that steps an environment in a loop around a sampled line, or around a call of its function;
+    not in the training loop itself: what else happens there is no rollout.
+    """
+    driven = evidence.steps.source_loop
+    if driven is None:
+        return None
+    for place in (line.place, *line.callers):
+        for loop in loops_around(evidence, place):
+            if (place.file, loop.line) == (driven.file, driven.line):
+                break
+            for number, text in enumerate(loop.text.splitlines(), loop.line):
+                if _steps(text.strip()):
+                    return Place(file=place.file, line=number, function=place.function)
     return None
+
+
+def _steps(text: str) -> bool:
+    found = _STEP.match(text)
+    return found is not None and bool(
+        len(_ANSWERS.findall(found["made"])) >= 2 or _ENVIRONMENT.search(found["of"])
+    )

@@ -60,8 +60,8 @@ def _environments_apart(evidence: Evidence, groups: list[LineGroup]) -> list[Lin
     """What a rollout spends in its environment is one cause, asking the policy is another."""
     parts = []
     for group in groups:
-        found = rollouts.stepping(evidence, group.lines)
-        inside = found.lines if found is not None else ()
+        found = rollouts.rollout(evidence, group.lines)
+        inside = found.inside if found is not None else ()
         rest = tuple(line for line in group.lines if line not in inside)
         parts += [LineGroup(lines=lines) for lines in (inside, rest) if lines]
     return parts
@@ -78,7 +78,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     cost = group.seconds * exposed / steps.num_steps
     hottest = group.hottest
     share_of_span = share(group.seconds / steps.span_s)
-    rollout = rollouts.stepping(evidence, group.lines)
+    rollout = rollouts.rollout(evidence, group.lines)
     numbers = [
         f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
         f"from {group.num_samples} samples",
@@ -111,9 +111,9 @@ _NATURES = {
 }
 
 
-def _subject(group: LineGroup, rollout: rollouts.Stepping | None) -> str:
+def _subject(group: LineGroup, rollout: rollouts.Rollout | None) -> str:
     name = f"{group.function}()" if group.function else "Code of the training loop"
-    if rollout is not None and rollout.place != group.hottest.place:
+    if rollout is not None and rollout.in_environment and rollout.place != group.hottest.place:
         return f"The environment stepped{at(rollout.place)}, most in {name}{at(group.hottest.place)},"
     return f"{name}{at(group.hottest.place)}"
 

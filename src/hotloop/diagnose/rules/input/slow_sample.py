@@ -13,6 +13,7 @@ from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
 from hotloop.diagnose.inline import Inline, inline_input
+from hotloop.diagnose.rollouts import Rollout
 from hotloop.findings import Finding
 
 ID = "input/slow-sample"
@@ -81,7 +82,9 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     if inline is None or inline.hot is None:
         return
     spot = inline.hot
-    cost = (inline.rollout.share if inline.rollout is not None else spot.share) * inline.wait_s
+    rolled = inline.rollout
+    share = max(rolled.inside_share, rolled.asking_share) if rolled is not None else spot.share
+    cost = share * inline.wait_s
     ratio = units.share(inline.wait_s / evidence.steps.step_s)
     yield Finding(
         id=ID,
@@ -115,14 +118,25 @@ def _inline_message(inline: Inline, spot: Hotspot) -> str:
             "makes too slowly."
         )
     if inline.rollout is not None:
-        return (
-            f"The environment stepped at {says.at(inline.rollout.place)} takes "
-            f"{units.share(inline.rollout.share)} of the {wait} that each step's rollout takes, most of it "
-            f"{spot.what} at {says.at(spot.place)}."
-        )
+        return _rollout_message(inline.rollout, spot, wait)
     return (
         f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, which the "
         f"training loop does itself for {wait} of each step."
+    )
+
+
+def _rollout_message(rollout: Rollout, spot: Hotspot, wait: str) -> str:
+    stepped, hot = says.at(rollout.place), says.at(spot.place)
+    whole = f"of the {wait} that each step's rollout takes"
+    if rollout.in_environment:
+        return (
+            f"The environment stepped at {stepped} takes {units.share(rollout.inside_share)} {whole}, most "
+            f"of it {spot.what} at {hot}."
+        )
+    return (
+        f"The policy is asked for one action after the other: {units.share(rollout.asking_share)} {whole}, "
+        f"most of it {spot.what} at {hot}; the environment stepped at {stepped} takes "
+        f"{units.share(rollout.inside_share)}."
     )
 
 
