@@ -35,7 +35,11 @@ CURES: dict[str, Cure] = {
         "num_workers=1, prefetch_factor=1", "num_workers=2, prefetch_factor=16"
     ),
     "input_straggling_samples": settings("num_workers=2", "num_workers=12, prefetch_factor=4"),
-    "input_transport_huge_batches": settings("num_workers=2", "num_workers=0"),
+    "input_transport_huge_batches": code(
+        ("return self.vol[i % 32], i % 5", "return self.vol[i % 32][:, 480:544, 224:288], i % 5"),
+        ("pooled = x[:, :, 480:544, 224:288].mean((2, 3))", "pooled = x.mean((2, 3))"),
+        ("num_workers=2", "num_workers=0"),
+    ),
     "input_lru_cache_thrash": settings("maxsize=80", "maxsize=None"),
     "host_thread_oversubscription": Cure(
         edits=(

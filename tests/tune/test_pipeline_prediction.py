@@ -142,6 +142,18 @@ def test_a_step_that_no_longer_waits_finds_its_caches_warm() -> None:
     assert known[2] / known[1] < high / low
 
 
+def test_where_the_step_alone_was_measured_nothing_is_guessed_of_it() -> None:
+    waits = pipeline(step_s=0.012, waited_s=0.028, step_cores=1.0, alone_s=0.002)
+    free, few = Setup(free=frozenset({"data"})), Setup(num_workers=2)
+    assert predict(waits).s_per_step == pytest.approx(0.040, rel=0.01)
+    assert predict(waits, free).s_per_step == pytest.approx(0.002, rel=0.01)
+    assert predict(waits, few).s_per_step == pytest.approx(0.020, rel=0.01)
+    ratio, low, high = gain(waits, free)
+    assert low < ratio < high < 4 * low
+    slower = pipeline(step_s=0.002, waited_s=0.038, step_cores=1.0, alone_s=0.003)
+    assert predict(slower, free).s_per_step == pytest.approx(0.002, rel=0.01)
+
+
 def test_a_gain_is_over_the_same_times_and_none_over_itself() -> None:
     tails = np.random.default_rng(3).exponential(0.040, 300)
     varied = pipeline(make_s=tails)

@@ -204,9 +204,14 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             evidence = Evidence(recording=found.recording, steps=steps, ranks=found.ranks, limits=Limits())
         notes = [note for rank in found.recording.ranks for note in rank.notes.get("remedy", ())]
         applied = {str(note["id"]): str(note.get("status")) for note in notes}
-        blocks = estimate(found.recording, steps)
+        echoes = [note for rank in found.recording.ranks for note in rank.notes.get("echo", ())]
         return Examined(
-            evidence=evidence, findings=found.findings, applied=applied, blocks=blocks, draws=_draws(found)
+            evidence=evidence,
+            findings=found.findings,
+            applied=applied,
+            blocks=estimate(found.recording, steps),
+            alone_s=float(echoes[0]["step_s"]) if echoes else None,
+            draws=_draws(found),
         )
 
     return Bench(run=run, examine=examine)
@@ -226,7 +231,7 @@ def _draws(found: Examination) -> tuple[str, ...]:
 
 
 def _plan(request: Request) -> dict[str, str]:
-    """What makes a launch a run of interleaved blocks."""
+    """What makes a launch a what-if run."""
     if request.plan is None:
         return {}
     board = str(request.folder / "what-if.blocks")
@@ -303,6 +308,9 @@ def _told(trial: Trial) -> list[str]:
     rows = [row for row in trial.more.get("rows", ()) if row["ratio"] is not None]
     if trial.key == "blocks" and not trial.why:
         return [f"{row['intervention']}: {row['ratio']:.2f}x in interleaved blocks" for row in rows]
+    if trial.key == "alone":
+        alone_s = trial.more.get("step_alone_s")
+        return [f"the step alone: {duration(alone_s)}"] if alone_s else []
     what = " + ".join(trial.remedies) or "as found"
     told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
     if trial.samples_per_s:

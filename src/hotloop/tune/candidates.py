@@ -97,14 +97,16 @@ def ideas(
     tried: Collection[str],
     *,
     once: bool = False,
+    alone_s: float | None = None,
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
-    ``once``: the run goes through its data a single time.
+    ``once``: the run goes through its data a single time. ``alone_s``: what a step takes that waits for
+    nothing, where that was measured.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
-    pipeline = _pipeline(evidence)
+    pipeline = pipeline_of(evidence, alone_s if not have or setup_of(have) is not None else None)
     step_s = evidence.steps.step_s
     for finding in findings:
         if finding.cost_s_per_step < _LEAST_SHARE * step_s:
@@ -206,10 +208,11 @@ def switchable(one: Applied) -> bool:
 # -- the pipeline model --------------------------------------------------------------------------------------
 
 
-def _pipeline(evidence: Evidence) -> Pipeline | None:
+def pipeline_of(evidence: Evidence, alone_s: float | None = None) -> Pipeline | None:
+    """The model of a run; None where there is no pipeline to speak of: no loader, too few steps."""
     try:
-        return calibrate(evidence)
-    except UsageError:  # no loader, too few steps: there is no pipeline to speak of
+        return replace(calibrate(evidence), alone_s=alone_s)
+    except UsageError:
         return None
 
 

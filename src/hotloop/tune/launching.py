@@ -193,6 +193,11 @@ class Launcher:
         timeout_s = 2 * float(plan["budget_s"]) + 2 * self.launch_s + _PATIENCE_S
         return self._trial("blocks", (), timeout_s=timeout_s, plan=plan)
 
+    def alone(self) -> float | None:
+        """Seconds of a step that waits for nothing, from a launch of a few of them; None: it gave none."""
+        trial = self._trial("alone", (), timeout_s=self.patience_s, plan={"echo": True})
+        return trial.more.get("step_alone_s")
+
     def examine(self, trial: Trial) -> Examined:
         """A trial's recording, read again."""
         return self.bench.examine(self.folder / trial.folder)
@@ -277,7 +282,8 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
         return replace(blank, why="no training step was seen")
     if request.plan is not None:
         rows = [row.to_json() for row in seen.blocks.rows if row.method == "blocks"] if seen.blocks else []
-        return replace(blank, status="measured", more={**blank.more, "rows": rows})
+        more = {**blank.more, "rows": rows, "step_alone_s": seen.alone_s}
+        return replace(blank, status="measured", more=more)
     missing = _not_in_effect(request.arm, seen)
     if missing:
         return replace(blank, status="refused", why="; ".join(missing))

@@ -101,7 +101,9 @@ class _Baseline:
 
 def _baseline(tuned: Tuned) -> _Baseline:
     """The run as found: the mean of its launches, of those at the end where there are any."""
-    found = [trial for trial in tuned.trials if not trial.remedies and trial.status == "measured"]
+    found = [
+        trial for trial in tuned.trials if not trial.remedies and trial.timed and trial.status == "measured"
+    ]
     last = [trial for trial in found if trial.key.startswith("confirm/")]
     chosen = last or [trial for trial in found if trial.key != "first"] or [tuned.first]
     per_step = [trial.s_per_step for trial in chosen if trial.s_per_step]
@@ -147,7 +149,7 @@ def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder
 def _nothing(tuned: Tuned) -> str:
     """Why nothing is recommended."""
     tried = [trial for trial in tuned.trials if trial.remedies or trial.key == "blocks"]
-    beside = [trial for trial in tuned.trials if not trial.remedies and trial.key not in ("first", "blocks")]
+    beside = [trial for trial in tuned.trials if not trial.remedies and trial.timed and trial.key != "first"]
     if not tried and tuned.ended:
         return f"nothing was tried: {tuned.ended}"
     if not tried:
@@ -168,7 +170,7 @@ def _rate(samples_per_s: float | None, s_per_step: float | None, ratio: float) -
 def _table(tuned: Tuned) -> list[str]:
     groups: dict[str, list[Trial]] = {}
     for trial in tuned.trials:
-        if trial.key != "blocks":
+        if trial.timed:
             groups.setdefault(" + ".join(trial.remedies) or "as found", []).append(trial)
     lines = [f"{'tried':<40}{'launches':>9}{'per step':>12}{'samples/s':>12}"]
     for name, trials in groups.items():

@@ -15,7 +15,7 @@ from functools import partial
 from math import inf, log
 from typing import Any, Final
 
-from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, switchable
+from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills
 from hotloop.tune.racing import CLEAR, LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
@@ -27,6 +27,10 @@ _PAIRS: Final = 2
 _MOST_PAIRS: Final = 6
 #: Two epochs of the run as found may take this part of the budget for what shows from the second on.
 _FILL_PART: Final = 0.25
+#: Share of a step that it waits, from which on a launch is worth it that tells of steps that do not; the
+#: part of the budget its start may take.
+_WAITS: Final = 0.2
+_ALONE_PART: Final = 0.1
 #: Arms of one race.
 _MOST_ARMS: Final = 5
 #: Candidates that make a run of blocks worth its start; seconds for each, at most this part of what is left.
@@ -74,6 +78,7 @@ class Search:
     _pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
     _gained: float = 1.0  # of the arm in force over the run as found
     _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
+    _alone_s: float | None = None  # a step that waits for nothing
     _unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
 
     def run(self) -> Tuned:
@@ -81,6 +86,7 @@ class Search:
         launcher = self.launcher
         first, seen = launcher.first()
         first_seen = seen
+        self._alone_s = self._step_alone(seen)
         base = launcher.found or first
         best: Arm = ()
         predicted: float | None = 1.0
@@ -118,13 +124,33 @@ class Search:
             fill_steps=FILL_EPOCHS * launcher.epoch,
         )
 
+    def _step_alone(self, seen: Examined) -> float | None:
+        """What a step takes that waits for nothing: where steps wait, a launch of its own is worth it."""
+        launcher = self.launcher
+        pipeline = pipeline_of(seen.evidence) if seen.evidence is not None else None
+        if pipeline is None or pipeline.device_s or pipeline.waited_s < _WAITS * pipeline.measured_s:
+            return None
+        if "alone" not in launcher.journal.trials and launcher.start_s > _ALONE_PART * launcher.budget_s:
+            return None
+        with suppress(Spent):
+            return launcher.alone()
+        return None
+
     # -- what to try -----------------------------------------------------------------------------------------
 
     def _ideas(self, seen: Examined, have: Arm) -> list[Candidate]:
         if seen.evidence is None:
             return []
         launcher = self.launcher
-        told = ideas(seen.evidence, seen.findings, have, launcher.limits, self._tried, once=launcher.once)
+        told = ideas(
+            seen.evidence,
+            seen.findings,
+            have,
+            launcher.limits,
+            self._tried,
+            once=launcher.once,
+            alone_s=self._alone_s,
+        )
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)
         waiting = [replace(one, arm=onto(have, one.arm)) for one in self._waiting]

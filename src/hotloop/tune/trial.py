@@ -38,7 +38,7 @@ def command_of(arm: Arm, command: Sequence[str]) -> list[str]:
 class Request:
     """What to launch. ``stop_s`` interrupts it in time, which is no failure; ``timeout_s`` kills it.
 
-    ``plan`` makes it a what-if run of blocks (``whatif.live``).
+    ``plan`` makes it a what-if run: of blocks, or of the step alone (``whatif.live``).
     """
 
     folder: Path
@@ -74,6 +74,7 @@ class Examined:
     findings: tuple[Finding, ...]
     applied: Mapping[str, str]  # remedy id -> its last status
     blocks: WhatIf | None = None  # of a what-if run
+    alone_s: float | None = None  # seconds of a step that waits for nothing, of a run that took only these
     draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
 
 
@@ -101,6 +102,11 @@ class Trial:
     host_bytes: float = 0.0
     device_bytes: float = 0.0
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is a run whose rate can be compared: what-if runs are not."""
+        return self.key not in ("blocks", "alone")
 
     @property
     def cost_s(self) -> float | None:

@@ -34,8 +34,10 @@ _BAND_SHARED: Final = 0.35
 _COLD_S: Final = 1e-3
 _COLD_SHARE: Final = 0.5
 _COLD_AFTER_S: Final = 1.5e-3
-#: How far off that is, as a part of it.
+#: How far off that is, as a part of it, where the step alone was not measured.
 _COLD_DOUBT: Final = 0.6
+#: The same where the step alone was measured.
+_WARM_DOUBT: Final = 0.1
 #: From this share of the cores wanted on, work that computes beside other work is no longer free of it.
 _SHARED: Final = 0.6
 #: Rounds of finding times that crowding stretches to those measured; each halves what is left.
@@ -166,7 +168,7 @@ class _Case:
 
     def doubt_s(self, seconds: float) -> tuple[float, float]:
         """How much less and more a step may take, for what is not known of warm caches."""
-        doubt_s = _COLD_DOUBT * self.warmed_s
+        doubt_s = (_COLD_DOUBT if self.pipeline.alone_s is None else _WARM_DOUBT) * self.warmed_s
         return min(doubt_s, seconds / 2), doubt_s
 
     def limit(self, seconds: float) -> Limit:
@@ -245,8 +247,11 @@ def _warmed_s(pipeline: Pipeline, setup: Setup, workers: int, make_s: float) -> 
     each_s = (make_s + pipeline.overhead_s) / workers - step_s if workers else make_s
     wait_s = max(each_s, pipeline.receive_s if workers else 0.0)
     warmer = min(1.0, pipeline.waited_s / _COLD_AFTER_S) - min(1.0, wait_s / _COLD_AFTER_S)
-    computing_s = min(1.0, pipeline.step_cores) * step_s
-    return max(0.0, warmer) * min(_COLD_S, _COLD_SHARE * computing_s)
+    if pipeline.alone_s is not None:
+        cold_s = max(0.0, step_s - pipeline.alone_s)
+    else:
+        cold_s = min(_COLD_S, _COLD_SHARE * min(1.0, pipeline.step_cores) * step_s)
+    return max(0.0, warmer) * cold_s
 
 
 def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hotloop.whatif.live.echo import Echo
 from hotloop.whatif.live.session import Session
 
 if TYPE_CHECKING:
@@ -11,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def install(probe: Probe, plan: dict[str, Any]) -> None:
-    """``plan``: interventions, board (file), budget_s, width (half of the interval), go_on."""
-    Session(probe, plan).install()
+    """``plan``: interventions, board (file), budget_s, width (half of the interval), go_on; or ``echo``."""
+    (Echo(probe) if plan.get("echo") else Session(probe, plan)).install()
