@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import seconds_of
-from hotloop.diagnose.source import line_text, loops_around
+from hotloop.diagnose.source import line_text, loops_around, texts
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
@@ -66,6 +66,12 @@ def rollout(evidence: Evidence, lines: Sequence[LineCost]) -> Rollout | None:
     if sum(shares) < _MOSTLY:
         return None
     return Rollout(place=place, inside=below, asking=beside, inside_share=shares[0], asking_share=shares[1])
+
+
+def steps_environment(evidence: Evidence) -> bool:
+    """Whether a line of the user's code that this run went through steps an environment."""
+    lines = (line for text in texts(evidence) for line in text.splitlines() if ".step(" in line)
+    return any(_steps(line.strip()) for line in lines)
 
 
 def _stepped_at(evidence: Evidence, line: LineCost) -> Place | None:

@@ -28,6 +28,13 @@ class Loop:
     structural: bool = False
 
 
+def texts(evidence: Evidence) -> Iterator[str]:
+    """The text of every user file that was seen."""
+    for process in _processes(evidence):
+        for note in process.notes.get("source", ()):
+            yield str(note.get("text") or "")
+
+
 def text_of(evidence: Evidence, file: str) -> str:
     """The text of a user file as it was when it ran, "" when the recording does not hold it."""
     for process in _processes(evidence):

@@ -28,6 +28,7 @@ from hotloop.measure.statements import (
 Purpose = Literal["model", "backward", "update", "fetch", "input", "forward", "metrics", "other"]
 
 _CRITERION = re.compile(r"^(torch\.)?nn\.\w*Loss\(")
+_WITHOUT_GRADIENTS = re.compile(r"\b(no_grad|inference_mode)\b")
 _LAYER = re.compile(r"register_parameter$|\bnn\.(?!\w*Loss$)[A-Z]\w*$")
 
 
@@ -102,7 +103,7 @@ class Source:
 
     def trains(self, name: str, line: int) -> bool:
         """Whether a function is one that is trained through: an ``autograd.Function``'s ``forward``, or a
-        method that reads what a module with parameters holds.
+        method that reads what a module with parameters holds, and not only without gradients.
         """
         node = self.function(name, line)
         owner = self.classes.get(node) if node is not None else None
@@ -111,6 +112,8 @@ class Source:
         bases = {ast.unparse(base).rpartition(".")[2] for base in owner.bases}
         if "Function" in bases and node.name == "forward":
             return True
+        if any(_WITHOUT_GRADIENTS.search(ast.unparse(one)) for one in node.decorator_list):
+            return False
         return _holds_parameters(owner) and bool(_held(node) - _plain(owner))
 
 
@@ -381,15 +384,24 @@ def _holds_parameters(owner: ast.ClassDef) -> bool:
 
 
 def _held(node: ast.AST) -> set[str]:
-    """Attributes of ``self`` that are read."""
-    return {
-        child.attr
-        for child in ast.walk(node)
-        if isinstance(child, ast.Attribute)
-        and isinstance(child.ctx, ast.Load)
-        and isinstance(child.value, ast.Name)
-        and child.value.id == "self"
-    }
+    """Attributes of ``self`` that are read where gradients may be built."""
+    found: set[str] = set()
+    parts = [node]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, ast.With) and any(
+            _WITHOUT_GRADIENTS.search(ast.unparse(item.context_expr)) for item in part.items
+        ):
+            continue
+        if (
+            isinstance(part, ast.Attribute)
+            and isinstance(part.ctx, ast.Load)
+            and isinstance(part.value, ast.Name)
+            and part.value.id == "self"
+        ):
+            found.add(part.attr)
+        parts += ast.iter_child_nodes(part)
+    return found
 
 
 def _plain(owner: ast.ClassDef) -> set[str]:

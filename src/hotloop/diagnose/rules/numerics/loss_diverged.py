@@ -9,6 +9,7 @@ import numpy as np
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import entries
+from hotloop.diagnose.rollouts import steps_environment
 from hotloop.findings import Finding
 from hotloop.measure.steps import Floats
 
@@ -30,6 +31,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     ratio = float(medians[-1] / medians[best])
     if ratio < limits.diverged_ratio or not _rising(medians, best) or _interleaved(losses, best):
         return
+    if steps_environment(evidence):
+        return  # a value's target is the learner's own answer and grows with what it learns to reach
     yield cause(
         evidence,
         ID,
