@@ -19,12 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -40,6 +42,7 @@ from table import HEADING, line, summary  # noqa: E402
 
 from hotloop import flow  # noqa: E402
 from hotloop.report.ranks import lead  # noqa: E402
+from hotloop.tune.ratios import Ratio, unpaired  # noqa: E402
 from hotloop.tune.trial import rate  # noqa: E402
 
 #: Steps beyond tune's for what is cured: its workers make batches ahead, which do not count.
@@ -71,6 +74,7 @@ def main() -> int:
     parser.add_argument("--budget", default="60s", help="of each tuning")
     parser.add_argument("--pairs", type=int, default=2, help="launches of as found, tuned and cured")
     parser.add_argument("--out", type=Path, help="the results, as JSON; goes on where it exists")
+    parser.add_argument("--keep", type=Path, help="a folder for the recordings predictions are made from")
     parser.add_argument("--resume", action="store_true", help="skip rows of other versions too")
     args = parser.parse_args()
     begun_s, longest_s = time.monotonic(), 0.0
@@ -88,6 +92,9 @@ def main() -> int:
                 print("no time for:", ", ".join(one.name for one in subjects[number:]), file=sys.stderr)
                 break
             row = try_one(subject, Path(scratch) / subject.name, args.budget, args.pairs)
+            if args.keep:
+                keep(Path(scratch) / subject.name / "tune", args.keep / subject.name, row)
+            shutil.rmtree(Path(scratch) / subject.name)
             longest_s = max(longest_s, row["seconds"])
             print(line(row), flush=True)
             results.put("cases", subject.name, row)
@@ -95,6 +102,13 @@ def main() -> int:
     for name, value in summary(list(results.sections.get("cases", {}).values())).items():
         print(f"{name:>34}  {value}")
     return 0
+
+
+def keep(tune: Path, folder: Path, row: Mapping[str, Any]) -> None:
+    """The run as found and the step alone, by which predictions can be made again."""
+    for trial in row.get("trials", ()):
+        if trial["key"] in ("first", "alone"):
+            shutil.copytree(tune / trial["folder"], folder / trial["key"], dirs_exist_ok=True)
 
 
 def chosen(names: str, scratch: Path) -> list[Subject]:
@@ -145,6 +159,7 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int) -> dict[str
         del arms["tuned"]
     logs: dict[str, list[float]] = {name: [] for name in arms}
     logs["found"] += confirmed(row)
+    known = len(logs["found"])
     for turn in range(pairs):
         for name in list(arms) if turn % 2 == 0 else list(arms)[::-1]:
             if name == "found" and turn and len(logs[name]) > 1:
@@ -157,6 +172,8 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int) -> dict[str
     for name, rates in {"tuned": logs["found"], **logs}.items():
         row[f"{name}_per_s"] = geometric_mean(rates) if rates else None
     row["launches_per_s"] = logs
+    if applied:
+        judge(row, logs["found"][known:] or logs["found"], logs["tuned"])
     row["ceiling_per_s"] = ceiling(subject, folder / "ceiling", row)
     for other in ("found", "cured", "ceiling"):
         row[f"tuned_to_{other}"] = _ratio(row["tuned_per_s"], row[f"{other}_per_s"])
@@ -177,16 +194,33 @@ def tune(subject: Subject, out: Path, budget: str, row: dict[str, Any]) -> dict[
     gain = best["gain"]
     row.update(remedies=best["remedies"], gain=gain, ended=document["ended"])
     row.update(predicted=best["predicted"], predicted_ci95=best["predicted_ci95"], draws=best["draws"])
-    row["trials"] = [
-        {key: trial[key] for key in ("key", "remedies", "status", "samples_per_s", "s_per_step", "seconds")}
-        for trial in document["trials"]
-    ]
-    row["inside"] = row["meets"] = None
-    if gain and best["predicted"]:
-        low, high = gain["ci95"]
-        least, most = best["predicted_ci95"] or (best["predicted"],) * 2
-        row["inside"], row["meets"] = low <= best["predicted"] <= high, least <= high and low <= most
+    row["trials"] = [{key: trial[key] for key in TOLD} for trial in document["trials"]]
     return document
+
+
+def judge(row: dict[str, Any], found: list[float], tuned: list[float]) -> None:
+    """What was predicted, and what ``tune`` promised, against what was measured.
+
+    ``measured`` is of all launches, those of ``tune`` too: launches minutes apart differ by more than those
+    of a pair. ``inside``: it holds the prediction, ``meets``: the two intervals meet; ``held``: the interval
+    that was promised and that of the launches made after it (``found``, ``tuned``) do.
+    """
+    trials = [one for one in row["trials"] if "/" in one["key"] and one["s_per_step"]]
+    rates = [(sorted(one["remedies"]), one["samples_per_s"] or 1 / one["s_per_step"]) for one in trials]
+    base = [rate for remedies, rate in rates if not remedies]
+    best = [rate for remedies, rate in rates if remedies == sorted(row["remedies"])]
+    whole, after = _gain([*base, *found], [*best, *tuned]), _gain(found, tuned)
+    row["measured"], row["after"] = ([one.ratio, one.low, one.high] for one in (whole, after))
+    low, high = row["gain"]["ci95"]
+    row["held"] = low <= after.high and after.low <= high
+    if row["predicted"]:
+        least, most = row["predicted_ci95"] or (row["predicted"],) * 2
+        row["inside"] = whole.low <= row["predicted"] <= whole.high
+        row["meets"] = least <= whole.high and whole.low <= most
+
+
+def _gain(base: list[float], tuned: list[float]) -> Ratio:
+    return unpaired([-log(rate) for rate in base], [-log(rate) for rate in tuned])
 
 
 def confirmed(row: Mapping[str, Any]) -> list[float]:
@@ -270,6 +304,8 @@ def call(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
+#: What a row keeps of a trial.
+TOLD = ("key", "remedies", "status", "folder", "samples_per_s", "s_per_step", "seconds", "more")
 HOTLOOP = (sys.executable, "-m", "hotloop")
 
 

@@ -76,6 +76,11 @@ def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
     words = render(tuned, ["train"], None, tmp_path)
     assert "effect: numeric: samples draw from torch, and will draw other numbers" in words
     assert "verify --effect numeric" in words
+    assert "(none was seen here)" not in words
+    words = render(
+        tune(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path / "plain"), ["train"], None, tmp_path
+    )
+    assert "(none was seen here)" in " ".join(words.split())
 
 
 def test_nothing_tried_is_told_as_that(tmp_path: Path) -> None:

@@ -200,7 +200,12 @@ def _effects(tuned: Tuned) -> list[str]:
     told: str = effect(arm, tuned.draws)
     if told != effect(arm):
         told = f"{told}: samples draw from {', '.join(tuned.draws)}, and will draw other numbers"
-    words = [f"{one.remedy.id}: {one.remedy.alters}" for one in arm if one.remedy.alters]
+    unseen = {name: " (none was seen here)" for name in _OTHER_DRAWS if not tuned.draws}
+    words = [
+        f"{one.remedy.id}: {one.remedy.alters}{unseen.get(one.remedy.id, '')}"
+        for one in arm
+        if one.remedy.alters
+    ]
     words += [f"{one.remedy.id}: needs hotloop at run time" for one in arm if one.remedy.depends]
     return [*_wrapped(f"effect: {told}"), *(line for one in words for line in _wrapped(f"  {one}"))]
 
