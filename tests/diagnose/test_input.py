@@ -502,6 +502,15 @@ def test_respawned_workers_for_cheap_batches_are_told_to_go() -> None:
     assert "More workers" in respawned.advice or "more workers" in respawned.advice
 
 
+@pytest.mark.parametrize("make_s", [0.02, 0.0002])
+def test_a_loader_that_is_built_anew_is_told_to_be_built_once(make_s: float) -> None:
+    run = short_epochs(persistent=False, make_s=make_s, busy_s=0.002)
+    (use,) = run.loaders
+    anew = replace(run, loaders=(replace(use, settings={**use.settings, "rebuilt": True}),))
+    assert "uild the DataLoader once" in found(anew)["input/respawned-workers"].advice
+    assert "uild the DataLoader once" not in found(run)["input/respawned-workers"].advice
+
+
 def test_persistent_workers_are_left_alone() -> None:
     assert "input/respawned-workers" not in found(short_epochs(persistent=True))
 

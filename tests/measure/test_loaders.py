@@ -239,3 +239,50 @@ def test_variables_read_anywhere_in_the_function_are_read():
 def test_keys_that_the_probe_saw_unread():
     loop = "for batch in loader:  # fetch\n    model(batch)\n"
     assert unread_in(loop, unread={"loader": 1, "read": ["x"], "unread": ["mask", "x"]}) == ("mask",)
+
+
+def rebuilt_each_epoch(lengths, *, together=False):
+    """A loader built for every epoch, over datasets of these lengths; ``together``: all of them at first."""
+    run = Script(PLAIN)
+
+    def build(number, length):
+        dataset = {"class": "Subset", "len": length}
+        run.note("loader", id=number, where=3, batch_size=8, num_workers=0, dataset=dataset)
+
+    for number, length in enumerate(lengths, 1):
+        if together and number == 1:
+            for other, one in enumerate(lengths, 1):
+                build(other, one)
+        if not together:
+            build(number, length)
+        with run.at("fetch"):
+            run.iterate(number, ms=2)
+        run.notes["iterator"][-1]["loader"] = number
+        for _ in range(length // 8):
+            with run.at("fetch"):
+                run.fetch(number, 1, samples=8)
+            with run.at("forward"):
+                run.forward(5)
+            with run.at("backward"):
+                run.backward(5)
+            with run.at("update"):
+                run.update(1)
+    return measure(run.process(), {})
+
+
+def test_a_loader_over_a_dataset_that_grows_is_one_loader():
+    steps = rebuilt_each_epoch([64, 80, 80, 96])
+    (use,) = steps.loaders
+    assert (use.num_iterators, use.num_batches) == (4, 40)
+    assert use.settings["rebuilt"]
+    assert steps.num_epochs == 4
+
+
+@pytest.mark.parametrize(
+    ("lengths", "together"),
+    [([64, 80], False), ([64, 16, 64, 16, 64, 16], False), ([64, 80, 96], True)],
+    ids=["two parts", "parts in turn", "parts built at first"],
+)
+def test_loaders_over_parts_stay_apart(lengths, together):
+    steps = rebuilt_each_epoch(lengths, together=together)
+    assert len(steps.loaders) == len(set(lengths))

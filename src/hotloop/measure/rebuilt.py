@@ -1,10 +1,15 @@
-"""A loader built anew every epoch is one loader: same place in source, same arguments, same dataset."""
+"""A loader built anew every epoch is one loader: same place in source, same arguments, same dataset.
+
+Its dataset may have another length each time (a curriculum, a pool that grows), where one loader is done with
+before the next is built.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,11 +21,16 @@ from hotloop.record.recording import Note, Process
 _NAMING = ("iterator", "batch", "unread", "worker_stat", "leaves")
 #: What may differ between two constructions of the same loader.
 _OF_THE_OBJECT = frozenset(("note", "t", "id"))
+#: What of a dataset changes with its length.
+_OF_THE_LENGTH = frozenset(("len", "bytes"))
+#: Fewer lengths may be those of parts (training, validation) that one line builds loaders for in turn.
+_LEAST_LENGTHS = 3
 
 
 def merge_rebuilt(process: Process) -> Process:
     """The process with every loader of one construction site under the id of the first one alike."""
     first_id = _first_ids(process.notes.get("loader", ()))
+    first_id |= _of_changing_length(process.notes)
     if all(number == first for number, first in first_id.items()):
         return process
     return replace(
@@ -43,6 +53,32 @@ def _first_ids(notes: Any) -> dict[int, int]:
     return first
 
 
+def _of_changing_length(notes: Mapping[str, list[Note]]) -> dict[int, int]:
+    """Loaders that are alike but for their dataset's length and used in turn: the id of the first, by id."""
+    alike: dict[str, list[Note]] = {}
+    for note in notes.get("loader", ()):
+        if note.get("where") and isinstance(note.get("id"), int) and isinstance(note.get("dataset"), dict):
+            same = {k: v for k, v in note.items() if k not in _OF_THE_OBJECT}
+            same["dataset"] = {k: v for k, v in note["dataset"].items() if k not in _OF_THE_LENGTH}
+            alike.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(note)
+    asked: dict[int, list[int]] = {}
+    for note in notes.get("iterator", ()):
+        asked.setdefault(note.get("loader") or 0, []).append(note.get("t") or 0)
+    joined: dict[int, int] = {}
+    for group in alike.values():
+        lengths = [length for length, _ in groupby(note["dataset"].get("len") for note in group)]
+        # A length that comes again is another part's turn.
+        apart = len(set(lengths)) == len(lengths) >= _LEAST_LENGTHS and None not in lengths
+        if apart and all(_done_with(asked.get(a["id"], []), b) for a, b in pairwise(group)):
+            joined |= {note["id"]: group[0]["id"] for note in group}
+    return joined
+
+
+def _done_with(asked: list[int], following: Note) -> bool:
+    """Whether a loader was iterated, and for the last time before the following one was built."""
+    return bool(asked) and max(asked) < (following.get("t") or 0)
+
+
 def _rows(process: Process, first_id: Mapping[int, int]) -> Any:
     rows = process.rows.copy()
     for column, kinds in (("value", (row.ITER,)), ("obj", (row.ORDER, row.CONTENT))):
@@ -62,7 +98,10 @@ def _notes(notes: Mapping[str, list[Note]], first_id: Mapping[int, int]) -> dict
                 for note in changed[kind]
             ]
     if "loader" in changed:
+        again = {first for number, first in first_id.items() if number != first}
         changed["loader"] = [
-            n for n in changed["loader"] if first_id.get(n.get("id", 0), n.get("id")) == n.get("id")
+            {**n, "rebuilt": True} if n.get("id") in again else n
+            for n in changed["loader"]
+            if first_id.get(n.get("id", 0), n.get("id")) == n.get("id")
         ]
     return changed

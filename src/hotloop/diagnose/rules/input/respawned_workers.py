@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{'process' if feed.workers == 1 else 'processes'} and "
             f"stops them again: {units.duration(per_epoch)} for {loader.batches_per_epoch:.0f} batches."
         ),
-        advice=_advice(persistent, alone),
+        advice=_advice(persistent, alone, rebuilt=bool(loader.settings.get("rebuilt"))),
         evidence=(
             f"{epochs} epochs of {loader.batches_per_epoch:.0f} batches, persistent_workers=False",
             f"starting an iterator takes {units.duration(_mean(loader.iter_s))}, its first batch "
@@ -68,12 +68,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _advice(persistent: float, alone: float) -> str:
+def _advice(persistent: float, alone: float, *, rebuilt: bool) -> str:
+    once = "build the DataLoader once, before the loop over epochs, and " if rebuilt else ""
     if alone > persistent * 1.1:
         return (
             "Set num_workers=0: making a batch is cheaper here than starting workers and shipping it; with "
-            "workers, "
-            "at least set persistent_workers=True. More workers would make it worse."
+            f"workers, at least {once}set persistent_workers=True. More workers would make it worse."
+        )
+    if rebuilt:
+        return (
+            f"{once[0].upper()}{once[1:]}set persistent_workers=True: one that is built anew starts its "
+            "workers anew. More workers would make it worse."
         )
     return (
         "Set persistent_workers=True so that the workers outlive the epoch, or build the iterator once over "
