@@ -230,6 +230,20 @@ def test_a_few_steps_are_not_called_healthy() -> None:
     assert "Nothing worth fixing" not in said
 
 
+def test_a_span_too_short_to_judge_is_not_called_healthy() -> None:
+    said = verdict(steps({"forward": 0.002}, num_steps=60), ())
+    assert "in only 60 steps (120 ms) nothing more can be told" in said
+    assert "Nothing worth fixing" not in said
+
+
+def test_a_small_finding_is_not_called_the_cause_of_a_large_bottleneck() -> None:
+    run = steps({"other": 0.06, "forward": 0.04})
+    small = replace(finding(cost=0.005, severity="low"), share=0.05, message="Collating takes 5 ms.")
+    said = verdict(run, (small,))
+    assert "could not be named. Besides: collating takes" in said
+    assert "First: collating" in verdict(run, (replace(small, share=0.4, severity="high"),))
+
+
 def test_the_verdict_names_the_first_cause() -> None:
     run = input_run(make_s=0.05, busy_s=0.01, lines=[line(12, 4.0, source="x = scaler.transform(raw)")])
     found = diagnose(evidence(run))

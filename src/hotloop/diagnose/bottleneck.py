@@ -16,6 +16,9 @@ STARTUP_RUN_S = 60.0
 #: Phases whose host time may be hidden behind the device's work.
 _HIDEABLE = ("data_wait", "transfer", "sync", "logging", "epoch_gap", "other")
 
+#: A finding of less than this part of the bottleneck's share is not what holds the run back.
+_SMALL_PART = 0.25
+
 _BOUND = {
     "input": "Input-bound: the training loop spends {share} of its time waiting for data",
     "transfer": "Transfer-bound: {share} of the time goes to moving tensors between host and device",
@@ -65,9 +68,17 @@ def verdict(steps: Steps | None, findings: Sequence[Finding], doubt: str = "") -
         return f"{bound}. {_doubtful(doubt)}" if doubt else _healthy(bound, name, steps)
     if name == "device":
         said = f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
+    elif _is_beside(urgent, findings, share):
+        said = f"{bound}; what takes most of it could not be named. Besides: {_lowercase(urgent.message)}"
     else:
         said = f"{bound}. First: {_lowercase(urgent.message)}"
     return f"{said} {_doubtful(doubt)}" if doubt else said
+
+
+def _is_beside(urgent: Finding, findings: Sequence[Finding], share: float) -> bool:
+    """Whether the findings are small beside the bottleneck: its own cause was not found."""
+    named = sum(one.share for one in findings if one.severity != "info")
+    return 0 < urgent.share < _SMALL_PART * share and named < 2 * _SMALL_PART * share
 
 
 def _doubtful(doubt: str) -> str:
@@ -75,9 +86,9 @@ def _doubtful(doubt: str) -> str:
 
 
 def _healthy(bound: str, name: str, steps: Steps) -> str:
-    if steps.num_steps < Limits().min_steps:
+    if steps.num_steps < Limits().min_steps or steps.span_s < Limits().min_span_s:
         count = f"{steps.num_steps} step{'' if steps.num_steps == 1 else 's'}"
-        return f"{bound}; in only {count} nothing more can be told."
+        return f"{bound}; in only {count} ({units.duration(steps.span_s)}) nothing more can be told."
     if name == "device":
         return f"Nothing worth fixing: {_lowercase(bound)}."
     if name == "startup":

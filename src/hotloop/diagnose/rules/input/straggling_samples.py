@@ -20,6 +20,9 @@ ID = "input/straggling-samples"
 EFFORT = EDIT
 COSTED = True
 
+#: Where others want the cores, a sample waits for several slices of theirs.
+_SLICES_OF_OTHERS = 10
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Cut the slowest samples down to the ordinary ones, and see how much of the wait goes."""
@@ -41,7 +44,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if cost < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     typical = float(np.median(slowest[heavy]))
-    if typical < evidence.limits.straggler_s:
+    crowded = feed.crowd.got < evidence.limits.got_ratio
+    if typical < evidence.limits.straggler_s * (_SLICES_OF_OTHERS if crowded else 1):
         return
     yield Finding(
         id=ID,
