@@ -1,9 +1,10 @@
-"""What tuning costs beside an exhaustive grid (workers x prefetch), on the five datasets of FIELDNOTES 3.5.
+"""What tuning costs beside an exhaustive grid, on the five datasets of FIELDNOTES 3.5.
 
     python benchmarks/recovery/grid.py [--data sleep,cpu] [--repeats 3] [--out FILE [--resume]]
 
-Every cell of the grid is a launch of ``loading.py``; so is every trial of ``tune``. A row says how fast what
-tune took is beside the fastest cell, and how long both took. ``--out`` is the file of ``run.py``.
+The grid is workers x prefetch x workers that stay or not, of which ``tune`` searches more. Every cell is
+``--repeats`` launches of ``loading.py``; so is every trial of ``tune``. A row says how fast what tune took is
+beside the fastest cell, and how long both took. ``--out`` is the file of ``run.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +23,7 @@ from results import Results
 from run import HERE, HOTLOOP, call, launch
 
 DATA = ("sleep", "cpu", "tiny", "large", "heavy")
-CELLS = [(0, 2), *((workers, prefetch) for workers in (1, 2, 3, 4) for prefetch in (1, 2, 3, 4))]
+CELLS = [(0, 2, True), *product((1, 2, 3, 4), (1, 2, 3, 4), (True, False))]
 
 
 def main() -> int:
@@ -51,22 +53,23 @@ def one(name: str, folder: Path, repeats: int, steps: int, budget: str) -> dict[
     folder.mkdir()
     row: dict[str, Any] = {"data": name, "failures": []}
 
-    def command(workers: int, prefetch: int) -> list[str]:
-        script = str(HERE / "loading.py")
-        return [sys.executable, script, name, str(workers), str(prefetch), "--steps", str(steps)]
+    def command(workers: int, prefetch: int, stay: bool) -> list[str]:
+        words = [str(HERE / "loading.py"), name, str(workers), str(prefetch), "--steps", str(steps)]
+        return [sys.executable, *words, *(() if stay else ("--new-workers",))]
 
     begun_s = time.monotonic()
     cells = {}
     for turn in range(repeats):
-        for workers, prefetch in CELLS if turn % 2 == 0 else CELLS[::-1]:
-            found = launch(command(workers, prefetch), (), folder / f"{workers}-{prefetch}-{turn}", row)
-            cells.setdefault(f"w{workers}p{prefetch}", []).append(found or 0.0)
+        for cell in CELLS if turn % 2 == 0 else CELLS[::-1]:
+            key = f"w{cell[0]}p{cell[1]}" + "new" * (not cell[2])
+            found = launch(command(*cell), (), folder / f"{key}-{turn}", row)
+            cells.setdefault(key, []).append(found or 0.0)
     row["cells"] = {key: median(values) for key, values in cells.items()}
     row["grid_seconds"] = time.monotonic() - begun_s
     row["grid_best"] = max(row["cells"], key=lambda key: row["cells"][key])
     begun_s = time.monotonic()
     out = folder / "tune"
-    call([*HOTLOOP, "tune", "--budget", budget, "--out", str(out), "--", *command(0, 2)], 1800)
+    call([*HOTLOOP, "tune", "--budget", budget, "--out", str(out), "--", *command(*CELLS[0])], 1800)
     row["tune_seconds"] = time.monotonic() - begun_s
     best = json.loads((out / "tune.json").read_text())["best"]
     row["remedies"] = best["remedies"]

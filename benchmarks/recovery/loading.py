@@ -72,12 +72,15 @@ def main():
     parser.add_argument("data", choices=KINDS)
     parser.add_argument("workers", type=int)
     parser.add_argument("prefetch", type=int)
+    parser.add_argument("--new-workers", action="store_true", help="in each epoch")
     parser.add_argument("--steps", type=int, default=120)
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     data = KINDS[args.data]()
-    more = {"prefetch_factor": args.prefetch, "persistent_workers": True} if args.workers else {}
+    more = (
+        {"prefetch_factor": args.prefetch, "persistent_workers": not args.new_workers} if args.workers else {}
+    )
     loader = DataLoader(data, batch_size=data.batch_size, shuffle=True, num_workers=args.workers, **more)
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
