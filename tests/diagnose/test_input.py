@@ -602,11 +602,11 @@ def test_stragglers_are_named() -> None:
 
 def test_samples_that_waited_for_a_core_do_not_straggle() -> None:
     """One in ten takes 8 ms instead of 0.4: a slice or two of another program's."""
-    slowest = np.full(200, 0.0004)
+    slowest = np.full(2000, 0.0004)
     slowest[::10] = 0.008
     make = 0.0006 + slowest
     run = input_run(
-        make_s=make, wait_s=make, busy_s=0.0005, num_steps=200, slowest_sample_s=slowest, sample_s=0.0004
+        make_s=make, wait_s=make, busy_s=0.0005, num_steps=2000, slowest_sample_s=slowest, sample_s=0.0004
     )
     assert "input/straggling-samples" in found(run)
     assert "input/straggling-samples" not in found(run, process_system=crowded(100, 0.5))
