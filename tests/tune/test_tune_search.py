@@ -19,6 +19,7 @@ from hotloop.tune import candidates
 from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
+from hotloop.tune.pipeline import Setup, gain
 from hotloop.tune.pipeline.pipeline import EpochCost
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.search import Search
@@ -170,6 +171,14 @@ def test_a_winner_that_is_alone_and_clear_needs_no_second_round(tmp_path: Path) 
     keys = [trial.key for trial in tuned.trials]
     assert "race-1/0/prefetch-factor=8" in keys
     assert not [key for key in keys if key.startswith("race-1/1/")]
+
+
+def test_the_start_of_a_single_epoch_is_in_no_rate_and_in_no_prediction() -> None:
+    starts = EpochCost(start_s=0.0, worker_start_s=0.05, wake_s=0.0, stop_s=0.0)
+    epochs = pipeline(epoch=starts, batches_per_epoch=20)
+    once = candidates.in_one_pass(epochs)
+    assert gain(once, Setup(num_workers=4))[0] == pytest.approx(4.0, rel=0.02)
+    assert gain(epochs, Setup(num_workers=4))[0] < 2.5
 
 
 def test_what_is_read_once_is_not_cached(tmp_path: Path) -> None:

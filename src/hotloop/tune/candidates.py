@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from math import inf
 from typing import Any, Final
 
 from hotloop.diagnose import Evidence
@@ -15,6 +16,7 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.tune.pipeline import Pipeline, Setup, calibrate, gain, predict
+from hotloop.tune.pipeline.pipeline import EpochCost
 from hotloop.tune.pipeline.predict import fast
 from hotloop.tune.trial import Arm, spell
 from hotloop.units import size
@@ -41,6 +43,7 @@ _MOST_WORKERS: Final = 16
 _MOST_AHEAD_BYTES: Final = 2 << 30
 #: What says so where it is no finding.
 _MODEL: Final = "pipeline"
+_NO_START: Final = EpochCost(start_s=0.0, worker_start_s=0.0, wake_s=0.0, stop_s=0.0)
 #: Batches of an epoch that make the workers' start and end worth a look.
 SHORT_EPOCH: Final = 200
 
@@ -107,6 +110,8 @@ def ideas(
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
     pipeline = pipeline_of(evidence, alone_s if not have or setup_of(have) is not None else None)
+    if pipeline is not None and once:
+        pipeline = in_one_pass(pipeline)
     step_s = evidence.steps.step_s
     for finding in findings:
         if finding.cost_s_per_step < _LEAST_SHARE * step_s:
@@ -140,6 +145,11 @@ def ideas(
             if _worth(told, have):
                 kept.append(told)
     return Ideas(candidates=tuple(_varied(kept)), left_out=tuple(left.values()))
+
+
+def in_one_pass(pipeline: Pipeline) -> Pipeline:
+    """The model of a run of a single epoch: what starts it is paid once, and in no rate (``trial.rate``)."""
+    return replace(pipeline, epoch=_NO_START, batches_per_epoch=inf)
 
 
 def _worth(told: Candidate, have: Arm) -> bool:
