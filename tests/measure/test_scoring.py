@@ -67,6 +67,52 @@ def test_what_makes_data_or_belongs_to_the_step_is_no_evaluation(changed):
     assert steps.span_totals.get("evaluation", 0.0) == 0
 
 
+IN_PLACE = """
+    import torch
+    best = 0.0
+    for step in range(100):
+        x = data[torch.randint(0, 100, (32,))]
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        out = model(held_out)  # ask
+        {use}  # after
+"""
+
+
+def scored_in_place(use: str):
+    run = Script(dedent(IN_PLACE).format(use=use), sample_ms=0.937)
+    for _ in range(100):
+        with run.at("forward"):
+            run.forward(3)
+        with run.at("backward"):
+            run.backward(4)
+        with run.at("update"):
+            run.update(1)
+        with run.at("ask"):
+            run.forward(10, grad=False)
+        with run.at("after"):
+            run.work(1)
+    return measure(run.process(), {})
+
+
+@pytest.mark.parametrize(
+    "use", ["best = max(best, out.mean())", "print(out.mean())", "curve.append(out.mean())"]
+)
+def test_scoring_in_every_step_is_an_evaluation_where_the_loop_shows_what_becomes_of_it(use):
+    steps = scored_in_place(use)
+    assert steps.span_totals["evaluation"] == pytest.approx(1.0, rel=0.15)
+    assert len(steps.evaluations) == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["data = data[out.argsort()]", "sampler.update(out)", "memory.scores = out", "data.weights[0] = out"],
+)
+def test_what_may_come_back_into_training_is_part_of_the_step(use):
+    assert scored_in_place(use).span_totals.get("evaluation", 0.0) == 0
+
+
 AGENT = """
     class Agent:
         def act(self, state):

@@ -11,7 +11,7 @@ from hotloop.measure.evaluation import Events
 from hotloop.measure.loop import LOGGING_TEXT, Loop
 from hotloop.measure.places import Frame, Stack
 from hotloop.measure.spans import Bools, Spans
-from hotloop.measure.statements import FunctionNode, base_name, names_set, own_nodes
+from hotloop.measure.statements import FunctionNode, base_name, holders, names_set, own_nodes
 from hotloop.measure.stepping import Stepping
 from hotloop.record import rows as row
 
@@ -40,7 +40,7 @@ def scoring(found: Bools, spans: Spans, stepping: Stepping, loop: Loop) -> Bools
         steps = len(np.unique(stepping.of(spans.start[rows])))
         stack = loop.places.sites.get(int(site))
         rare = steps <= PART_OF_STEP_RATIO * max(4, len(stepping))
-        if rare and stack is not None and _only_scores(loop, stack):
+        if stack is not None and ((rare and _only_scores(loop, stack)) or _scores_in_place(loop, stack)):
             result |= rows
     return result
 
@@ -58,6 +58,39 @@ def _only_scores(loop: Loop, stack: Stack) -> bool:
         return False
     named = [frame for frame in called[1] if not frame.func.endswith(">")]
     return bool(named) and all(_keeps_to_itself(loop.source(frame.file), frame) for frame in named)
+
+
+def _scores_in_place(loop: Loop, stack: Stack) -> bool:
+    """Whether a statement of the loop itself calls the model, and what it makes is only compared, printed or
+    collected: then it is no part of the step, however often it runs.
+    """
+    called = loop.statement(stack)
+    function = loop.function(called[0].function) if called else None
+    if called is None or function is None or called[1] or not function.tells:
+        return False
+    spot = (called[0].line, called[0].col)
+    at = holders(function.statements, spot)
+    if len(at) != 1 or function.purposes[at[0]] not in ("other", "metrics"):
+        return False
+    used = {at[0], *function.of_evaluation}
+    return all(_only_names(function.statements[one].node) for one in used)
+
+
+def _only_names(node: ast.AST) -> bool:
+    """Whether a statement does no more than give names to values, ask for them, or show or collect them."""
+    match node:
+        case ast.Assign(targets=targets):
+            return all(isinstance(part, ast.Name) for target in targets for part in _parts(target))
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            return isinstance(target, ast.Name)
+        case ast.Expr(value=ast.Call() as call):
+            collects = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
+            return collects or LOGGING_TEXT.search(ast.unparse(call)) is not None
+    return isinstance(node, ast.If | ast.With)
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    return target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
 def _keeps_to_itself(source: Source | None, frame: Frame) -> bool:
@@ -89,8 +122,7 @@ def _own_names(node: FunctionNode) -> frozenset[str]:
 
 
 def _reaches_out(target: ast.expr, own: frozenset[str]) -> bool:
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    return any(not isinstance(part, ast.Name) and not names_set(part) <= own for part in parts)
+    return any(not isinstance(part, ast.Name) and not names_set(part) <= own for part in _parts(target))
 
 
 def _is_harmless(value: ast.expr, own: frozenset[str]) -> bool:
