@@ -31,7 +31,8 @@ for epoch in range(400):
     for number, batch in enumerate(loader):
         numbers = batch.pop("number")  # a batch that is used up
         batch["more"].clear()
-        print("trained", os.getpid(), numbers.tolist(), flush=True)
+        batch["values"].mul_(0.5)
+        print("trained", os.getpid(), numbers.tolist(), batch["values"].sum().item(), flush=True)
         loss = model(batch["values"]).square().mean()
         loss.backward()
         if number % per_update == 0:

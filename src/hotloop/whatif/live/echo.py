@@ -25,8 +25,11 @@ _MOST_STEPS: Final = 400
 _LONG_NS: Final = 400_000_000
 _PATIENCE_NS: Final = 3_000_000_000
 _LEAST: Final = 4
-#: A step so many times as long as the median held an evaluation or a checkpoint.
+#: A step so many times as long as the median of its kind, with an update or without, held an evaluation or
+#: a checkpoint.
 _APART: Final = 3.0
+#: After so many updates without a step that counts none will: steps of several loaders, fed by a thread.
+_IN_VAIN: Final = 20
 
 _NEXT: Final = """
 def {name}(self):
@@ -46,7 +49,8 @@ class Echo:
         self._rounds = 0
         self._batch: Any = None
         self._begun = self._given = 0
-        self._times: list[int] = []
+        self._updated = False  # since the batch was given
+        self._times: list[tuple[bool, int]] = []
         self._counted = probe.hooks.guard(_NAME, self._count)
 
     def install(self) -> None:
@@ -69,6 +73,9 @@ class Echo:
 
     def _update(self) -> None:
         rounds = self._probe.count.rounds
+        self._updated = True
+        if rounds >= _IN_VAIN and not self._times:
+            self._probe.count.limit = 1
         if rounds != self._rounds and not self._drives:
             self._rounds = rounds
             self._drives = self._last if rounds >= WARM_UP else 0
@@ -85,12 +92,13 @@ class Echo:
         elif self._given and not self._probe.count.limit:
             self._counted(asked)
         self._begun = self._begun or asked
-        batch = copied(self._batch)
+        batch = copied(self._batch, self._probe.torch.Tensor)
+        self._updated = False
         self._given = now_ns()
         return batch
 
     def _count(self, asked: int) -> None:
-        self._times.append(asked - self._given)
+        self._times.append((self._updated, asked - self._given))
         spent, num = asked - self._begun, len(self._times) - _WARM
         enough = num >= _MOST_STEPS or (num >= _STEPS and spent > _LONG_NS)
         if enough or (num >= _LEAST and spent > _PATIENCE_NS):
@@ -98,16 +106,20 @@ class Echo:
 
     def _end(self) -> None:
         times = self._times[_WARM:]
-        most = _APART * median(times)
-        kept = [one for one in times if one <= most]
+        kept: list[int] = []
+        for kind in {updated for updated, _ in times}:
+            alike = [time_ns for updated, time_ns in times if updated == kind]
+            kept += [one for one in alike if one <= _APART * median(alike)]
         self._probe.note("echo", steps=len(kept), left_out=len(times) - len(kept), step_s=fmean(kept) / 1e9)
         self._probe.count.limit = 1  # ends the run at the next boundary, in an orderly way
 
 
-def copied(batch: Any) -> Any:
-    """The same tensors in containers of their own: a step may take a dictionary apart."""
+def copied(batch: Any, tensor: type) -> Any:
+    """The same batch anew: a step may take it apart, or scale it in place until it is no number any more."""
     if type(batch) is dict:
-        return {name: copied(value) for name, value in batch.items()}
+        return {name: copied(value, tensor) for name, value in batch.items()}
     if type(batch) in (list, tuple):
-        return type(batch)(copied(value) for value in batch)
+        return type(batch)(copied(value, tensor) for value in batch)
+    if type(batch) is tensor and batch.is_cpu and not batch.requires_grad and not batch.is_pinned():
+        return batch.clone()
     return batch
