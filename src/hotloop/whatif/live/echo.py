@@ -106,6 +106,9 @@ class Echo:
 
     def _end(self) -> None:
         times = self._times[_WARM:]
+        updates = [number for number, (updated, _) in enumerate(times) if updated]
+        if len(updates) > 1:  # whole cycles of those that accumulate
+            times = times[updates[0] + 1 : updates[-1] + 1]
         kept: list[int] = []
         for kind in {updated for updated, _ in times}:
             alike = [time_ns for updated, time_ns in times if updated == kind]
@@ -114,7 +117,7 @@ class Echo:
         self._probe.count.limit = 1  # ends the run at the next boundary, in an orderly way
 
 
-def copied(batch: Any, tensor: type) -> Any:
+def copied(batch: Any, tensor: Any) -> Any:
     """The same batch anew: a step may take it apart, or scale it in place until it is no number any more."""
     if type(batch) is dict:
         return {name: copied(value, tensor) for name, value in batch.items()}
