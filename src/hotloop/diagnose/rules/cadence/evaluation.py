@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
     ]
     if inside:
-        numbers.append(f"one evaluation every {every:.0f} steps")
+        numbers.append(f"one evaluation every {_steps(every)}")
         numbers.append(f"one evaluation takes {duration(float(np.mean([e.seconds for e in inside])))}")
     wait = _loader_wait(steps, limits.evaluation_wait_ratio * seconds)
     if wait is not None:
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ID,
         message=(
             f"Evaluation takes {share(seconds / steps.span_s)} of the training time"
-            + (f": it runs every {every:.0f} steps{at(where)}." if inside else ".")
+            + (f": it runs every {_steps(every)}{at(where)}." if inside else ".")
         ),
         advice=_advice(every, interval, wait),
         numbers=numbers,
@@ -59,6 +59,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     )
 
 
+def _steps(every: float) -> str:
+    return "step" if round(every) == 1 else f"{every:.0f} steps"
+
+
 def _interval_wanted(steps: Steps, seconds: float, every: float, free: float) -> int:
     """Steps between evaluations that would leave them the share ``free`` of the time."""
     training = max(1e-9, steps.span_s - seconds)
@@ -68,7 +72,8 @@ def _interval_wanted(steps: Steps, seconds: float, every: float, free: float) ->
 def _advice(every: float, interval: int | None, wait: LoaderUse | None) -> str:
     text = "Evaluate less often, or on a part of the data"
     if interval is not None:
-        text = f"Evaluate every {interval} steps instead of every {every:.0f}, or on a part of the data"
+        now = _steps(every).removesuffix(" steps")
+        text = f"Evaluate every {interval} steps instead of every {now}, or on a part of the data"
     if wait is None:
         return text + "."
     workers = int(wait.settings.get("num_workers") or 0)
