@@ -195,7 +195,8 @@ class Launcher:
 
     def alone(self) -> float | None:
         """Seconds of a step that waits for nothing, from a launch of a few of them; None: it gave none."""
-        trial = self._trial("alone", (), timeout_s=self.patience_s, plan={"echo": True})
+        timeout_s = self.launch_s + _PATIENCE_S
+        trial = self._trial("alone", (), timeout_s=timeout_s, plan={"echo": True})
         return trial.more.get("step_alone_s")
 
     def examine(self, trial: Trial) -> Examined:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, harmonic_mean
 from typing import Any, Final
 
 from hotloop.remedy.remedy import EFFECTS, Effect
@@ -109,7 +109,8 @@ def _baseline(tuned: Tuned) -> _Baseline:
     per_step = [trial.s_per_step for trial in chosen if trial.s_per_step]
     samples = [trial.samples_per_s for trial in chosen if trial.samples_per_s]
     return _Baseline(
-        samples_per_s=fmean(samples) if samples else None, s_per_step=fmean(per_step) if per_step else None
+        samples_per_s=harmonic_mean(samples) if samples else None,  # the rate at the mean time
+        s_per_step=fmean(per_step) if per_step else None,
     )
 
 
@@ -180,7 +181,7 @@ def _table(tuned: Tuned) -> list[str]:
             continue
         step_s = fmean(trial.s_per_step or 0.0 for trial in done)
         samples = [trial.samples_per_s for trial in done if trial.samples_per_s]
-        told = rate(fmean(samples)) if samples else "-"
+        told = rate(harmonic_mean(samples)) if samples else "-"
         lines += _row(name, f"{len(trials):>9}{duration(step_s):>12}{told:>12}")
     return lines
 

@@ -130,6 +130,8 @@ class Search:
         pipeline = pipeline_of(seen.evidence) if seen.evidence is not None else None
         if pipeline is None or pipeline.device_s or pipeline.waited_s < _WAITS * pipeline.measured_s:
             return None
+        if (pipeline.recorded.ranks or 1) > 1:  # they would end at different steps
+            return None
         if "alone" not in launcher.journal.trials and launcher.start_s > _ALONE_PART * launcher.budget_s:
             return None
         with suppress(Spent):
