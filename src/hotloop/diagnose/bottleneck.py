@@ -93,6 +93,9 @@ def _healthy(bound: str, name: str, steps: Steps) -> str:
         return f"Nothing worth fixing: {_lowercase(bound)}."
     if name == "startup":
         return f"{bound}; training itself has nothing worth fixing."
+    if steps.span_s < Limits().trend_span_s:
+        seen = f"in {units.duration(steps.span_s)} of steps"
+        return f"{bound}; no single cause worth fixing could be named {seen}: a longer run may show it."
     return f"{bound}; no single cause worth fixing could be named."
 
 
