@@ -36,7 +36,9 @@ def compiled(source: Path, target: Path) -> str:
     if os.name != "posix" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "not for this platform"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    linking = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
+    linking = (
+        ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared", "-fno-plt"]
+    )
     scratch = target.with_name(f".{os.getpid()}-{target.name}")
     command = [
         compiler[0], "-O2", "-fPIC", *linking, f"-I{sysconfig.get_paths()['include']}",

@@ -1,7 +1,7 @@
 /* The functions that run most often in the user's process, without the interpreter.
 
    Rows    appends one 24-byte row to a mapped piece of the raw file   (in Python: record/writer.py, _row_function)
-   Sites   finds the id of the call site a frame stands at            (in Python: probe/places.py, Places.site)
+   Sites   finds the id of the call site a frame stands at, and of its stack   (in Python: probe/places.py, Places)
    gather  copies rows that lie anywhere into one batch               (in Python: feed/rows.py, _gathered)
 
    Optional: where this does not compile or load, the Python of the same names does the same. Whatever is not the
@@ -14,6 +14,7 @@
 #include <structmember.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -114,6 +115,11 @@ static char *rows_place(Rows *self)
     char *place = (char *)self->view.buf + self->offset;
     self->offset += (Py_ssize_t)sizeof(Row);
     return place;
+}
+
+static int rows_ready(Rows *self)
+{
+    return self->window != NULL && self->offset < self->chunk;
 }
 
 #define LEAST(one, other) ((one) < (other) ? (one) : (other))
@@ -277,6 +283,7 @@ static PyType_Spec rows_spec = {
 /* ---- Sites -------------------------------------------------------------------------------------------------- */
 
 #define NUM_LATEST 64
+#define NUM_STACKS 256
 
 typedef struct {
     PyObject_HEAD
@@ -287,16 +294,23 @@ typedef struct {
         void *code;
         int lasti, site;
     } latest[NUM_LATEST];
-    void *latest_library[NUM_LATEST];
+    void *latest_library[NUM_LATEST], *latest_user[NUM_LATEST];
+    struct {
+        uint64_t hash; /* of the codes on the stack, and of where in those of the user: 64 bits tell 20,000 apart */
+        long id;
+    } stacks[NUM_STACKS];
     PyObject *by_code;  /* id of a code object -> its sites by instruction; the dictionary of Places, shared */
     PyObject *library;  /* stands for "no user code" there */
     PyObject *new_code; /* new_code(code) -> its sites, or library */
     PyObject *new_site; /* new_site(sites, frame) -> id */
+    PyObject *new_stack; /* new_stack(frame) -> id */
 } Sites;
 
 static void sites_drop_latest(Sites *self)
 {
     memset(self->latest_library, 0, sizeof self->latest_library);
+    memset(self->latest_user, 0, sizeof self->latest_user);
+    memset(self->stacks, 0, sizeof self->stacks);
     memset(self->latest, 0, sizeof self->latest);
 }
 
@@ -376,10 +390,83 @@ static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t narg
     return found < 0 ? NULL : PyLong_FromLong(found);
 }
 
+/* Whether code is the user's; -1: not seen yet, or an error. */
+static int is_user(Sites *self, void *code)
+{
+    size_t slot = ((uintptr_t)code >> 5) % NUM_LATEST;
+    if (self->latest_library[slot] == code)
+        return 0;
+    if (self->latest_user[slot] == code)
+        return 1;
+    PyObject *key = PyLong_FromVoidPtr(code);
+    PyObject *sites = key == NULL ? NULL : PyDict_GetItemWithError(self->by_code, key);
+    Py_XDECREF(key);
+    if (sites == NULL)
+        return -1;
+    int user = sites != self->library;
+    (user ? self->latest_user : self->latest_library)[slot] = code;
+    return user;
+}
+
+/* Never 0; 0 where code on the stack was not seen yet, or with an error. Code that was seen is kept alive. */
+static uint64_t stack_hash(Sites *self, PyObject *innermost)
+{
+    PyFrameObject *frame = (PyFrameObject *)Py_NewRef(innermost);
+    uint64_t hash = 0;
+    while (frame != NULL) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        int user = is_user(self, code);
+        Py_DECREF(code); /* the frame has it */
+        if (user < 0) {
+            Py_DECREF(frame);
+            return 0;
+        }
+        hash = (hash ^ (uintptr_t)code) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+        if (user) { /* where inside a library function does not matter */
+            hash = (hash ^ (uint64_t)PyFrame_GetLasti(frame)) * 0xC2B2AE3D27D4EB4Fu;
+            hash ^= hash >> 32;
+        }
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    return hash | 1;
+}
+
+/* The id of the stack at a frame; 0 where Python has to be asked. */
+static long sites_stack(Sites *self, PyObject *innermost)
+{
+    uint64_t hash = stack_hash(self, innermost);
+    size_t slot = (hash >> 8) % NUM_STACKS;
+    return hash != 0 && self->stacks[slot].hash == hash ? self->stacks[slot].id : 0;
+}
+
+static PyObject *sites_stack_of(PyObject *object, PyObject *frame)
+{
+    Sites *self = (Sites *)object;
+    long found = PyFrame_Check(frame) ? sites_stack(self, frame) : 0;
+    if (found > 0)
+        return PyLong_FromLong(found);
+    PyErr_Clear();
+    PyObject *number = PyObject_CallOneArg(self->new_stack, frame);
+    if (number != NULL && PyFrame_Check(frame) && (found = PyLong_AsLong(number)) > 0) {
+        uint64_t hash = stack_hash(self, frame);
+        if (hash != 0) {
+            size_t slot = (hash >> 8) % NUM_STACKS;
+            self->stacks[slot].hash = hash;
+            self->stacks[slot].id = found;
+        }
+    }
+    if (PyErr_Occurred())
+        Py_CLEAR(number);
+    return number;
+}
+
 static PyObject *sites_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *by_code, *library, *new_code, *new_site;
-    if (!PyArg_ParseTuple(args, "O!O!OO", &PyDict_Type, &by_code, &PyDict_Type, &library, &new_code, &new_site))
+    PyObject *by_code, *library, *new_code, *new_site, *new_stack;
+    if (!PyArg_ParseTuple(args, "O!O!OOO", &PyDict_Type, &by_code, &PyDict_Type, &library, &new_code, &new_site, &new_stack))
         return NULL;
     Sites *self = (Sites *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -389,6 +476,7 @@ static PyObject *sites_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->library = Py_NewRef(library);
     self->new_code = Py_NewRef(new_code);
     self->new_site = Py_NewRef(new_site);
+    self->new_stack = Py_NewRef(new_stack);
     return (PyObject *)self;
 }
 
@@ -400,6 +488,7 @@ static int sites_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->library);
     Py_VISIT(self->new_code);
     Py_VISIT(self->new_site);
+    Py_VISIT(self->new_stack);
     return 0;
 }
 
@@ -411,6 +500,7 @@ static int sites_clear(PyObject *object)
     Py_CLEAR(self->library);
     Py_CLEAR(self->new_code);
     Py_CLEAR(self->new_site);
+    Py_CLEAR(self->new_stack);
     return 0;
 }
 
@@ -425,6 +515,7 @@ static void sites_dealloc(PyObject *object)
 
 static PyMethodDef sites_methods[] = {
     {"forget", sites_forget, METH_NOARGS, "forget(): begin again."},
+    {"stack", sites_stack_of, METH_O, "stack(frame) -> int: the id of the whole stack."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -434,7 +525,7 @@ static PyMemberDef sites_members[] = {
 };
 
 static PyType_Slot sites_slots[] = {
-    {Py_tp_doc, "Sites(by_code, library, new_code, new_site): site(frame) -> int."},
+    {Py_tp_doc, "Sites(by_code, library, new_code, new_site, new_stack): site(frame) -> int."},
     {Py_tp_new, sites_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, sites_traverse},
@@ -529,9 +620,6 @@ static PyTypeObject *rows_type, *sites_type;
 #include "_hooks.c"
 
 static PyMethodDef module_methods[] = {
-#ifdef HAVE_HOOKS
-    {"begin", begin, METH_O, "begin(owner) -> int: the time (ns), 0 in a thread that is not recorded."},
-#endif
     {"gather", gather, METH_VARARGS,
      "gather(address, num_bytes, source, starts): rows one behind the other at an address, each the num_bytes that\n"
      "begin at one of starts (int64) in source (None: starts are addresses). The interpreter is free meanwhile."},
@@ -558,10 +646,11 @@ static int module_exec(PyObject *module)
         return -1;
 #ifdef HAVE_HOOKS
     if (add(module, "Counts", &counts_spec, &counts_type) < 0 || add(module, "Entry", &entry_spec, &entry_type) < 0 ||
-        add(module, "Feed", &feed_spec, &feed_type) < 0 || add(module, "Hook", &hook_spec, NULL) < 0)
+        add(module, "Feed", &feed_spec, &feed_type) < 0 || add(module, "Ticks", &ticks_spec, &ticks_type) < 0 ||
+        add(module, "Hook", &hook_spec, NULL) < 0)
         return -1;
 #endif
-    return 0;
+    return PyModule_AddIntConstant(module, "FORM", 2); /* fast.py leaves out what was compiled from another source */
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -1,9 +1,11 @@
 from typing import Any
 
+FORM: int
 Rows: Any
 Sites: Any
+gather: Any
 Hook: Any
-begin: Any
 Counts: Any
 Entry: Any
 Feed: Any
+Ticks: Any

@@ -1,12 +1,15 @@
-/* What the wrappers of probe/observers do behind each call, part of _fast.c: clock, call site, row, counts.
+/* What the wrappers of probe/observers do around each call, part of _fast.c: clock, call site, row, counts.
 
-   Hook(what, kind, rows, sites, failed, switch, count, given) does what `what` names; `given` are the Python
-   functions and tables it asks. The Python of each stands in its observer, and decides what is right. A hook runs
-   directly under a wrapper, whose caller's frame is the site; an Exception inside goes to failed(switch, error).
+   Hook(what, kind, rows, sites, failed, switch, count, given, original=None) does what `what` names; `given` are the
+   Python functions and tables it asks. The Python of each stands in its observer, and decides what is right. An
+   Exception inside goes to failed(switch, error). A hook is either called by a wrapper in Python, whose caller's
+   frame is the site; called by it without arguments it says when it begins. Or it has an `original`: then it is the
+   wrapper itself, and what it needs lies together, as in a step of milliseconds nothing of it is in a cache.
 */
 
 #ifdef __linux__ /* where perf_counter_ns reads this clock */
 #include <time.h>
+#include <unistd.h>
 #define HAVE_HOOKS
 
 static uint64_t now_ns(void)
@@ -20,7 +23,7 @@ static uint64_t now_ns(void)
 
 typedef struct { /* probe/counting.py, StepCount */
     PyObject_HEAD
-    long long backwards, batches, rounds, fed_at, fetched, updates, callbacks, next_tick, opened, opened_at, opened_site;
+    long long backwards, batches, rounds, fed_at, fetched, updates, callbacks, next_tick, opened, opened_at, opened_site, skip;
 } Counts;
 
 typedef struct { /* probe/observers/modules.py, Entry */
@@ -33,12 +36,17 @@ typedef struct { /* probe/observers/loaders.py, Iterator */
     long long id, flags, full, num_batches, before, yielded;
 } Feed;
 
+typedef struct { /* probe/sampler.py, Sampler */
+    PyObject_HEAD
+    long long _last, _last_cpu, _last_queued, _off_cpu, _first, _interval, _slower_at, _schedstat, _pid, _inside, paused;
+} Ticks;
+
 #define NUMBER(type, name) {#name, Py_T_LONGLONG, offsetof(type, name), 0, NULL}
 
 static PyMemberDef counts_members[] = {
     NUMBER(Counts, backwards), NUMBER(Counts, batches), NUMBER(Counts, rounds), NUMBER(Counts, fed_at),
     NUMBER(Counts, fetched), NUMBER(Counts, updates), NUMBER(Counts, callbacks), NUMBER(Counts, next_tick),
-    NUMBER(Counts, opened), NUMBER(Counts, opened_at), NUMBER(Counts, opened_site), {NULL, 0, 0, 0, NULL},
+    NUMBER(Counts, opened), NUMBER(Counts, opened_at), NUMBER(Counts, opened_site), NUMBER(Counts, skip), {NULL, 0, 0, 0, NULL},
 };
 static PyMemberDef entry_members[] = {
     NUMBER(Entry, id), NUMBER(Entry, flags), NUMBER(Entry, noted), {NULL, 0, 0, 0, NULL},
@@ -46,6 +54,11 @@ static PyMemberDef entry_members[] = {
 static PyMemberDef feed_members[] = {
     NUMBER(Feed, id), NUMBER(Feed, flags), NUMBER(Feed, full), NUMBER(Feed, num_batches), NUMBER(Feed, before),
     NUMBER(Feed, yielded), {NULL, 0, 0, 0, NULL},
+};
+static PyMemberDef ticks_members[] = {
+    NUMBER(Ticks, _last), NUMBER(Ticks, _last_cpu), NUMBER(Ticks, _last_queued), NUMBER(Ticks, _off_cpu),
+    NUMBER(Ticks, _first), NUMBER(Ticks, _interval), NUMBER(Ticks, _slower_at), NUMBER(Ticks, _schedstat),
+    NUMBER(Ticks, _pid), NUMBER(Ticks, _inside), NUMBER(Ticks, paused), {NULL, 0, 0, 0, NULL},
 };
 
 #define NUMBERS(Name, prefix)                                                                                         \
@@ -63,30 +76,48 @@ static PyMemberDef feed_members[] = {
 NUMBERS(Counts, counts)
 NUMBERS(Entry, entry)
 NUMBERS(Feed, feed)
+NUMBERS(Ticks, ticks)
 
 /* ---- hooks --------------------------------------------------------------------------------------------------- */
 
-#define NUM_GIVEN 6
+#define NUM_GIVEN 8
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
+    PyObject *original; /* what a whole wrapper calls, else NULL */
+    PyObject *owner;    /* of the switch: a list of one, the thread that is recorded */
     Rows *rows;
     Sites *sites;
     Counts *count;
-    PyObject *failed, *observer, *getframe, *one, *training, *compiled;
-    PyObject *given[NUM_GIVEN];
     uint64_t since;
     uint8_t kind;
+    PyObject *given[NUM_GIVEN];
+    PyObject *getframe, *one, *training, *compiled, *failed, *observer, *names, *weak;
 } Hook;
 
-/* What a hook returns: an Exception is the observer's own failure, anything else belongs to the script. */
-static PyObject *over(Hook *self, int good)
+/* Ask for what an end reads, all of it at once: one after the other each would be waited for. What is used in every
+   step comes first in `given`. */
+static void prefetch(const Hook *self)
 {
-    if (good)
-        Py_RETURN_NONE;
+    __builtin_prefetch(self->rows);
+    __builtin_prefetch((const char *)self->rows + 64);
+    __builtin_prefetch(self->sites);
+    __builtin_prefetch(self->count);
+    __builtin_prefetch((const char *)self->count + 64);
+    __builtin_prefetch(&self->given[4]);
+    __builtin_prefetch(&self->failed);
+    __builtin_prefetch(self->given[0]);
+    __builtin_prefetch(self->given[1]);
+    __builtin_prefetch(self->given[2]);
+    __builtin_prefetch(self->getframe);
+}
+
+/* Whether an error was the observer's own failure, and is told; if not, it belongs to the script. */
+static int excused(Hook *self)
+{
     if (!PyErr_ExceptionMatches(PyExc_Exception))
-        return NULL;
+        return 0;
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
@@ -96,7 +127,14 @@ static PyObject *over(Hook *self, int good)
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);
-    return done;
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+/* What a hook returns. */
+static PyObject *over(Hook *self, int good)
+{
+    return good || excused(self) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* Call and let go of what it returns. Takes over nothing. */
@@ -125,18 +163,39 @@ static int unsigned_of(PyObject *number, uint64_t *value)
     return !PyErr_Occurred();
 }
 
-/* The caller of the wrapper that called us. */
+/* The frame that made the call: the current one, or that of the caller of the wrapper which called us. */
 static PyObject *caller(Hook *self)
 {
-    return PyObject_CallOneArg(self->getframe, self->one);
+    if (self->original == NULL)
+        return PyObject_CallOneArg(self->getframe, self->one);
+    PyObject *frame = (PyObject *)PyEval_GetFrame();
+    return Py_NewRef(frame == NULL ? Py_None : frame); /* None: called by no Python */
 }
 
 static int site_here(Hook *self, long *site)
 {
     PyObject *frame = caller(self);
-    *site = frame == NULL ? -1 : sites_find(self->sites, frame);
+    *site = frame == NULL ? -1 : frame == Py_None ? 0 : sites_find(self->sites, frame);
     Py_XDECREF(frame);
     return *site >= 0;
+}
+
+/* Whether the calling thread is the one that is recorded; -1 with an error. */
+static int recorded(Hook *self)
+{
+    uint64_t ident;
+    if (!PyList_Check(self->owner) || PyList_GET_SIZE(self->owner) < 1) {
+        PyErr_SetString(PyExc_TypeError, "not a list of one");
+        return -1;
+    }
+    return unsigned_of(PyList_GET_ITEM(self->owner, 0), &ident) ? ident == PyThread_get_thread_ident() : -1;
+}
+
+/* A hook called without arguments: the time, 0 in a thread that is not recorded. */
+static PyObject *begin(Hook *self)
+{
+    int ours = recorded(self);
+    return ours < 0 ? NULL : PyLong_FromUnsignedLongLong(ours ? now_ns() : 0);
 }
 
 static int takes(PyObject *const *args, size_t nargsf, PyObject *names, Py_ssize_t num)
@@ -147,17 +206,20 @@ static int takes(PyObject *const *args, size_t nargsf, PyObject *names, Py_ssize
     return 0;
 }
 
-/* cleared(start) */
+/* cleared(), cleared(start) */
 static PyObject *hook_cleared(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     Hook *self = (Hook *)object;
+    if (PyVectorcall_NARGS(nargsf) == 0)
+        return begin(self);
+    prefetch(self);
     uint64_t stop = now_ns(), start;
     long site;
     return over(self, takes(args, nargsf, names, 1) && unsigned_of(args[0], &start) && site_here(self, &site) &&
         rows_put(self->rows, self->kind, start, stop - start, 0, site, 0, 0, 0));
 }
 
-/* called(module, start). given: known, new_entry, note, grad_enabled, autocast, autocasted */
+/* called(), called(module, start). given: known, grad_enabled, autocast, new_entry, note, autocasted */
 static int called(Hook *self, PyObject *module, PyObject *begun, uint64_t stop)
 {
     uint64_t start, flags;
@@ -167,7 +229,7 @@ static int called(Hook *self, PyObject *module, PyObject *begun, uint64_t stop)
     Py_XDECREF(key);
     Py_XINCREF(entry);
     if (entry == NULL && !PyErr_Occurred())
-        entry = PyObject_CallOneArg(self->given[1], module);
+        entry = PyObject_CallOneArg(self->given[3], module);
     if (entry == NULL)
         return 0;
     PyObject *compiled = NULL, *training = NULL, *seen = NULL;
@@ -177,18 +239,18 @@ static int called(Hook *self, PyObject *module, PyObject *begun, uint64_t stop)
         goto end;
     }
     flags = (uint64_t)((Entry *)entry)->flags;
-    if ((grad = says(self->given[3])) < 0 || (training = PyObject_GetAttr(module, self->training)) == NULL ||
+    if ((grad = says(self->given[1])) < 0 || (training = PyObject_GetAttr(module, self->training)) == NULL ||
         (trains = PyObject_IsTrue(training)) < 0)
         goto end;
     flags |= (grad ? 0x01 : 0) | (trains ? 0x02 : 0); /* FORWARD_GRAD, FORWARD_TRAINING */
-    if ((autocast = says(self->given[4])) < 0)
+    if ((autocast = says(self->given[2])) < 0)
         goto end;
     if (autocast && ((seen = PyObject_CallFunction(self->given[5], "K", (unsigned long long)flags)) == NULL || !unsigned_of(seen, &flags)))
         goto end;
     if ((compiled = PyObject_GetAttr(module, self->compiled)) == NULL)
         goto end;
     flags |= compiled != Py_None ? 0x10 : 0; /* FORWARD_COMPILED */
-    if (!((Entry *)entry)->noted && !ask(self->given[2], module, entry))
+    if (!((Entry *)entry)->noted && !ask(self->given[4], module, entry))
         goto end;
     good = unsigned_of(begun, &start) && site_here(self, &site) &&
         rows_put(self->rows, self->kind, start, stop - start, 0, site, (uint64_t)((Entry *)entry)->id, 0, flags);
@@ -202,6 +264,9 @@ end:
 
 static PyObject *hook_called(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
+    if (PyVectorcall_NARGS(nargsf) == 0)
+        return begin((Hook *)object);
+    prefetch((Hook *)object);
     uint64_t stop = now_ns();
     return over((Hook *)object, takes(args, nargsf, names, 2) && called((Hook *)object, args[0], args[1], stop));
 }
@@ -214,14 +279,35 @@ static int tick(Hook *self, PyObject *function, uint64_t stop)
     return good;
 }
 
-/* went_backward(args, kwargs, start). given: every_loss, loss_stride, read_loss, tick */
-static int went_backward(Hook *self, PyObject *const *args, uint64_t stop)
+/* The result of a whole wrapper whose end went well or not; NULL with what the original raised. */
+typedef struct {
+    PyObject *type, *error, *trace;
+} Raised;
+
+static PyObject *finished(Hook *self, int good, PyObject *result, Raised *raised)
+{
+    if (good || excused(self)) {
+        if (result == NULL)
+            PyErr_Restore(raised->type, raised->error, raised->trace);
+        return result;
+    }
+    Py_XDECREF(result);
+    if (result == NULL) {
+        Py_XDECREF(raised->type);
+        Py_XDECREF(raised->error);
+        Py_XDECREF(raised->trace);
+    }
+    return NULL;
+}
+
+/* The end of a backward that began with a loss, NULL none. */
+static int went_backward(Hook *self, PyObject *loss, uint64_t start, uint64_t stop)
 {
     Counts *count = self->count;
-    uint64_t start, every, stride;
+    uint64_t every, stride;
     long site;
-    if (!unsigned_of(args[2], &start) || !unsigned_of(self->given[0], &every) || !unsigned_of(self->given[1], &stride) ||
-        !site_here(self, &site) || !rows_put(self->rows, self->kind, start, stop - start, 0, site, 0, 0, 0))
+    if (!unsigned_of(self->given[0], &every) || !unsigned_of(self->given[1], &stride) || !site_here(self, &site) ||
+        !rows_put(self->rows, self->kind, start, stop - start, 0, site, 0, 0, 0))
         return 0;
     uint64_t number = (uint64_t)++count->backwards;
     if (count->fetched) {
@@ -229,25 +315,63 @@ static int went_backward(Hook *self, PyObject *const *args, uint64_t stop)
         count->batches++;
         count->fed_at = count->rounds;
     }
-    if (!count->rounds && (long long)stop >= count->next_tick && !tick(self, self->given[3], stop))
+    if (!count->rounds && (long long)stop >= count->next_tick && !tick(self, self->given[4], stop))
         return 0;
     if (number > every && number % stride)
         return 1;
-    PyObject *done = PyObject_CallFunction(self->given[2], "OOKl", args[0], args[1], (unsigned long long)stop, site);
+    PyObject *done = PyObject_CallFunction(self->given[3], "OKl", loss == NULL ? Py_None : loss, (unsigned long long)stop, site);
     Py_XDECREF(done);
     return done != NULL;
 }
 
-static PyObject *hook_went_backward(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+static PyObject *loss_in(PyObject *const *args, Py_ssize_t num, PyObject *names)
 {
+    if (num > 0)
+        return args[0];
+    for (Py_ssize_t i = 0; names != NULL && i < PyTuple_GET_SIZE(names); i++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), "tensors") == 0)
+            return args[i];
+    return NULL;
+}
+
+/* Whole: backward(...). given: every_loss, loss_stride, inside, read_loss, tick, claim */
+static PyObject *hook_backward(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Hook *self = (Hook *)object;
+    PyObject *inside = self->given[2], *within = PyList_GetItem(inside, 0), *off;
+    long before = within == NULL ? -1 : PyLong_AsLong(within);
+    int ours = before == 2 ? 0 : before < 0 ? -1 : recorded(self);
+    if (ours == 0 && before != 2) { /* a thread that goes backward is recorded, if the recorded one never did */
+        off = PyObject_GetAttrString(self->observer, "off");
+        ours = off == NULL ? -1 : PyObject_IsTrue(off) ? 0 : says(self->given[5]);
+        Py_XDECREF(off);
+    }
+    if (ours > 0 && PyList_SetItem(inside, 0, PyLong_FromLong(2)) < 0)
+        ours = -1;
+    if (ours <= 0) {
+        if (ours < 0 && !excused(self))
+            return NULL;
+        return PyObject_Vectorcall(self->original, args, nargsf, names);
+    }
+    Raised raised;
+    uint64_t start = now_ns();
+    PyObject *result = PyObject_Vectorcall(self->original, args, nargsf, names);
+    prefetch(self);
     uint64_t stop = now_ns();
-    return over((Hook *)object, takes(args, nargsf, names, 3) && went_backward((Hook *)object, args, stop));
+    if (result == NULL)
+        PyErr_Fetch(&raised.type, &raised.error, &raised.trace);
+    int good = PyList_SetItem(inside, 0, PyLong_FromLong(before)) == 0 &&
+        went_backward(self, loss_in(args, PyVectorcall_NARGS(nargsf), names), start, stop);
+    return finished(self, good, result, &raised);
 }
 
 /* began(optimizer). given: nested */
 static int began(Hook *self, PyObject *optimizer)
 {
     Counts *count = self->count;
+    int ours = recorded(self);
+    if (ours <= 0)
+        return ours == 0;
     PyObject *frame = caller(self);
     if (frame == NULL)
         return 0;
@@ -266,16 +390,18 @@ static int began(Hook *self, PyObject *optimizer)
 
 static PyObject *hook_began(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
+    prefetch((Hook *)object);
     return over((Hook *)object, takes(args, nargsf, names, 1) && began((Hook *)object, args[0]));
 }
 
-/* stepped(optimizer). given: known, new, rounds, updated, tick */
+/* stepped(optimizer). given: known, rounds, new, updated, tick */
 static int stepped(Hook *self, PyObject *optimizer, uint64_t stop)
 {
     Counts *count = self->count;
-    PyObject *round = self->given[2], *number = NULL;
-    if (count->opened != (long long)(uintptr_t)optimizer)
-        return 1;
+    PyObject *round = self->given[1], *number = NULL;
+    int ours = recorded(self);
+    if (ours <= 0 || count->opened != (long long)(uintptr_t)optimizer)
+        return ours >= 0;
     count->opened = 0;
     PyObject *key = PyLong_FromVoidPtr(optimizer);
     int good = 0, again;
@@ -284,7 +410,7 @@ static int stepped(Hook *self, PyObject *optimizer, uint64_t stop)
         return 0;
     number = Py_XNewRef(PyDict_GetItemWithError(self->given[0], key));
     if (number == NULL && !PyErr_Occurred())
-        number = PyObject_CallFunction(self->given[1], "OL", optimizer, count->opened_site);
+        number = PyObject_CallFunction(self->given[2], "OL", optimizer, count->opened_site);
     if (number == NULL || !unsigned_of(number, &id) ||
         !rows_put(self->rows, self->kind, (uint64_t)count->opened_at, stop - (uint64_t)count->opened_at, 0,
                   (uint64_t)count->opened_site, id, 0, 0) ||
@@ -305,32 +431,29 @@ end:
 
 static PyObject *hook_stepped(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
+    prefetch((Hook *)object);
     uint64_t stop = now_ns();
     return over((Hook *)object, takes(args, nargsf, names, 1) && stepped((Hook *)object, args[0], stop));
 }
 
-/* fetched(state, waiting, start, result). given: raised, ended, samples_in, note_batch, note_every */
-static int fetched(Hook *self, PyObject *const *args, uint64_t stop)
+/* The end of a next(); ended: it raised StopIteration. */
+static int fetched(Hook *self, Feed *feed, uint64_t waiting, uint64_t start, uint64_t stop, PyObject *batch, int ended)
 {
-    uint64_t start, waiting, samples, every;
+    uint64_t samples, every;
     long site;
-    Feed *feed = (Feed *)args[0];
-    if (!PyObject_TypeCheck(args[0], feed_type)) {
-        PyErr_SetString(PyExc_TypeError, "not an iterator's numbers");
+    PyObject *state = (PyObject *)feed;
+    if (!site_here(self, &site))
         return 0;
-    }
-    if (!unsigned_of(args[1], &waiting) || !unsigned_of(args[2], &start) || !site_here(self, &site))
-        return 0;
-    if (args[3] == self->given[0]) {
-        PyObject *done = PyObject_CallFunction(self->given[1], "OKlKK", args[0], (unsigned long long)waiting, site,
-                                               (unsigned long long)start, (unsigned long long)stop);
+    if (batch == NULL) {
+        PyObject *done = PyObject_CallFunction(self->given[2], "OKlKKO", state, (unsigned long long)waiting, site,
+                                               (unsigned long long)start, (unsigned long long)stop, ended ? Py_True : Py_False);
         Py_XDECREF(done);
         return done != NULL;
     }
     feed->yielded++;
     samples = (uint64_t)feed->full;
     if (!samples || feed->yielded == feed->num_batches) {
-        PyObject *found = PyObject_CallFunctionObjArgs(self->given[2], args[0], args[3], NULL);
+        PyObject *found = PyObject_CallFunctionObjArgs(self->given[3], state, batch, NULL);
         int good = found != NULL && unsigned_of(found, &samples);
         Py_XDECREF(found);
         if (!good)
@@ -340,36 +463,157 @@ static int fetched(Hook *self, PyObject *const *args, uint64_t stop)
         return 0;
     self->count->fetched = 1;
     uint64_t number = (uint64_t)(feed->before + feed->yielded);
-    if (!unsigned_of(self->given[4], &every))
+    if (!unsigned_of(self->given[5], &every))
         return 0;
-    return number % every != 1 || (number >= 10 * every && number % (10 * every) != 1) || ask(self->given[3], args[0], args[3]);
+    return number % every != 1 || (number >= 10 * every && number % (10 * every) != 1) || ask(self->given[4], state, batch);
 }
 
-static PyObject *hook_fetched(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+/* What is known of an iterator where the calling thread is recorded, else NULL; 0 with an error. */
+static int iterator_here(Hook *self, PyObject *iterator, Feed **feed)
 {
-    uint64_t stop = now_ns();
-    return over((Hook *)object, takes(args, nargsf, names, 4) && fetched((Hook *)object, args, stop));
-}
-
-/* Whether the calling thread is the one in a list of one. */
-static int recorded(PyObject *owner)
-{
-    uint64_t ident;
-    if (!PyList_Check(owner) || PyList_GET_SIZE(owner) < 1) {
-        PyErr_SetString(PyExc_TypeError, "not a list of one");
-        return -1;
+    int ours = recorded(self);
+    PyObject *key = ours > 0 ? PyLong_FromVoidPtr(iterator) : NULL;
+    *feed = key == NULL ? NULL : (Feed *)Py_XNewRef(PyDict_GetItemWithError(self->given[0], key));
+    Py_XDECREF(key);
+    if (*feed != NULL && !PyObject_TypeCheck((PyObject *)*feed, feed_type)) {
+        PyErr_SetString(PyExc_TypeError, "not an iterator's numbers");
+        Py_CLEAR(*feed);
     }
-    return unsigned_of(PyList_GET_ITEM(owner, 0), &ident) ? ident == PyThread_get_thread_ident() : -1;
+    return !PyErr_Occurred();
 }
 
-/* begin(owner): the time, 0 in a thread that is not recorded. */
-static PyObject *begin(PyObject *module, PyObject *owner)
+/* Whole: __next__(iterator). given: entries, ready, ended, samples_in, note_batch, note_every, loaders, stop_if_done */
+static PyObject *hook_next(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
-    int ours = recorded(owner);
-    return ours < 0 ? NULL : PyLong_FromUnsignedLongLong(ours ? now_ns() : 0);
+    Hook *self = (Hook *)object;
+    Feed *feed = NULL;
+    uint64_t waiting = UINT16_MAX;
+    if (PyVectorcall_NARGS(nargsf) == 1 && names == NULL) {
+        int ours = self->given[7] == Py_None ? 0 : recorded(self);
+        if (ours > 0 && !ask(self->given[7], NULL, NULL)) /* the run ends here when its steps are done (--steps) */
+            return NULL;
+        int good = ours >= 0 && iterator_here(self, args[0], &feed);
+        if (good && feed != NULL && feed->flags) {
+            PyObject *found = PyObject_CallOneArg(self->given[1], args[0]);
+            good = found != NULL && unsigned_of(found, &waiting);
+            Py_XDECREF(found);
+        }
+        if (!good && !excused(self)) {
+            Py_XDECREF(feed);
+            return NULL;
+        }
+    }
+    if (feed == NULL)
+        return PyObject_Vectorcall(self->original, args, nargsf, names);
+    Raised raised;
+    uint64_t start = now_ns();
+    PyObject *result = PyObject_Vectorcall(self->original, args, nargsf, names);
+    prefetch(self);
+    uint64_t stop = now_ns();
+    int ended = result == NULL && PyErr_ExceptionMatches(PyExc_StopIteration);
+    if (result == NULL)
+        PyErr_Fetch(&raised.type, &raised.error, &raised.trace);
+    int good = fetched(self, feed, waiting, start, stop, result, ended);
+    Py_DECREF(feed);
+    result = finished(self, good, result, &raised);
+    if (result == NULL || !PyDict_CheckExact(result))
+        return result;
+    PyObject *tracked = PyObject_CallMethod(self->given[6], "track", "OO", args[0], result);
+    int taken = tracked == NULL ? -1 : PyObject_IsTrue(tracked);
+    if (taken == 0) {
+        Py_DECREF(tracked);
+        return result;
+    }
+    Py_DECREF(result);
+    if (taken < 0)
+        Py_CLEAR(tracked);
+    return tracked;
 }
 
-/* collected(phase, info). given: owner, worth_a_row_ns */
+/* Whole: fetch(fetcher, index). given: the wrapper in Python, for batches that are observed */
+static PyObject *hook_fetch(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Hook *self = (Hook *)object;
+    if (self->count->skip <= 0)
+        return PyObject_Vectorcall(self->given[0], args, nargsf, names);
+    self->count->skip--;
+    return PyObject_Vectorcall(self->original, args, nargsf, names);
+}
+
+/* ---- stack samples ------------------------------------------------------------------------------------------- */
+
+/* How long the thread was ready without a core so far: the second number the kernel says. */
+static uint64_t queued(Ticks *ticks)
+{
+    char text[65], *second;
+    ssize_t length = ticks->_schedstat < 0 ? 0 : pread((int)ticks->_schedstat, text, sizeof text - 1, 0);
+    if (length <= 0)
+        return ticks->_schedstat < 0 ? 0 : (uint64_t)ticks->_last_queued;
+    text[length] = 0;
+    strtoull(text, &second, 10);
+    return *second == ' ' ? strtoull(second, NULL, 10) : (uint64_t)ticks->_last_queued;
+}
+
+/* As _share of probe/sampler.py. */
+static uint64_t share_of(long long on_cpu, long long ready, long long weight, long long late)
+{
+    long long own = late < ready ? late : ready;
+    own = own < 0 ? 0 : own;
+    long long busy = on_cpu + ready - own, length = weight - own;
+    return busy >= length ? 1000 : length > 0 && busy > 0 ? (uint64_t)(busy * 1000 / length) : 0;
+}
+
+/* sampled(signum, frame): the handler of the signal. given: ticks, worth_a_reading_ns, the handler in Python.
+   Nothing here runs Python: dynamo has nothing to compile, and no handler of the script's can raise through it. */
+static PyObject *hook_sampled(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Hook *self = (Hook *)object;
+    Ticks *ticks = (Ticks *)self->given[0];
+    uint64_t worth;
+    long stack = 0;
+    struct timespec at;
+    prefetch(self);
+    if (!takes(args, nargsf, names, 2))
+        return NULL;
+    if (!PyObject_TypeCheck(self->given[0], ticks_type)) {
+        PyErr_SetString(PyExc_TypeError, "not a sampler's numbers");
+        return NULL;
+    }
+    if (ticks->_inside)
+        Py_RETURN_NONE;
+    long long now = (long long)now_ns();
+    ticks->_inside = 1;
+    if (!ticks->paused && now < ticks->_slower_at && PyFrame_Check(args[1]) && getpid() == ticks->_pid && rows_ready(self->rows) &&
+        recorded(self) > 0 && unsigned_of(self->given[1], &worth))
+        stack = sites_stack(self->sites, args[1]);
+    ticks->_inside = 0;
+    if (stack <= 0) {
+        PyErr_Clear();
+        return PyObject_Vectorcall(self->given[2], args, nargsf, names);
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    long long cpu = (long long)at.tv_sec * 1000000000 + at.tv_nsec, last = ticks->_last, ready = 0;
+    long long weight = now - last, on_cpu = cpu - ticks->_last_cpu;
+    ticks->_last = now;
+    ticks->_last_cpu = cpu;
+    ticks->_off_cpu += weight > on_cpu ? weight - on_cpu : 0;
+    if (ticks->_off_cpu > (long long)worth) {
+        long long found = (long long)queued(ticks);
+        ready = found - ticks->_last_queued;
+        ticks->_off_cpu = 0;
+        ticks->_last_queued = found;
+    }
+    long long due = ticks->_first;
+    if (last > due && ticks->_interval > 0)
+        due += (last - due + ticks->_interval - 1) / ticks->_interval * ticks->_interval;
+    long long late = now > due ? (now - due) / 1000 : 0;
+    if (!rows_put(self->rows, self->kind, (uint64_t)now, weight > 0 ? (uint64_t)weight : 0, (uint64_t)stack, 0,
+                  share_of(on_cpu, ready, weight, now - due), (uint64_t)(late < UINT16_MAX ? late : UINT16_MAX - 1), 0))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* collected(phase, info). given: worth_a_row_ns */
 static int collected(Hook *self, PyObject *phase, PyObject *info, uint64_t now)
 {
     uint64_t start = self->since, worth, generation;
@@ -378,9 +622,9 @@ static int collected(Hook *self, PyObject *phase, PyObject *info, uint64_t now)
         self->since = now;
         return 1;
     }
-    int ours = start ? recorded(self->given[0]) : 0;
+    int ours = start ? recorded(self) : 0;
     PyObject *found = ours > 0 ? PyMapping_GetItemString(info, "generation") : NULL;
-    int good = found == NULL ? ours == 0 : unsigned_of(found, &generation) && unsigned_of(self->given[1], &worth) &&
+    int good = found == NULL ? ours == 0 : unsigned_of(found, &generation) && unsigned_of(self->given[0], &worth) &&
         ((generation != 2 && now - start < worth) || rows_put(self->rows, self->kind, start, now - start, generation, 0, 0, 0, 0));
     Py_XDECREF(found);
     return good;
@@ -395,24 +639,25 @@ static PyObject *hook_collected(PyObject *object, PyObject *const *args, size_t 
 static const struct {
     const char *name;
     vectorcallfunc call;
-    int num_given;
+    int num_given, whole;
 } hook_table[] = {
-    {"cleared", hook_cleared, 0}, {"called", hook_called, 6}, {"went_backward", hook_went_backward, 4},
-    {"began", hook_began, 1}, {"stepped", hook_stepped, 5}, {"fetched", hook_fetched, 5}, {"collected", hook_collected, 2},
+    {"cleared", hook_cleared, 0, 0}, {"called", hook_called, 6, 0}, {"began", hook_began, 1, 0}, {"stepped", hook_stepped, 5, 0},
+    {"collected", hook_collected, 1, 0}, {"sampled", hook_sampled, 3, 0}, {"backward", hook_backward, 6, 1},
+    {"next", hook_next, 8, 1}, {"fetch", hook_fetch, 1, 1},
 };
 
 static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     const char *what;
     unsigned char kind;
-    PyObject *rows, *sites, *failed, *observer, *count, *given;
+    PyObject *rows, *sites, *failed, *observer, *count, *given, *original = Py_None;
     size_t at = 0, num = sizeof hook_table / sizeof *hook_table;
-    if (!PyArg_ParseTuple(args, "sbO!O!OOO!O!", &what, &kind, rows_type, &rows, sites_type, &sites, &failed, &observer,
-                          counts_type, &count, &PyTuple_Type, &given))
+    if (!PyArg_ParseTuple(args, "sbO!O!OOO!O!|O", &what, &kind, rows_type, &rows, sites_type, &sites, &failed, &observer,
+                          counts_type, &count, &PyTuple_Type, &given, &original))
         return NULL;
     while (at < num && strcmp(hook_table[at].name, what) != 0)
         at++;
-    if (at == num || PyTuple_GET_SIZE(given) != hook_table[at].num_given) {
+    if (at == num || PyTuple_GET_SIZE(given) != hook_table[at].num_given || (original != Py_None) != hook_table[at].whole) {
         PyErr_Format(PyExc_ValueError, "no such hook, or not with %zd given: %s", PyTuple_GET_SIZE(given), what);
         return NULL;
     }
@@ -424,6 +669,8 @@ static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->rows = (Rows *)Py_NewRef(rows);
     self->sites = (Sites *)Py_NewRef(sites);
     self->count = (Counts *)Py_NewRef(count);
+    self->original = original == Py_None ? NULL : Py_NewRef(original);
+    self->owner = PyObject_GetAttrString(observer, "owner");
     self->failed = Py_NewRef(failed);
     self->observer = Py_NewRef(observer);
     self->getframe = Py_XNewRef(PySys_GetObject("_getframe"));
@@ -432,7 +679,7 @@ static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->compiled = PyUnicode_InternFromString("_compiled_call_impl");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++)
         self->given[i] = Py_NewRef(PyTuple_GET_ITEM(given, i));
-    if (self->getframe == NULL || self->one == NULL || self->training == NULL || self->compiled == NULL) {
+    if (self->owner == NULL || self->getframe == NULL || self->one == NULL || self->training == NULL || self->compiled == NULL) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_RuntimeError, "no sys._getframe");
         Py_DECREF(self);
@@ -448,6 +695,9 @@ static int hook_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT((PyObject *)self->rows);
     Py_VISIT((PyObject *)self->sites);
     Py_VISIT((PyObject *)self->count);
+    Py_VISIT(self->original);
+    Py_VISIT(self->owner);
+    Py_VISIT(self->names);
     Py_VISIT(self->failed);
     Py_VISIT(self->observer);
     Py_VISIT(self->getframe);
@@ -462,6 +712,9 @@ static int hook_clear(PyObject *object)
     Py_CLEAR(self->rows);
     Py_CLEAR(self->sites);
     Py_CLEAR(self->count);
+    Py_CLEAR(self->original);
+    Py_CLEAR(self->owner);
+    Py_CLEAR(self->names);
     Py_CLEAR(self->failed);
     Py_CLEAR(self->observer);
     Py_CLEAR(self->getframe);
@@ -475,6 +728,8 @@ static void hook_dealloc(PyObject *object)
     Hook *self = (Hook *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    if (self->weak != NULL)
+        PyObject_ClearWeakRefs(object);
     hook_clear(object);
     Py_CLEAR(self->one);
     Py_CLEAR(self->training);
@@ -483,26 +738,55 @@ static void hook_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* As a function in a class: called on an object, it gets it first. */
+static PyObject *hook_get(PyObject *object, PyObject *instance, PyObject *type)
+{
+    if (((Hook *)object)->original == NULL || instance == NULL || instance == Py_None)
+        return Py_NewRef(object);
+    return PyMethod_New(object, instance);
+}
+
+/* Pickled as a function is: by its name. */
+static PyObject *hook_reduce(PyObject *object, PyObject *unused)
+{
+    return PyObject_GetAttrString(object, "__qualname__");
+}
+
+static PyMethodDef hook_methods[] = {
+    {"__reduce__", hook_reduce, METH_NOARGS, "__reduce__() -> str: the name to import."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef hook_members[] = {
     {"__vectorcalloffset__", Py_T_PYSSIZET, offsetof(Hook, call), Py_READONLY, NULL},
+    {"__dictoffset__", Py_T_PYSSIZET, offsetof(Hook, names), Py_READONLY, NULL},
+    {"__weaklistoffset__", Py_T_PYSSIZET, offsetof(Hook, weak), Py_READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyGetSetDef hook_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, "What a wrapper has of its original.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot hook_slots[] = {
-    {Py_tp_doc, "Hook(what, kind, rows, sites, failed, switch, count, given), see _hooks.c."},
+    {Py_tp_doc, "Hook(what, kind, rows, sites, failed, switch, count, given, original=None), see _hooks.c."},
     {Py_tp_new, hook_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, hook_traverse},
     {Py_tp_clear, hook_clear},
     {Py_tp_dealloc, hook_dealloc},
+    {Py_tp_descr_get, hook_get},
+    {Py_tp_methods, hook_methods},
     {Py_tp_members, hook_members},
+    {Py_tp_getset, hook_getset},
     {0, NULL},
 };
 
 static PyType_Spec hook_spec = {
     .name = "hotloop._fast.Hook",
     .basicsize = sizeof(Hook),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
     .slots = hook_slots,
 };
 

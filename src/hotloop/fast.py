@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
 Rows: Any = None
 Sites: Any = None
 gather: Any = None
-#: What wrappers do behind each call (``_hooks.c``), and how they begin.
+#: What wrappers do around each call (``_hooks.c``), and whole wrappers.
 Hook: Any = None
-begin: Any = None
+#: ``_fast.FORM`` of the source beside this file: what was compiled from another is left out.
+_FORM: Final = 2
 
 
 class Counts:
@@ -21,7 +22,7 @@ class Counts:
 
     __slots__ = (
         "backwards", "batches", "callbacks", "fed_at", "fetched", "next_tick", "opened", "opened_at",
-        "opened_site", "rounds", "updates",
+        "opened_site", "rounds", "skip", "updates",
     )  # fmt: skip
     backwards: int
     batches: int
@@ -34,6 +35,7 @@ class Counts:
     opened: int  # id of the optimizer that steps, 0 none
     opened_at: int
     opened_site: int
+    skip: int  # batches that this process makes unobserved from now on
 
 
 class Entry:
@@ -57,14 +59,34 @@ class Feed:
     yielded: int  # since iter()
 
 
+class Ticks:
+    """The numbers of the sampler. Times in ns."""
+
+    __slots__ = (
+        "_first", "_inside", "_interval", "_last", "_last_cpu", "_last_queued", "_off_cpu", "_pid",
+        "_schedstat", "_slower_at", "paused",
+    )  # fmt: skip
+    _first: int  # when the first signal was due
+    _inside: int  # 1: in the handler
+    _interval: int  # between signals
+    _last: int  # when the latest sample was taken, and the thread's CPU time and time without a core then
+    _last_cpu: int
+    _last_queued: int
+    _off_cpu: int  # since the kernel was asked for the time without a core
+    _pid: int
+    _schedstat: int  # file descriptor, -1 none
+    _slower_at: int  # when there will be fewer signals
+    paused: int  # 1: ticks go on, nothing is written
+
+
 if os.environ.get("HOTLOOP_PURE", "") in ("", "0"):
     try:
         from hotloop import _fast
     except ImportError:  # another interpreter than hotloop was installed for, or no compiler then
         pass
     else:
-        Rows, Sites = _fast.Rows, _fast.Sites
-        gather = getattr(_fast, "gather", None)  # compiled before there was one
-        if hasattr(_fast, "Hook"):  # Linux
-            Hook, begin = _fast.Hook, _fast.begin
-            Counts, Entry, Feed = _fast.Counts, _fast.Entry, _fast.Feed  # type: ignore[misc]
+        if getattr(_fast, "FORM", 0) == _FORM:
+            Rows, Sites, gather = _fast.Rows, _fast.Sites, _fast.gather
+            if hasattr(_fast, "Hook"):  # Linux
+                Hook, Ticks = _fast.Hook, _fast.Ticks  # type: ignore[misc]
+                Counts, Entry, Feed = _fast.Counts, _fast.Entry, _fast.Feed  # type: ignore[misc]

@@ -88,7 +88,7 @@ DECISIONS = """
                 second.step()
                 first.zero_grad(); second.zero_grad()
     for x in DataLoader(Stream(), batch_size=3):
-        loss_of(x).backward()
+        torch.autograd.backward(tensors=loss_of(x))
         first.step()
     second.step(closure)
     model.eval()
@@ -132,6 +132,59 @@ def test_both_forms_decide_the_same(tmp_path: Path) -> None:
     kinds = {row[0] for row in found}
     assert kinds >= {"fetch", "iter", "forward", "backward", "optimizer", "zero_grad", "loss", "gc"}
     assert "disabled" not in compiled.notes | python.notes
+
+
+LIKE_TORCH = """
+    import copy, inspect, pickle, torch
+    from torch.utils.data import DataLoader, TensorDataset
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
+    from torch.utils.data.dataloader import _BaseDataLoaderIter as Base
+
+    for owner, name in ((torch.autograd, "backward"), (Base, "__next__"), (Fetcher, "fetch")):
+        function = getattr(owner, name)
+        print(pickle.dumps(function), copy.deepcopy(function) is function, callable(function))
+        print(function.__module__, function.__qualname__, function.__doc__, inspect.signature(function))
+        print(inspect.getsource(function))
+
+    class Mine(Base):
+        __next__ = lambda self: Base.__next__(self)
+
+    batches = iter(DataLoader(TensorDataset(torch.ones(3, 2)), batch_size=1))
+    print(next(batches), batches.__next__(), type(batches).__next__(batches), next(batches, "over"))
+    print(inspect.signature(batches.__next__), batches.__next__ == batches.__next__)
+    fetcher = Fetcher([5, 6], True, list, False)
+    print(fetcher.fetch([1, 0]), Fetcher.fetch(fetcher, possibly_batched_index=[0]))
+    for wrong in (Base.__next__, torch.autograd.backward, fetcher.fetch):
+        try:
+            wrong()
+        except TypeError as error:
+            print(error)
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_what_stands_in_for_a_function_of_torchs_is_like_it(pure: str, tmp_path: Path) -> None:
+    observed = run_observed(LIKE_TORCH, folder=tmp_path / "run", env={"HOTLOOP_PURE": pure})
+    plain = run_observed(LIKE_TORCH, folder=tmp_path / "plain", observed=False)
+    assert (observed.stdout, observed.stderr) == (plain.stdout, plain.stderr)
+    assert observed.returncode == 0
+
+
+def test_samples_come_from_both_forms(tmp_path: Path) -> None:
+    script = """
+        import time, torch
+        end = time.process_time() + 0.5
+        def spin():
+            while time.process_time() < end: pass
+        spin()
+    """
+    for pure in ("", "1"):
+        env = {"HOTLOOP_PURE": pure, "HOTLOOP_HZ": "200"}
+        run = run_observed(script, folder=tmp_path / f"pure{pure}", env=env)
+        spinning = {note["id"] for note in run.notes["stack"] if note["frames"][-1][2] == "spin"}
+        rows = [row for row in run.of("sample") if row.value in spinning]
+        assert len(rows) > 5 and all(row.obj <= 1000 and not row.site and not row.flags for row in rows)
+        assert {note["id"] for note in run.notes["stack"]} >= {row.value for row in rows}
 
 
 BEHIND = """

@@ -51,6 +51,17 @@ SCRIPT = """
     for _ in range(2):
         whole(); optimizer.step()
     say()
+    torch._dynamo.reset(); counters.clear()
+
+    @torch.compile(backend="eager")
+    def by_name(loader):
+        for x, in loader:
+            torch.autograd.backward(model.inner(x).sum())
+        return torch.autograd.grad(model.inner(x).sum(), list(model.inner.parameters()))
+
+    dataset = torch.utils.data.TensorDataset(torch.randn(4, 8))
+    by_name(torch.utils.data.DataLoader(dataset, batch_size=2))
+    say()
     exported = torch.export.export(model.inner, (x,))
     print(len(list(exported.graph.nodes)), torch.jit.trace(model.inner, x)(x).shape)
     print(torch.fx.symbolic_trace(model.inner).code)

@@ -130,16 +130,19 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
     plain = getattr(original, "__name__", "")
     name = plain if plain.isidentifier() else "wrapper"
     # C functions have no code: torch's own tensor methods live beside torch/_tensor.py.
-    code = getattr(original, "__code__", None)
+    code = getattr(original, "__code__", None) or getattr(
+        getattr(original, "__wrapped__", None), "__code__", None
+    )
     if not filename:
         filename = code.co_filename if code is not None else _tensor_file()
         if filename.endswith(
             "torch/_compile.py"
         ):  # a function that dynamo is told not to enter: nor this one
             filename = IMPORT_FILE
-    # No __name__: dynamo would look our names up in the module that is called so.
-    namespace: dict[str, Any] = {
-        "__builtins__": vars(builtins),
+    if filename == IMPORT_FILE:  # dynamo never enters it
+        source = source.replace("is_compiling()", "False")
+    template = _template(source)
+    names = {
         "original": original,
         "is_compiling": _is_compiling(),
         "get_ident": get_ident,
@@ -147,8 +150,11 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
         **names,
     }
     if "switch" in names:
-        namespace["owner"] = names["switch"].owner
-    template = _template(source)
+        names["owner"] = names["switch"].owner
+    # What is used lies close together. No __name__: dynamo would look our names up in the module called so.
+    inner = (const for const in template.__code__.co_consts if isinstance(const, CodeType))
+    used = [name for one in (template.__code__, *inner) for name in one.co_names]
+    namespace = {"__builtins__": vars(builtins)} | {name: names[name] for name in used if name in names}
     # In a traceback the wrapper is one line, the original's own first one.
     line = code.co_firstlineno if code is not None and code.co_filename == filename else _NO_LINE
     code = template.__code__.replace(

@@ -42,7 +42,7 @@ class StepCount(fast.Counts):
         """Count from 0."""
         self.stopped = False
         self.batches = self.rounds = self.fed_at = self.backwards = self.fetched = self.updates = 0
-        self.opened = self.opened_at = self.opened_site = 0
+        self.opened = self.opened_at = self.opened_site = self.skip = 0
         self.stepped.clear()
 
     @property

@@ -118,10 +118,12 @@ class Places:
         self._by_code: dict[int, dict[int, int]] = {}
         #: The id of the innermost user frame at or above a frame.
         self.site: Callable[[FrameType | None], int] = self._site
+        #: The id of the whole stack at a frame: user frames, and the library frames below the last of them.
+        self.stack: Callable[[FrameType | None], int] = self._stack
         self._forget: Callable[[], None] = self._by_code.clear
         if fast.Sites is not None:
-            self.site = fast.Sites(self._by_code, _LIBRARY, self._new_code, self._new_site)
-            self._forget = self.site.forget  # type: ignore[attr-defined]
+            self.site = fast.Sites(self._by_code, _LIBRARY, self._new_code, self._new_site, self._stack)
+            self._forget, self.stack = self.site.forget, self.site.stack  # type: ignore[attr-defined]
         #: What ``with_site`` needs.
         self.names: dict[str, Any] = {
             "by_code": self._by_code, "library": _LIBRARY, "site_of": self.site, "through": None,
@@ -161,10 +163,8 @@ class Places:
             frame = frame.f_back
         return frame
 
-    def stack(self, frame: FrameType | None) -> int:
-        """The id of the whole stack at ``frame``: user frames, and the library frames below the last of
-        them.
-        """
+    def _stack(self, frame: FrameType | None) -> int:
+        """``stack`` where it is not compiled, or does not know it yet."""
         by_code = self._by_code
         key: list[int] = []
         above = frame

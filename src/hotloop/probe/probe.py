@@ -49,9 +49,9 @@ class Probe:
         self.hooks = Hooks(self._observer_failed)
         self.main_thread = get_ident()
         self.hooks.owner = self.main_thread
-        self.window: Window | None = None
         self.count = StepCount()
-        self.inside = [0]  # 1: in an outermost forward, 2: in a backward
+        #: 1: in an outermost forward, 2: in a backward, 3: in a forward of the window; behind it the window.
+        self.inside: list[Any] = [0, None]
         self.finished = False
         self._unseen_told = False
         self._scaled: Any = None  # weak: what GradScaler.scale returned last
@@ -81,6 +81,16 @@ class Probe:
         self.places = Places(self.is_user, self.note)
         self.site = self.places.site
         self.stack = self.places.stack
+
+    @property
+    def window(self) -> Window | None:
+        """What takes over the calls of modules now; beside ``inside``, as every call looks at both."""
+        window: Window | None = self.inside[1]
+        return window
+
+    @window.setter
+    def window(self, window: Window | None) -> None:
+        self.inside[1] = window
 
     @property
     def steps(self) -> int:

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop import fast
 from hotloop.clock import now_ns
 from hotloop.hooks.dynamo import frame_evaluation
+from hotloop.probe.ending import ending
 from hotloop.probe.timer import KernelTimer, supported
 from hotloop.record.rows import SAMPLE, U16_MAX
 
@@ -33,10 +35,11 @@ SLOWER: Final = ((120_000_000_000, 2.5),)
 #: Less time off the CPU than this (ns) is small beside any sample: what of it was waiting for a core is not
 #: asked.
 WORTH_A_READING_NS: Final = 200_000
+_NEVER: Final = 2**63 - 1
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-class Sampler:
+class Sampler(fast.Ticks):
     """Samples the training thread of this process. ``paused``: ticks go on, nothing is written."""
 
     def __init__(self, probe: Probe, hz: float | None = None) -> None:
@@ -55,9 +58,13 @@ class Sampler:
         self._first = 0
         self._interval = 0
         self._slower = 0
+        self._slower_at = 0
         self._interrupts = False
         self._evaluate = frame_evaluation()
         self.paused = False
+        asked = (self, WORTH_A_READING_NS, self._on_signal)
+        #: What the signal is given to.
+        self.handler: Any = ending(probe, "sampler", "sampled", SAMPLE, *asked) or self._on_signal
 
     def start(self) -> bool:
         """Start sampling this process; False, with a warning note, where that cannot be done."""
@@ -81,7 +88,7 @@ class Sampler:
             return
         timer.delete()
         try:
-            if signal.getsignal(SIGNAL) == self._on_signal:
+            if signal.getsignal(SIGNAL) == self.handler:
                 signal.signal(SIGNAL, signal.SIG_DFL)
         except (ValueError, TypeError):
             pass  # not the main thread, or Python is shutting down: the signal's default is to be ignored
@@ -100,12 +107,12 @@ class Sampler:
     def _obstacle(self) -> str | None:
         if not supported():
             return "this platform has no timer that signals one thread"
-        if signal.getsignal(SIGNAL) not in (signal.SIG_DFL, signal.SIG_IGN, self._on_signal):
+        if signal.getsignal(SIGNAL) not in (signal.SIG_DFL, signal.SIG_IGN, self.handler):
             return "the script handles SIGURG itself"
         return None
 
     def _arm(self) -> None:
-        signal.signal(SIGNAL, self._on_signal)  # ValueError outside the main thread
+        signal.signal(SIGNAL, self.handler)  # ValueError outside the main thread
         signal.siginterrupt(SIGNAL, False)
         self._timer = KernelTimer(SIGNAL, get_native_id())
         self._open_schedstat()
@@ -136,6 +143,8 @@ class Sampler:
     def _schedule(self, now: int, interval: int) -> None:
         self._interval, self._first, self._off_cpu = interval, now + interval, 0
         self._last, self._last_cpu, self._last_queued = now, time.thread_time_ns(), self._queued()
+        fewer = SLOWER[self._slower : self._slower + 1]
+        self._slower_at = self._first + fewer[0][0] if fewer else _NEVER
         if self._timer is not None:
             self._timer.schedule(self._first, interval)
 
@@ -192,7 +201,7 @@ class Sampler:
             share,
             late if 0 <= late < U16_MAX else U16_MAX - 1 if late > 0 else 0,
         )
-        if self._slower < len(SLOWER) and now - first > SLOWER[self._slower][0]:
+        if now >= self._slower_at:
             divisor = SLOWER[self._slower][1]
             self._slower += 1
             self._schedule(now, int(1e9 / self._hz * divisor))
@@ -242,11 +251,7 @@ def keep_users_handler(sampler: Sampler) -> Callable[[Any], Any]:
 
     def make(original: Any) -> Any:
         def wrapper(signalnum: Any, handler: Any) -> Any:
-            if (
-                signalnum == SIGNAL
-                and getattr(handler, "__self__", None) is not sampler
-                and handler is not signal.SIG_DFL
-            ):
+            if signalnum == SIGNAL and handler != sampler.handler and handler is not signal.SIG_DFL:
                 if sampler._timer is not None:
                     sampler._probe.note(
                         "warning", text="stack samples end here: the script handles SIGURG itself"

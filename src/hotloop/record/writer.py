@@ -8,6 +8,7 @@ says so once.
 from __future__ import annotations
 
 import errno
+import functools
 import mmap
 import os
 import struct
@@ -146,14 +147,11 @@ class Writer:
         return (status.st_dev, status.st_ino) == self._files.get(suffix)
 
     def _write_note(self, at: int, kind: str, fields: dict[str, Any]) -> None:
-        import json
-
+        encode = _encode()
         try:
-            line = json.dumps({"note": kind, "t": at, **fields}, default=str, separators=(",", ":"))
+            line = encode({"note": kind, "t": at, **fields})
         except (TypeError, ValueError, RecursionError) as error:  # keys that are no strings, cycles
-            line = json.dumps(
-                {"note": "warning", "t": at, "text": f"a note of type {kind} was lost: {error}"}
-            )
+            line = encode({"note": "warning", "t": at, "text": f"a note of type {kind} was lost: {error}"})
         try:
             if not self._is_ours(self._notes_fd, ".notes"):
                 self._notes_fd = self._create(".notes")
@@ -175,6 +173,14 @@ class Writer:
             sys.__stderr__.write(message)  # type: ignore[union-attr]
         except (AttributeError, OSError, ValueError):
             pass
+
+
+@functools.cache
+def _encode() -> Callable[[Any], str]:
+    """``json.dumps`` of notes, made once: every epoch writes one."""
+    import json
+
+    return json.JSONEncoder(default=str, separators=(",", ":")).encode
 
 
 def _row_function(roll: Callable[[], None]) -> tuple[Row, Callable[[mmap.mmap | None], int]]:

@@ -37,9 +37,8 @@ class Losses:
         self._tensor = probe.torch.Tensor
         self._device: OnDevice | None = None
 
-    def backward(self, args: tuple[Any, ...], kwargs: dict[str, Any], stop: int, site: int) -> None:
-        """A backward ended that began with these arguments."""
-        found: Any = args[0] if args else kwargs.get("tensors")
+    def backward(self, found: Any, stop: int, site: int) -> None:
+        """A backward ended that began with this loss, or with these."""
         for loss in found if isinstance(found, (list, tuple)) else (found,):
             if not self._probe.is_scaled(loss):
                 self.read(loss, stop, site)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
-from hotloop.probe.ending import ending, with_ending
+from hotloop.probe.ending import ending
+from hotloop.probe.places import with_site, with_text
 from hotloop.record.rows import BACKWARD, LOSS, U32_MAX
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def {name}(*args, **kwargs):
     before = inside[0]
     if before == 2:
         return original(*args, **kwargs)
-    {begin}
+    start = now() if get_ident() == owner[0] else 0
     if not start:
         if switch.off or not claim():
             return original(*args, **kwargs)
@@ -43,7 +44,11 @@ def {name}(*args, **kwargs):
         return original(*args, **kwargs)
     finally:
         inside[0] = before
-        {end}
+        stop = now()
+        try:
+            {end}
+        except Exception as error:
+            failed(switch, error)
 """
 _WENT = """
 {site}
@@ -56,17 +61,16 @@ if count.fetched:
 if not count.rounds and stop >= count.next_tick:
     tick(stop)
 if number <= every_loss or not number % loss_stride:
-    read_loss(args, kwargs, stop, site)
+    read_loss(args[0] if args else kwargs.get("tensors"), stop, site)
 """
 
 
-def loss_reader(probe: Probe) -> Callable[[tuple[Any, ...], dict[str, Any], int, int], None]:
+def loss_reader(probe: Probe) -> Callable[[Any, int, int], None]:
     """The function that writes the loss a backward began with, where it lies in host memory."""
     emit = probe.emit
     tensor_type, float32 = probe.torch.Tensor, probe.torch.float32
 
-    def read_loss(args: tuple[Any, ...], kwargs: dict[str, Any], stop: int, site: int) -> None:
-        loss: Any = args[0] if args else kwargs.get("tensors")
+    def read_loss(loss: Any, stop: int, site: int) -> None:
         if isinstance(loss, (list, tuple)) and len(loss) == 1:
             loss = loss[0]
         if type(loss) is not tensor_type:
@@ -100,33 +104,35 @@ def install(probe: Probe) -> None:
     every = probe.losses  # --evidence
     read_loss = loss_reader(probe) if every is None else every.backward
     every_loss = _EVERY_LOSS if every is None else U32_MAX
-    asked = (every_loss, _LOSS_STRIDE, read_loss, probe.tick)
-    went = ending(probe, NAME, "went_backward", BACKWARD, *asked)
-    source = with_ending(_BACKWARD, "went_backward(args, kwargs, start)", _WENT)
-    for name in ("backward", "grad"):
-        hooks.patch(
-            torch.autograd,
-            name,
-            lambda original: compile_beside(
-                original,
-                source,
-                begin=fast.begin,
-                went_backward=went,
-                tick=probe.tick,
-                count=probe.count,
-                emit=probe.emit,
-                kind=BACKWARD,
-                every_loss=every_loss,
-                loss_stride=_LOSS_STRIDE,
-                read_loss=read_loss,
-                inside=probe.inside,
-                claim=hooks.guard(NAME, probe.claim),
-                switch=hooks.switch(NAME),
-                failed=hooks.failed,
-                now=perf_counter_ns,
-                **{**probe.places.names, "through": torch.Tensor.backward.__code__},
-            ),
+    claim = hooks.guard(NAME, probe.claim)
+    asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim)
+    source = with_text(_BACKWARD, "{end}", with_site(_WENT))
+
+    def written_out(original: Any) -> Any:
+        return compile_beside(
+            original,
+            source,
+            tick=probe.tick,
+            count=probe.count,
+            emit=probe.emit,
+            kind=BACKWARD,
+            every_loss=every_loss,
+            loss_stride=_LOSS_STRIDE,
+            read_loss=read_loss,
+            inside=probe.inside,
+            claim=claim,
+            switch=hooks.switch(NAME),
+            failed=hooks.failed,
+            now=perf_counter_ns,
+            **{**probe.places.names, "through": torch.Tensor.backward.__code__},
         )
+
+    def compiled(original: Any) -> Any:
+        return ending(probe, NAME, "backward", BACKWARD, *asked, original=original)
+
+    # Dynamo enters grad, and skips backward whatever it is.
+    hooks.patch(torch.autograd, "backward", written_out if fast.Hook is None else compiled)
+    hooks.patch(torch.autograd, "grad", written_out)
 
     def checkpointed(args: Any, kwargs: Any, frame: FrameType) -> None:
         probe.facts["checkpointing"] = True

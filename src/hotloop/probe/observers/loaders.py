@@ -14,9 +14,10 @@ from hotloop.hooks.imports import IMPORT_FILE
 from hotloop.hooks.wrapping import RAISED, compile_beside
 from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
-from hotloop.probe.ending import ending, with_ending
+from hotloop.probe.ending import ending
 from hotloop.probe.identity import Known
 from hotloop.probe.observers.loader_facts import loader_facts
+from hotloop.probe.places import with_site, with_text
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ def {name}(self):
     try:
         result = original(self)
     finally:
-        {end}
+        stop = now()
+        try:
+            {end}
+        except Exception as error:
+            failed(switch, error)
     if type(result) is dict:
         return loaders.track(self, result) or result
     return result
@@ -52,7 +57,7 @@ def {name}(self):
 _FETCHED: Final = """
 {site}
 if result is raised:
-    ended(state, waiting, site, start, stop)
+    ended(state, waiting, site, start, stop, isinstance(exc_info()[1], StopIteration))
 else:
     state.yielded = number = state.yielded + 1
     samples = state.full
@@ -218,9 +223,9 @@ class Loaders:
             arrived = len(iterator._task_info) - iterator._tasks_outstanding
             return int(min(arrived + iterator._data_queue.qsize(), U16_MAX - 1))
 
-        def ended(state: Iterator, waiting: int, site: int, start: int, stop: int) -> None:
+        def ended(state: Iterator, waiting: int, site: int, start: int, stop: int, at_end: bool) -> None:
             flags = state.flags
-            if isinstance(sys.exc_info()[1], StopIteration):
+            if at_end:
                 flags |= FETCH_END
                 probe.count.fetched = 0
             emit(FETCH, start, stop - start, 0, site, state.id, waiting, flags)
@@ -237,19 +242,22 @@ class Loaders:
             total = sum(field["bytes"] for field in fields)
             probe.note("batch", iterator=state.id, loader=state.loader, fields=fields[:64], bytes=total)
 
-        asked = (RAISED, ended, samples_in, note_batch, _NOTE_EVERY)
-        source = with_ending(_NEXT, "fetched(state, waiting, start, result)", _FETCHED)
+        counted = hooks.guard(NAME, ready)
+        if fast.Hook is not None:
+            asked = (self._iterators.entries, counted, ended, samples_in, note_batch, _NOTE_EVERY, self)
+            limit = probe.count.stop_if_done if probe.count.may_end else None
+            return ending(probe, NAME, "next", FETCH, *asked, limit, original=original)
         return compile_beside(
             original,
-            with_limit(source, probe.count, "count.stop_if_done()"),
+            with_limit(with_text(_NEXT, "{end}", with_site(_FETCHED)), probe.count, "count.stop_if_done()"),
             filename=IMPORT_FILE,
             switch=hooks.switch(NAME),
             count=probe.count,
-            fetched=ending(probe, NAME, "fetched", FETCH, *asked),
             entries=self._iterators.entries,
             loaders=self,
-            ready=hooks.guard(NAME, ready),
+            ready=counted,
             ended=ended,
+            exc_info=sys.exc_info,
             samples_in=samples_in,
             note_batch=note_batch,
             note_every=_NOTE_EVERY,

@@ -128,8 +128,7 @@ def install(probe: Probe) -> None:
     """Observe garbage collections, and memory at the start, once a second and at the end."""
     if not probe.asleep:
         note_memory(probe)
-    owner = probe.hooks.switch(NAME).owner
-    collections = ending(probe, NAME, "collected", GC, owner, _WORTH_A_ROW_NS)
+    collections = ending(probe, NAME, "collected", GC, _WORTH_A_ROW_NS)
     if collections is None:
         collections = probe.hooks.guard(NAME, Collections(probe))
     gc.callbacks.append(collections)

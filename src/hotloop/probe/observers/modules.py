@@ -61,17 +61,17 @@ def {name}(self, *args, **kwargs):
         return original(self, *args, **kwargs)
     where = inside[0]
     if where:
-        if where == 3 and probe.window is not None and get_ident() == owner[0]:
-            return probe.window.call(self, original, args, kwargs)
+        if where == 3 and inside[1] is not None and get_ident() == owner[0]:
+            return inside[1].call(self, original, args, kwargs)
         {call}
     {begin}
     if not start:
         {call}
     {stop_if_done}
     try:
-        if probe.window is not None:  # the window names inner modules by their path below this one
+        if inside[1] is not None:  # the window names inner modules by their path below this one
             inside[0] = 3
-            return probe.window.call(self, original, args, kwargs)
+            return inside[1].call(self, original, args, kwargs)
         inside[0] = 1
         {call}
     finally:
@@ -163,16 +163,14 @@ class Modules:
                 self._note(module, entry)
 
         known, new_entry = self._known.entries, self._new_entry
-        asked = (known, new_entry, note, self._grad_enabled, self._autocast, autocasted)
+        asked = (known, self._grad_enabled, self._autocast, new_entry, note, autocasted)
         source = with_ending(with_body(_CALL, original), "called(self, start)", _CALLED)
         return compile_beside(
             original,
             with_limit(source, probe.count, "stop_if_done()"),
             inside=probe.inside,
-            probe=probe,
             switch=hooks.switch(NAME),
             stop_if_done=self.stop_if_done,
-            begin=fast.begin,
             called=ending(probe, NAME, "called", FORWARD, *asked),
             known=known,
             new_entry=new_entry,

@@ -22,7 +22,7 @@ _SCALER_OPS: Final = {"step": 1, "unscale_": 2, "update": 3}
 
 _BEFORE: Final = """
 def {name}(optimizer, args, kwargs):
-    if is_compiling() or get_ident() != owner[0]:
+    if is_compiling(){elsewhere}:
         return None
     {stop_if_done}
     {end}
@@ -36,7 +36,7 @@ count.opened, count.opened_at, count.opened_site = id(optimizer), now(), site
 
 _AFTER: Final = """
 def {name}(optimizer, args, kwargs):
-    if is_compiling() or get_ident() != owner[0]:
+    if is_compiling(){elsewhere}:
         return None
     {end}
 """
@@ -99,15 +99,17 @@ class Optimizers:
         probe, hooks = self._probe, self._probe.hooks
         known, in_round = self._known.entries, probe.count.stepped
         what = call.partition("(")[0]
-        asked = {"began": (self._nested,), "stepped": (known, self._new, in_round, probe.updated, probe.tick)}
+        asked = {"began": (self._nested,), "stepped": (known, in_round, self._new, probe.updated, probe.tick)}
         names: dict[str, Any] = {
             **probe.places.names, "through": self._through, "in_round": in_round,
             what: ending(probe, NAME, what, kind, *asked.get(what, ())),
         }  # fmt: skip
+        # What is compiled asks itself.
+        elsewhere = " or get_ident() != owner[0]" if fast.Hook is None or probe.count.may_end else ""
+        source = with_ending(source.replace("{elsewhere}", elsewhere), call, written_out)
         return compile_beside(
             original,
-            with_limit(with_ending(source, call, written_out), probe.count, "stop_if_done()"),
-            begin=fast.begin,
+            with_limit(source, probe.count, "stop_if_done()"),
             switch=hooks.switch(NAME),
             count=probe.count,
             stop_if_done=self.stop_if_done,

@@ -10,12 +10,14 @@ import os
 import sys
 from _thread import get_ident
 from collections.abc import Callable
+from functools import update_wrapper
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import same_code
 from hotloop.probe import batches, draws, sampler, stages
+from hotloop.probe.ending import ending
 from hotloop.probe.kept import Kept
 from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
 
@@ -85,7 +87,7 @@ class Maker:
         self._count = 0
         self._next_stat = 0
         self._busy = False
-        self._skip = 0  # batches that go by unobserved
+        self._counts = probe.count
         self._measure_at = 0  # the count from which bytes are counted
         #: Whether each sample of the next batch is timed: always, unless the clock would be what is measured.
         self.watches = True
@@ -105,13 +107,13 @@ class Maker:
             body = stages.watched(self._probe, body)
         if os.environ.get("HOTLOOP_DRAWS"):
             body = draws.watched(self._probe, body)
-        switch, owner = self._switch, self._switch.owner
+        switch, owner, count = self._switch, self._switch.owner, self._counts
 
         def fetch(self_: Any, possibly_batched_index: Any) -> Any:
             if self._fresh:
                 self._enter()
-            if self._skip:  # cheap batches of the main process: the fetch around each says all but its parts
-                self._skip -= 1
+            if count.skip:  # cheap batches of the main process: the fetch around each says all but its parts
+                count.skip -= 1
                 return original(self_, possibly_batched_index)
             if self._busy or switch.off or get_ident() != (self._thread or owner[0]):
                 return original(self_, possibly_batched_index)
@@ -128,13 +130,14 @@ class Maker:
                 if self._worker:
                     self._left(self_)
 
-        return fetch
+        update_wrapper(fetch, original)
+        return ending(self._probe, "workers", "fetch", MAKE, fetch, original=original) or fetch
 
     def renew(self) -> None:
         """In a forked child: what it is shows at its first batch."""
         self._fresh = True
         self._busy = False
-        self._skip = 0
+        self._counts.skip = 0
 
     def _worker_left(self, fetcher: Any) -> None:
         """The worker's batch is out, or its making failed."""
@@ -174,8 +177,8 @@ class Maker:
         if measured and self._count >= BYTES_FIRST:
             self._measure_at = self._count + BYTES_EVERY
         if not worker and self._count > BYTES_FIRST:
-            self._skip = min(BYTES_EVERY - 1, WORTH_OBSERVING_NS // (end - start + 1))
-            self._count += self._skip
+            self._counts.skip = min(BYTES_EVERY - 1, WORTH_OBSERVING_NS // (end - start + 1))
+            self._count += self._counts.skip
         self.watches = measured or (collate or end) - start >= WORTH_A_CLOCK_NS * samples
 
     def stat(self) -> None:
