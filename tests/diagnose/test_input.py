@@ -240,6 +240,14 @@ def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     assert findings["input/single-process"].where == statement
 
 
+def test_a_batch_that_is_made_in_no_time_is_not_worth_handing_over() -> None:
+    def parts(wait_s: float) -> Steps:
+        return get_batch([line(10 + i, 0.02, role="input", samples=3) for i in range(3)], wait_s, 0.004)
+
+    assert "input/single-process" not in found(parts(0.0004))
+    assert "input/single-process" in found(parts(0.004))
+
+
 ROLLOUT = """\
 class Agent:
     def collect(self):

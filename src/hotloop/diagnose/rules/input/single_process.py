@@ -25,7 +25,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield from _loader(evidence, feed)
         return
     inline = inline_input(evidence)
-    if inline is not None and inline.hot is None:
+    # Batches made in less are not worth handing over from another thread or process.
+    if inline is not None and inline.hot is None and inline.wait_s >= evidence.limits.hand_over_s:
         yield _inline(evidence, inline)
 
 
