@@ -222,7 +222,8 @@ def step_columns(steps: Steps) -> Mapping[str, np.ndarray[Any, Any]]:
 
 
 def _name(command: Sequence[str]) -> str:
-    for word in command:
+    scripts = [word for word in command if word.endswith(".py")]
+    for word in scripts or command:  # an option of a launcher may have a value of its own
         stem = Path(word).name
         if not _INTERPRETERS.match(stem):
             return re.sub(r"[^\w.-]+", "_", stem.removesuffix(".py"))[:40] or "run"

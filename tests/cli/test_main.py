@@ -42,6 +42,7 @@ def test_version_goes_to_standard_output() -> None:
         (["run", "--steps", "many", "--", "true"], "whole number"),
         (["run", "--", "/no/such/program"], "/no/such/program"),
         (["report", "/no/such/run"], "/no/such/run"),
+        (["verify", "--", "sh", "train.sh"], "no change to verify"),
         (["demo", "no-such-workload"], "no-such-workload"),
         (["no-such-verb"], "no-such-verb"),
     ],
@@ -60,6 +61,14 @@ def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "not empty" in done.stderr
     assert (tmp_path / "keep.txt").read_text() == "mine"
+
+
+def test_a_run_folder_is_named_for_the_script_not_for_an_option_of_its_launcher(tmp_path: Path) -> None:
+    (tmp_path / "fit.py").write_text("")
+    done = hotloop("run", "--", sys.executable, "-W", "ignore", "fit.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "hotloop-runs").iterdir()
+    assert folder.name.endswith("-fit")
 
 
 def test_a_command_that_never_reaches_torch_still_gets_a_report(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
             )
         words = {
             "slower": f"slower by more than {limit:.1%}",
-            "cannot tell": f"cannot tell whether by more than {limit:.1%}: {unsure}",
+            "cannot tell": f"cannot tell whether it is slower by more than {limit:.1%}: {unsure}",
             "same": f"not slower by more than {limit:.1%}",
             "faster": "faster",
         }[judged]

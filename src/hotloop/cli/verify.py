@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -102,6 +103,10 @@ def _given(options: argparse.Namespace) -> tuple[Path, Path]:
     for name in ("repeats", "steps", "out"):
         if getattr(options, name) not in (None, 1):
             raise UsageError(f"--{name} is for a command that is to be launched", hint=f"usage: {_USAGE}")
+    if options.what and not Path(options.what[0]).exists() and shutil.which(options.what[0]):
+        raise UsageError(
+            "a command, and no change to verify", hint=f"name one: --apply REMEDY -- COMMAND; usage: {_USAGE}"
+        )
     if len(options.what) != 2:
         raise UsageError(
             f"{len(options.what)} runs given, a base and a candidate are compared",
