@@ -735,6 +735,31 @@ def test_a_cold_first_batch_of_every_epoch() -> None:
     assert not cold.data["once"]
 
 
+def test_a_sampler_that_orders_before_every_epoch_is_named() -> None:
+    waits = np.full(200, 0.001)
+    waits[::20] = 0.09
+    use = loader(make_s=0.001, wait_s=waits, num_batches=200, num_iterators=10, first_batch_s=waits[::20])
+    sorting = line(19, 0.7, file=TRAIN, function="Buckets.__iter__", phase="data_wait", role="input")
+    run = steps({"data_wait": waits, "forward": 0.004}, num_steps=200, loaders=(use,), lines=(sorting,))
+    cold = found(run)["input/cold-start"]
+    assert cold.where == sorting.place
+    assert "Buckets.__iter__() at train.py:19" in cold.message
+    assert "sampler" in cold.advice
+    assert cold.cost_s_per_step == pytest.approx(0.088 * 10 / 200, rel=0.05)
+
+
+def test_an_iterator_for_every_batch_is_told_to_be_made_once() -> None:
+    num = 40
+    use = loader(
+        workers=2, make_s=0.002, wait_s=0.02, num_batches=num, num_iterators=num, batches_per_epoch=1.0,
+        iter_s=np.full(num, 0.02), shutdown_s=np.full(num, 0.015), first_batch_s=np.full(num, 0.02),
+    )  # fmt: skip
+    run = steps({"data_wait": 0.02, "epoch_gap": 0.035, "forward": 0.002}, num_steps=num, loaders=(use,))
+    assert "next(batches)" in found(run)["input/respawned-workers"].advice
+    single = replace(run, loaders=(replace(use, dataset={"class": "Windows", "len": 32}),))
+    assert "next(batches)" not in found(single)["input/respawned-workers"].advice
+
+
 def test_a_first_batch_that_fades_in_the_run_is_left_alone() -> None:
     waits = np.full(100, 0.001)
     waits[0] = 0.4

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop import units
-from hotloop.diagnose import costs
+from hotloop.diagnose import costs, says
+from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.hotspots import Hotspot, hottest
 from hotloop.findings import Finding
 
 ID = "input/cold-start"
 EFFORT = EDIT
 COSTED = True
+
+#: So many first batches show what each epoch pays.
+_MANY = 3
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -31,7 +36,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if feed.workers and len(loader.iter_s) and started_once:
         firsts[0] += loader.iter_s[0]  # starting the workers once; starting them anew has a rule of its own
     excess = np.maximum(0.0, firsts - (feed.make_s + feed.deliver_s))
-    slow = excess > np.maximum(limits.cold_start_factor * feed.step_s, limits.cold_start_s)
+    # One that comes again with every epoch counts by its share, however long it takes.
+    least = limits.cold_start_s if len(firsts) < _MANY else 0.0
+    slow = excess > np.maximum(limits.cold_start_factor * feed.step_s, least)
     if not slow.any():
         return
     total = float(excess[slow].sum())
@@ -42,14 +49,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     cost = total / evidence.steps.num_steps
     typical = float(np.median(firsts[slow]))
+    spot = _outside_samples(evidence, feed, total)
     spawned = str(loader.settings.get("multiprocessing_context") or "")
     yield Finding(
         id=ID,
         message=(
             f"The first batch {'of the run' if once else 'of each epoch'} takes {units.duration(typical)}, "
-            f"{typical / max(1e-9, feed.make_s):.0f} times the making of a batch."
+            f"{typical / max(1e-9, feed.make_s):.0f} times the making of a batch"
+            + (f", most of it {spot.what} at {says.at(spot.place)}." if spot is not None else ".")
         ),
-        advice=_advice(feed.workers, spawned, once),
+        advice=_advice(feed.workers, spawned, once) if spot is None else _ORDER,
         evidence=(
             f"{int(slow.sum())} slow first {'batch' if once else 'batches'}, {units.duration(total)} in all "
             f"({units.share(share)} of the training span)",
@@ -57,10 +66,30 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"num_workers={feed.workers}" + (f", start method {spawned}" if spawned else ""),
         ),
         cost_s_per_step=cost,
-        where=loader.where,
+        where=loader.where if spot is None else spot.place,
         remedies=("persistent-workers",) if feed.workers and not once else (),
         data={"first_batch_s": typical, "once": once},
     )
+
+
+_ORDER = (
+    "This runs before the first batch and not for its samples (a sampler that orders them): prepare once "
+    "what does not change, on arrays, and leave only the shuffling to each epoch."
+)
+
+
+def _outside_samples(evidence: Evidence, feed: Feed, total_s: float) -> Hotspot | None:
+    """The user's code in the training process that first batches waited for, making samples left out."""
+    making = {(line.place.file, line.place.line) for line in feed.loader.lines}
+    lines = [
+        line
+        for line in evidence.steps.lines
+        if line.phase in ("data_wait", "epoch_gap")
+        and line.place != line.statement
+        and (line.place.file, line.place.line) not in making
+    ]
+    spot = hottest(lines, total_s)
+    return spot if spot is not None and spot.share >= evidence.limits.dominant_line_ratio else None
 
 
 def _advice(workers: int, start_method: str, once: bool) -> str:

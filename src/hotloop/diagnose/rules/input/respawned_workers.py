@@ -44,9 +44,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         message=(
             f"Every epoch starts {feed.workers} new worker "
             f"{'process' if feed.workers == 1 else 'processes'} and "
-            f"stops them again: {units.duration(per_epoch)} for {loader.batches_per_epoch:.0f} batches."
+            f"stops them again: {units.duration(per_epoch)} for {loader.batches_per_epoch:.0f} "
+            f"batch{'' if round(loader.batches_per_epoch) == 1 else 'es'}."
         ),
-        advice=_advice(persistent, alone, rebuilt=bool(loader.settings.get("rebuilt"))),
+        advice=_ONE_ITERATOR
+        if _one_batch_each(feed)
+        else _advice(persistent, alone, rebuilt=bool(loader.settings.get("rebuilt"))),
         evidence=(
             f"{epochs} epochs of {loader.batches_per_epoch:.0f} batches, persistent_workers=False",
             f"starting an iterator takes {units.duration(_mean(loader.iter_s))}, its first batch "
@@ -66,6 +69,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         remedies=costs.offers(loader, *(("no-workers",) if alone > persistent else ()), "persistent-workers"),
         data={"per_epoch_s": per_epoch, "num_workers_0_saves_s_per_step": max(0.0, alone)},
     )
+
+
+_ONE_ITERATOR = (
+    "Make the iterator once, batches = iter(loader), and ask next(batches) in each step: next(iter(loader)) "
+    "starts workers for every batch, and only ever takes the first one of an epoch."
+)
+
+
+def _one_batch_each(feed: Feed) -> bool:
+    """Whether every batch has an iterator of its own, though an epoch holds several."""
+    length, size = feed.loader.dataset.get("len"), feed.loader.settings.get("batch_size")
+    several = isinstance(length, int) and isinstance(size, int) and length >= 2 * size
+    return several and feed.loader.num_iterators >= 0.9 * feed.loader.num_batches
 
 
 def _advice(persistent: float, alone: float, *, rebuilt: bool) -> str:
