@@ -321,10 +321,10 @@ static PyObject *sites_forget(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* The id of the innermost user frame at or above a frame, 0 where there is none, -1 with an error. */
+/* The id of the innermost user frame at or above a frame (None: none), 0 where there is none, -1 with an error. */
 static long sites_find(Sites *self, PyObject *innermost)
 {
-    PyFrameObject *frame = (PyFrameObject *)Py_NewRef(innermost);
+    PyFrameObject *frame = innermost == Py_None ? NULL : (PyFrameObject *)Py_NewRef(innermost);
     long found = 0;
     while (frame != NULL) {
         PyCodeObject *code = PyFrame_GetCode(frame);
@@ -380,9 +380,7 @@ static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t narg
         PyErr_SetString(PyExc_TypeError, "site(frame): one argument");
         return NULL;
     }
-    if (args[0] == Py_None)
-        return PyLong_FromLong(0);
-    if (!PyFrame_Check(args[0])) {
+    if (args[0] != Py_None && !PyFrame_Check(args[0])) {
         PyErr_SetString(PyExc_TypeError, "site(frame): a frame or None");
         return NULL;
     }

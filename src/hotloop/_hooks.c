@@ -93,7 +93,7 @@ typedef struct {
     uint64_t since;
     uint8_t kind;
     PyObject *given[NUM_GIVEN];
-    PyObject *getframe, *one, *training, *compiled, *failed, *observer, *names, *weak;
+    PyObject *training, *compiled, *failed, *observer, *names, *weak;
 } Hook;
 
 /* Ask for what an end reads, all of it at once: one after the other each would be waited for. What is used in every
@@ -110,7 +110,6 @@ static void prefetch(const Hook *self)
     __builtin_prefetch(self->given[0]);
     __builtin_prefetch(self->given[1]);
     __builtin_prefetch(self->given[2]);
-    __builtin_prefetch(self->getframe);
 }
 
 /* Whether an error was the observer's own failure, and is told; if not, it belongs to the script. */
@@ -166,17 +165,20 @@ static int unsigned_of(PyObject *number, uint64_t *value)
 /* The frame that made the call: the current one, or that of the caller of the wrapper which called us. */
 static PyObject *caller(Hook *self)
 {
-    if (self->original == NULL)
-        return PyObject_CallOneArg(self->getframe, self->one);
-    PyObject *frame = (PyObject *)PyEval_GetFrame();
-    return Py_NewRef(frame == NULL ? Py_None : frame); /* None: called by no Python */
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef(PyEval_GetFrame());
+    if (frame != NULL && self->original == NULL) {
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    return frame == NULL ? Py_NewRef(Py_None) : (PyObject *)frame; /* None: called by no Python */
 }
 
 static int site_here(Hook *self, long *site)
 {
     PyObject *frame = caller(self);
-    *site = frame == NULL ? -1 : frame == Py_None ? 0 : sites_find(self->sites, frame);
-    Py_XDECREF(frame);
+    *site = sites_find(self->sites, frame);
+    Py_DECREF(frame);
     return *site >= 0;
 }
 
@@ -373,8 +375,6 @@ static int began(Hook *self, PyObject *optimizer)
     if (ours <= 0)
         return ours == 0;
     PyObject *frame = caller(self);
-    if (frame == NULL)
-        return 0;
     PyObject *nested = count->opened ? PyObject_CallOneArg(self->given[0], frame) : Py_NewRef(Py_False);
     int inside = nested == NULL ? -1 : PyObject_IsTrue(nested);
     long site = inside == 0 ? sites_find(self->sites, frame) : inside;
@@ -673,15 +673,11 @@ static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->owner = PyObject_GetAttrString(observer, "owner");
     self->failed = Py_NewRef(failed);
     self->observer = Py_NewRef(observer);
-    self->getframe = Py_XNewRef(PySys_GetObject("_getframe"));
-    self->one = PyLong_FromLong(1);
     self->training = PyUnicode_InternFromString("training");
     self->compiled = PyUnicode_InternFromString("_compiled_call_impl");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++)
         self->given[i] = Py_NewRef(PyTuple_GET_ITEM(given, i));
-    if (self->owner == NULL || self->getframe == NULL || self->one == NULL || self->training == NULL || self->compiled == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_RuntimeError, "no sys._getframe");
+    if (self->owner == NULL || self->training == NULL || self->compiled == NULL) {
         Py_DECREF(self);
         return NULL;
     }
@@ -700,7 +696,6 @@ static int hook_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->names);
     Py_VISIT(self->failed);
     Py_VISIT(self->observer);
-    Py_VISIT(self->getframe);
     for (int i = 0; i < NUM_GIVEN; i++)
         Py_VISIT(self->given[i]);
     return 0;
@@ -717,7 +712,6 @@ static int hook_clear(PyObject *object)
     Py_CLEAR(self->names);
     Py_CLEAR(self->failed);
     Py_CLEAR(self->observer);
-    Py_CLEAR(self->getframe);
     for (int i = 0; i < NUM_GIVEN; i++)
         Py_CLEAR(self->given[i]);
     return 0;
@@ -731,7 +725,6 @@ static void hook_dealloc(PyObject *object)
     if (self->weak != NULL)
         PyObject_ClearWeakRefs(object);
     hook_clear(object);
-    Py_CLEAR(self->one);
     Py_CLEAR(self->training);
     Py_CLEAR(self->compiled);
     type->tp_free(object);
