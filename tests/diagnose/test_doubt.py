@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -84,6 +85,9 @@ def test_workers_that_nobody_sampled_are_not_called_other_programs() -> None:
     )  # fmt: skip
     assert "not sure" in said(QUIET, **machine(others=0.9, got=0.5))
     assert "not sure" not in said(QUIET, **machine(others=0.9, got=0.5), workers=short)
+    notes = {"worker_stat": [{"cpu_s": 0.02}], "exit": [{}]}  # they counted: it was not them
+    counted = tuple(replace(worker, notes=notes) for worker in short)
+    assert "not sure" in said(QUIET, **machine(others=0.9, got=0.5), workers=counted)
 
 
 def test_time_the_hypervisor_took_is_told() -> None:

@@ -78,6 +78,14 @@ def others_beside(recording: Recording, process: Process, steps: Steps) -> float
     return max(0.0, taken - elsewhere - _unsampled(recording, process, steps))
 
 
+def _cpu_s(worker: Process) -> float:
+    """CPU seconds of a worker's life; infinite where it was not there to count at its end."""
+    counts = worker.notes.get("worker_stat")
+    if not counts or not worker.notes.get("exit"):
+        return float("inf")
+    return float(counts[-1].get("cpu_s", np.inf))
+
+
 def _unsampled(recording: Recording, process: Process, steps: Steps) -> float:
     """Loader workers, on the average of the span, that live too shortly to be sampled."""
     offset = (process.start_ns - recording.start_ns) / 1e9
@@ -88,5 +96,6 @@ def _unsampled(recording: Recording, process: Process, steps: Steps) -> float:
         times = recording.process_system.get(worker.pid, {}).get("t_s", np.zeros(0))
         first, last = (float(times[0]), float(times[-1])) if len(times) else (end, end)
         lived = max(0.0, min(died, end) - max(born, start))
-        missed += max(0.0, lived - max(0.0, min(last, end) - max(first, start)))
+        unseen = max(0.0, lived - max(0.0, min(last, end) - max(first, start)))
+        missed += min(unseen, _cpu_s(worker))
     return missed / (end - start) if end > start else 0.0

@@ -31,14 +31,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     steps = evidence.steps
     # What starting and stopping waited for cores that other programs held is not its own.
     got = min(left_by_others(evidence, pids) for pids in ((steps.pid,), makers(evidence, feed.workers)))
-    gap = got * (_after_first(loader.iter_s) + float(loader.shutdown_s.sum()))
-    first = got * _after_first(_excess(feed))
-    persistent = (gap + first) / steps.num_steps
-    alone = gap / steps.num_steps + got * feed.first_excess_s + feed.wait_s - feed.make_s
+    per_epoch = got * _started_s(feed) / (epochs - 1)
+    persistent, alone = _saved(feed, steps.num_steps, got)
     cost = max(persistent, alone)
     if cost < evidence.limits.mention_ratio * steps.step_s:
         return
-    per_epoch = (gap + first) / (epochs - 1)
     yield Finding(
         id=ID,
         message=(
@@ -64,7 +61,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             ),
         ),
         cost_s_per_step=cost,
-        cost_ci95=_interval(cost, got, feed),
+        cost_ci95=_interval(cost, max(_saved(feed, steps.num_steps, 1.0)), feed),
         where=loader.where,
         remedies=costs.offers(loader, *(("no-workers",) if alone > persistent else ()), "persistent-workers"),
         data={"per_epoch_s": per_epoch, "num_workers_0_saves_s_per_step": max(0.0, alone)},
@@ -103,13 +100,28 @@ def _advice(persistent: float, alone: float, *, rebuilt: bool) -> str:
     )
 
 
-def _interval(cost: float, got: float, feed: Feed) -> tuple[float, float] | None:
+def _started_s(feed: Feed) -> float:
+    """Seconds of all starts and stops after the first start."""
+    loader = feed.loader
+    return _after_first(loader.iter_s) + float(loader.shutdown_s.sum()) + _after_first(_excess(feed))
+
+
+def _saved(feed: Feed, num_steps: int, got: float) -> tuple[float, float]:
+    """Seconds per step that workers which stay would save, and that none would; ``got``: of what starting and
+    stopping took, the part that is its own.
+    """
+    gap = _after_first(feed.loader.iter_s) + float(feed.loader.shutdown_s.sum())
+    alone = got * (gap / num_steps + feed.first_excess_s) + feed.wait_s - feed.make_s
+    return got * _started_s(feed) / num_steps, alone
+
+
+def _interval(cost: float, seen: float, feed: Feed) -> tuple[float, float] | None:
     """The spread over the epochs; beside other programs up to what was seen, their part included."""
     spread = costs.interval(cost, _per_epoch(feed))
-    if got >= 1:
+    if seen <= cost:
         return spread
     low, high = spread or (cost, cost)
-    return low, max(high, cost / got)
+    return low, max(high, seen)
 
 
 def _excess(feed: Feed) -> Floats:
