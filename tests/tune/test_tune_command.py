@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from hotloop import flow
-from hotloop.cli.tune import _draws
+from hotloop.cli.tune import _draws, _told
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
+from hotloop.tune.trial import Trial
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -197,3 +198,16 @@ def test_a_run_over_its_memory_is_ended_with_the_reason() -> None:
     run.stdin.close()
     free, total = free_memory()
     assert 0 < free < total
+
+
+@pytest.mark.parametrize(
+    ("step_alone_s", "why", "told"),
+    [(0.001, "", "1.00 ms"), (None, "", "not measured: no single loader"), (None, "timed out", "timed out")],
+)
+def test_a_launch_of_the_step_alone_always_says_what_came_of_it(
+    step_alone_s: float | None, why: str, told: str
+) -> None:
+    more = {"step_alone_s": step_alone_s}
+    trial = Trial(key="alone", remedies=(), status="measured", folder="", seconds=1.0, why=why, more=more)
+    (line,) = _told(trial)
+    assert line.startswith("the step alone: ") and told in line

@@ -310,7 +310,8 @@ def _told(trial: Trial) -> list[str]:
         return [f"{row['intervention']}: {row['ratio']:.2f}x in interleaved blocks" for row in rows]
     if trial.key == "alone":
         alone_s = trial.more.get("step_alone_s")
-        return [f"the step alone: {duration(alone_s)}"] if alone_s else []
+        unknown = trial.why or "no single loader feeds the steps, or they were too few"
+        return [f"the step alone: {duration(alone_s) if alone_s else f'not measured: {unknown}'}"]
     what = " + ".join(trial.remedies) or "as found"
     told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
     if trial.samples_per_s:
