@@ -447,6 +447,15 @@ def test_the_folder_of_another_command_is_refused(tmp_path: Path) -> None:
         tune(Scenario(lambda arm: 0.04), tmp_path)
 
 
+def test_what_had_no_room_beside_an_arm_that_fails_is_tried_after_it(tmp_path: Path) -> None:
+    failed = Ran(exit_code=1, wall_s=1.0, last_words="no")
+    fails = {"num-workers=4": failed}
+    scenario = Scenario(factors(prefetch_factor=1.5), (SLOW, SHALLOW), fails=fails, wall_s=10.0)
+    tuned = tune(scenario, tmp_path, budget_s=40.0)
+    assert scenario.launched.index("num-workers=4") < scenario.launched.index("prefetch-factor=8")
+    assert [str(one) for one in tuned.best] == ["prefetch-factor=8"]
+
+
 def test_a_run_that_fails_as_found_is_told_with_its_words(tmp_path: Path) -> None:
     failed = Ran(exit_code=1, wall_s=1.0, last_words="FileNotFoundError: data")
     with pytest.raises(CheckFailed, match=r"exit code 1: FileNotFoundError: data"):

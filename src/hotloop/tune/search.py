@@ -79,6 +79,7 @@ class Search:
     _gained: float = 1.0  # of the arm in force over the run as found
     _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
     _alone_s: float | None = None  # a step that waits for nothing
+    _ran: bool = False  # something of the last race did
     _unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
 
     def run(self) -> Tuned:
@@ -97,6 +98,9 @@ class Search:
             if number == 1:
                 found = self._screen(found, seen)
             winner, trial = self._race(number, best, found, base) if found else (None, None)
+            if found and not self._ran:  # there may be room now for what there was none for beside these
+                launcher.spent = False
+                continue
             if winner is None or trial is None:
                 break
             best, base = winner.arm, trial
@@ -265,6 +269,7 @@ class Search:
             whole = all(logs[name] for name in alive)
             if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
                 break
+        self._ran = bool(last)
         ratios = pooled(logs, self._pairs)
         self._pairs += logs.values() if paired else ()
         told_of = {name: ratios[name].ratio for name in alive if name in ratios}
