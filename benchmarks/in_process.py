@@ -1,14 +1,15 @@
 """What the probe costs inside the user's process: a step, with its stack samples, and the import.
 
-    python benchmarks/in_process.py [--blocks 200] [--loops medium] [--parts] [--out FILE]
+    python benchmarks/in_process.py [--processes 10] [--blocks 20] [--loops medium] [--parts] [--out FILE]
 
-One process, short blocks with the probe and without it in turn: without it the patched names hold what torch
-put there, and the timer is stopped. Drift of the machine, and where memory happens to lie (which makes two
-processes of the same loop differ by 2 %), meet both. The cost is the median over pairs of blocks of on - off,
-its interval a bootstrap over pairs. Beside the clock stands the CPU time of the training thread, of other
-threads and of DataLoader workers, which other programs on the machine disturb far less; ``--parts`` gives it
-for each part of the probe left in alone. What the launcher does beside the run is not in it: ``overhead.py``
-measures whole runs.
+Short blocks with the probe and without it in turn in one process: without it the patched names hold what
+torch put there, and the timer is stopped. Drift of the machine, and where memory happens to lie (which makes
+two processes of the same loop differ by 2 %), meet both. What the probe costs depends on where memory lies as
+well, so there are several processes. The cost is the median over all pairs of blocks of on - off, its
+interval a bootstrap over processes and their pairs. Beside the clock stands the CPU time of the training
+thread, of other threads and of DataLoader workers, which other programs on the machine disturb far less;
+``--parts`` gives it for each part of the probe left in alone. What the launcher does beside the run is not in
+it: ``overhead.py`` measures whole runs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--blocks", type=int, default=200, help="pairs of blocks for each loop")
+    parser.add_argument("--processes", type=int, default=10, help="for each loop")
+    parser.add_argument("--blocks", type=int, default=20, help="pairs of blocks for each process")
     parser.add_argument("--loops", nargs="*", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--parts", action="store_true", help="what each part of the probe costs alone")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
@@ -57,13 +60,17 @@ def main() -> int:
     print(f"import of the in-process part after torch: {table['import_cpu_ms']:.1f} ms of CPU")
     arms = ["off", *(PARTS if args.parts else ()), "on"]
     for name in args.loops:
-        rounds = measured(args.blocks, LOOPS[name], arms)
+        rounds = [measured(args.blocks, LOOPS[name], arms) for _ in range(args.processes)]
         row = table[name] = {arm: compared(rounds, arm) for arm in arms[1:]}
         print_loop(name, rounds, row)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(table, indent=1) + "\n")
     return 0
+
+
+#: For each process its rounds: arm -> what a step took, by ``COLUMNS``.
+Processes = Sequence[Sequence[Mapping[str, Sequence[float]]]]
 
 
 def measured(blocks: int, sizes: Sequence[int], arms: Sequence[str]) -> list[dict[str, list[float]]]:
@@ -73,25 +80,22 @@ def measured(blocks: int, sizes: Sequence[int], arms: Sequence[str]) -> list[dic
     return [json.loads(line) for line in lines]
 
 
-def compared(rounds: Sequence[Mapping[str, Sequence[float]]], arm: str) -> dict[str, Any]:
+def compared(rounds: Processes, arm: str) -> dict[str, Any]:
     """What an arm took beyond ``off`` in the same round: medians, with intervals for time."""
     found: dict[str, Any] = {}
     for at, column in enumerate(COLUMNS):
-        differences = [one[arm][at] - one["off"][at] for one in rounds]
-        found[column] = statistics.median(differences)
+        differences = [[one[arm][at] - one["off"][at] for one in process] for process in rounds]
+        found[column] = statistics.median(chain(*differences))
         if column in ("wall", "own"):
-            quarters = statistics.quantiles(differences, n=4)
-            found[f"{column}_middle_half"] = [quarters[0], quarters[2]]
+            found[f"{column}_of_processes"] = [statistics.median(one) for one in differences]
             found[f"{column}_ci95"] = bootstrap(differences)
-            found[f"{column}_without"] = statistics.median(one["off"][at] for one in rounds)
+            found[f"{column}_without"] = statistics.median(one["off"][at] for one in chain(*rounds))
     return found
 
 
-def print_loop(
-    name: str, rounds: Sequence[Mapping[str, Sequence[float]]], row: Mapping[str, Mapping[str, Any]]
-) -> None:
+def print_loop(name: str, rounds: Processes, row: Mapping[str, Mapping[str, Any]]) -> None:
     print(f"{name:<12}" + "".join(f"{column:>10}" for column in COLUMNS))
-    bare = [statistics.median(one["off"][at] for one in rounds) for at in range(len(COLUMNS))]
+    bare = [statistics.median(one["off"][at] for one in chain(*rounds)) for at in range(len(COLUMNS))]
     print(f"{'without':<12}" + "".join(f"{value:>10.1f}" for value in bare))
     for arm, found in row.items():
         print(f"{arm:<12}" + "".join(f"{found[column]:>+10.1f}" for column in COLUMNS))
@@ -105,10 +109,14 @@ def print_loop(
         )
 
 
-def bootstrap(values: Sequence[float], draws: int = 4000) -> list[float]:
-    """95 % interval of the median."""
+def bootstrap(processes: Sequence[Sequence[float]], draws: int = 4000) -> list[float]:
+    """95 % interval of the median: processes drawn again, and then their values."""
     chance = random.Random(0)
-    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(draws))
+    drawn = (
+        [chance.choices(one, k=len(one)) for one in chance.choices(processes, k=len(processes))]
+        for _ in range(draws)
+    )
+    medians = sorted(statistics.median(chain(*one)) for one in drawn)
     return [medians[int(0.025 * draws)], medians[int(0.975 * draws)]]
 
 
