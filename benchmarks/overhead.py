@@ -160,7 +160,7 @@ def summarise(
     quartiles = statistics.quantiles(differences, n=4) if len(differences) > 1 else [differences[0]] * 3
     without = statistics.median(before["trimmed_ms"] for before, _ in pairs)
     overhead = statistics.median(differences)
-    low, high = in_process.bootstrap(differences)
+    low, high = in_process.bootstrap([differences])
     limit = LIMIT_MS if without < 5 else LIMIT_RATIO * without
     says = "within the limit" if high <= limit else "over the limit" if low > limit else "not told"
     row.update(
