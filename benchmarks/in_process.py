@@ -52,6 +52,7 @@ def main() -> int:
     )
     parser.add_argument("--processes", type=int, default=10, help="for each loop")
     parser.add_argument("--blocks", type=int, default=20, help="pairs of blocks for each process")
+    parser.add_argument("--steps", type=int, help="of a block (default: by loop)")
     parser.add_argument("--loops", nargs="*", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--parts", action="store_true", help="what each part of the probe costs alone")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
@@ -60,7 +61,8 @@ def main() -> int:
     print(f"import of the in-process part after torch: {table['import_cpu_ms']:.1f} ms of CPU")
     arms = ["off", *(PARTS if args.parts else ()), "on"]
     for name in args.loops:
-        rounds = [measured(args.blocks, LOOPS[name], arms) for _ in range(args.processes)]
+        sizes = (*LOOPS[name][:3], args.steps or LOOPS[name][3], LOOPS[name][4])
+        rounds = [measured(args.blocks, sizes, arms) for _ in range(args.processes)]
         row = table[name] = {arm: compared(rounds, arm) for arm in arms[1:]}
         print_loop(name, rounds, row)
     if args.out:
@@ -128,7 +130,8 @@ def imported_ms() -> float:
 def python(*arguments: str, raw: str = "") -> str:
     """Output of a script, with the probe installed where ``raw`` names a folder."""
     paths = [str(ROOT / "src"), *([str(ROOT / "src/hotloop/bootstrap/inject")] if raw else [])]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(reversed(paths))}
+    paths = [*reversed(paths), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     if raw:
         env |= {"HOTLOOP_RAW": raw, "HOTLOOP_SRC": str(ROOT / "src")}
     command = [sys.executable, *arguments]

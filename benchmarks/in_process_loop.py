@@ -33,8 +33,9 @@ PARTS = {
     "backward": "backward",
     "zero_grad": "zero_grad",
 }
-#: Steps at the beginning of a block that are not counted: the interpreter specializes anew.
-WARM = 5
+#: Steps at the beginning of a block that are not counted, and at least this part of those that are: what is
+#: patched has changed, and the interpreter specializes anew, each place after some 50 calls of it.
+WARM, WARM_PART = 5, 0.4
 
 
 class Probe:
@@ -115,7 +116,7 @@ def blocks(loader: Any, step: Callable[[Any, Any], None], count: int, fresh: boo
         if fresh:
             batches, warm, before = iter(()), 0, used()
         else:
-            warm, before = WARM, []
+            warm, before = max(WARM, round(WARM_PART * count)), []
         asking = stepping = turn = 0
         while turn < warm + count:
             if turn == warm:
