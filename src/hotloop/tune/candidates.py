@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from math import inf
 from typing import Any, Final
 
 from hotloop.diagnose import Evidence
@@ -148,8 +147,8 @@ def ideas(
 
 
 def in_one_pass(pipeline: Pipeline) -> Pipeline:
-    """The model of a run of a single epoch: what starts it is paid once, and in no rate (``trial.rate``)."""
-    return replace(pipeline, epoch=_NO_START, batches_per_epoch=inf)
+    """The model of a run of a single epoch: its workers are started before the steps that count."""
+    return replace(pipeline, epoch=_NO_START)
 
 
 def _worth(told: Candidate, have: Arm) -> bool:
