@@ -314,14 +314,14 @@ def _loader(have: Arm, recorded: Setup, wanted: Setup) -> Iterator[Candidate]:
 
 def _told(pipeline: Pipeline | None, one: Candidate, have: Arm) -> Candidate:
     """With what the model predicts, where it can speak: relative to the run under ``have``."""
-    setup = _change(one.arm, have, pipeline)
+    setup = setup_for(one.arm, have, pipeline)
     if pipeline is None or setup is None:
         return one
     ratio, low, high = gain(pipeline, setup)
     return replace(one, predicted=ratio, bounds=(low, high))
 
 
-def _change(arm: Arm, have: Arm, pipeline: Pipeline | None) -> Setup | None:
+def setup_for(arm: Arm, have: Arm, pipeline: Pipeline | None) -> Setup | None:
     """What is new in an arm, as a setup; ``have`` is in force in the run the model was made from.
 
     A cache holds as many samples as memory has room for.
@@ -338,7 +338,7 @@ def _change(arm: Arm, have: Arm, pipeline: Pipeline | None) -> Setup | None:
 
 
 def _over(pipeline: Pipeline | None, one: Candidate, have: Arm, limits: Limits) -> str:
-    setup = _change(one.arm, have, pipeline)
+    setup = setup_for(one.arm, have, pipeline)
     if pipeline is None or setup is None or limits.most_bytes is None:
         return ""
     wanted = predict(pipeline, setup).host_bytes

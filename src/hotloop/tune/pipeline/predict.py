@@ -36,7 +36,8 @@ _COLD_SHARE: Final = 0.5
 _COLD_AFTER_S: Final = 1.5e-3
 #: How far off that is, as a part of it, where the step alone was not measured.
 _COLD_DOUBT: Final = 0.6
-#: The same where the step alone was measured.
+#: Where the step alone was measured: a wait this long leaves nothing warm, a shorter one its part; the doubt.
+_COLDEST_S: Final = 5e-3
 _WARM_DOUBT: Final = 0.1
 #: From this share of the cores wanted on, work that computes beside other work is no longer free of it.
 _SHARED: Final = 0.6
@@ -246,12 +247,11 @@ def _warmed_s(pipeline: Pipeline, setup: Setup, workers: int, make_s: float) -> 
     step_s = float(pipeline.step_s.mean())
     each_s = (make_s + pipeline.overhead_s) / workers - step_s if workers else make_s
     wait_s = max(each_s, pipeline.receive_s if workers else 0.0)
+    if pipeline.alone_s is not None and pipeline.waited_s > 0:
+        colder = min(1.0, wait_s / _COLDEST_S) / min(1.0, pipeline.waited_s / _COLDEST_S)
+        return max(0.0, 1 - colder) * max(0.0, step_s - pipeline.alone_s)
     warmer = min(1.0, pipeline.waited_s / _COLD_AFTER_S) - min(1.0, wait_s / _COLD_AFTER_S)
-    if pipeline.alone_s is not None:
-        cold_s = max(0.0, step_s - pipeline.alone_s)
-    else:
-        cold_s = min(_COLD_S, _COLD_SHARE * min(1.0, pipeline.step_cores) * step_s)
-    return max(0.0, warmer) * cold_s
+    return max(0.0, warmer) * min(_COLD_S, _COLD_SHARE * min(1.0, pipeline.step_cores) * step_s)
 
 
 def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
