@@ -207,3 +207,16 @@ def test_a_cached_dataset_is_read_once_and_looks_as_it_did(tmp_path: Path, way: 
     # Once for training, once for the first evaluation, and a few to see whether samples are random.
     assert reads["plain"][1] > 70
     assert reads["cached"][1] < 48
+
+
+class Refusing(Held):
+    """A dataset that explains itself over several lines."""
+
+    def __getitem__(self, index: int) -> float:
+        raise RuntimeError("the table was opened\nby the process that made this dataset")
+
+
+def test_all_that_a_worker_says_is_told_without_its_traceback() -> None:
+    why = why_not(dataloader, torch, DataLoader(Refusing(None)), ONE)
+    words = "RuntimeError: the table was opened by the process that made this dataset"
+    assert why == f"a worker cannot make its batches: {words}"

@@ -75,6 +75,14 @@ def end_workers(iterator: Any) -> None:
     end(iterator)
 
 
+def _message(error: Exception) -> str:
+    """What an error says, in one line and without the traceback that a worker put before it."""
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    after = [line for line in lines[frames[-1] + 1 :] if not line.startswith("    ")] if frames else lines
+    return " ".join(line.strip() for line in after or lines[-1:])[:300]
+
+
 def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> str:
     """Why workers cannot make batches of this loader, "" where they can or where it has workers now.
 
@@ -101,8 +109,7 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
         iterator = kind(other)
         getattr(kind._next_data, "__wrapped__", kind._next_data)(iterator)
     except Exception as error:
-        last = (str(error).strip() or type(error).__name__).splitlines()[-1]
-        return f"a worker cannot make its batches: {last}"
+        return f"a worker cannot make its batches: {_message(error)}"
     finally:
         _sampler = None
         if iterator is not None:
