@@ -154,6 +154,15 @@ def test_where_the_step_alone_was_measured_nothing_is_guessed_of_it() -> None:
     assert predict(slower, free).s_per_step == pytest.approx(0.002, rel=0.01)
 
 
+def test_a_cache_serves_what_evaluates_too() -> None:
+    run = pipeline(other_s={"evaluation": 0.008}, evaluation_wait_s=0.006)
+    cached = predict(run, Setup(hit_rate=1.0)).s_per_step
+    assert cached == pytest.approx(predict(pipeline(), Setup(hit_rate=1.0)).s_per_step + 0.002)
+    assert predict(run).s_per_step == pytest.approx(predict(pipeline()).s_per_step + 0.008)
+    free = Setup(hit_rate=1.0, free=frozenset({"evaluation"}))
+    assert predict(run, free).s_per_step == pytest.approx(cached - 0.002)
+
+
 def test_a_gain_is_over_the_same_times_and_none_over_itself() -> None:
     tails = np.random.default_rng(3).exponential(0.040, 300)
     varied = pipeline(make_s=tails)

@@ -87,6 +87,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         epoch=epoch,
         batches_per_epoch=_batches_per_epoch(loader, ranks, seen),
         other_s=_other_s(evidence.steps, loader, seen),
+        evaluation_wait_s=_evaluation_wait_s(evidence.steps),
         batch_samples=_batch_samples(evidence.steps, loader),
         num_samples=int(loader.dataset.get("len") or 0),
         recorded=Setup(
@@ -204,6 +205,15 @@ def _other_s(steps: Steps, loader: LoaderUse, seen: Handover) -> dict[str, float
     turned = float(loader.iter_s.sum()) + (seen.stop_s or 0.0) * max(0, loader.num_iterators - 1)
     found["epochs"] = max(0.0, steps.per_step("epoch_gap") - turned / max(1, steps.num_steps))
     return found
+
+
+def _evaluation_wait_s(steps: Steps) -> float:
+    """Seconds per step that evaluation waits for batches, more than those out of a cache would take, in
+    loaders that are gone through again.
+    """
+    again = [one for one in steps.loaders if one.role == "evaluation" and one.num_iterators > 1]
+    waits = sum(max(0.0, float(one.wait_s.sum()) - len(one.wait_s) * ASSUMED.gather_s) for one in again)
+    return min(waits / max(1, steps.num_steps), steps.per_step("evaluation"))
 
 
 def _batch_samples(steps: Steps, loader: LoaderUse) -> float:

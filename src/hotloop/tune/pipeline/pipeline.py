@@ -115,6 +115,7 @@ class Pipeline:
     epoch: EpochCost = field(default_factory=EpochCost)
     batches_per_epoch: float = np.inf
     other_s: Mapping[str, float] = field(default_factory=dict)  # evaluation, checkpoint, epochs: per step
+    evaluation_wait_s: float = 0.0  # of other_s, what evaluation waits for batches that a cache would have
     batch_samples: float = 0.0
     num_samples: int = 0
     recorded: Setup  # every field set

@@ -224,6 +224,9 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         cores=setup.cores / setup.ranks,
         in_order=bool(setup.in_order),
     )
+    other_s = {name: seconds for name, seconds in pipeline.other_s.items() if name not in setup.free}
+    if "evaluation" in other_s:  # a cache serves what evaluates too
+        other_s["evaluation"] -= setup.hit_rate * pipeline.evaluation_wait_s
     return _Case(
         pipeline=pipeline,
         setup=setup,
@@ -235,7 +238,7 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         step_cpu_s=step_cores * (float(step.mean()) + pipeline.receive_s),
         device_s=pipeline.device_s * ratio,
         turn_s=0.0 if "epochs" in setup.free else pipeline.epoch.between_s(workers, kept),
-        other_s=sum(seconds for name, seconds in pipeline.other_s.items() if name not in setup.free),
+        other_s=sum(other_s.values()),
         length=max(1.0, pipeline.batches_per_epoch * (pipeline.recorded.ranks or 1) / setup.ranks),
     )
 
