@@ -57,6 +57,7 @@ def summary(rows: Sequence[Row]) -> dict[str, str]:
     settings = [row for row in rows if row["by"] == "settings"]
     long = [row for row in rows if _step_s(row) >= LONG_S]
     told = [(row["inside"], row["meets"]) for row in rows if row.get("meets") is not None]
+    covered = [_covered(row) for row in rows if row.get("measured") and row.get("predicted_ci95")]
     held = [row["held"] for row in rows if row.get("held") is not None]
     slower = [row["case"] for row in rows if (row.get("tuned_to_found") or 1.0) < NOISE]
     return {
@@ -66,7 +67,8 @@ def summary(rows: Sequence[Row]) -> dict[str, str]:
         "and where settings cure": _median(settings, "tuned_to_ceiling"),
         f"where a step is {LONG_S * 1e3:.0f} ms or more": _median(long, "tuned_to_ceiling"),
         "slower than as found": ", ".join(slower) or "none",
-        "predicted inside the interval": f"{sum(one for one, _ in told)} of {len(told)}",
+        "measured inside the predicted": f"{sum(covered)} of {len(covered)}",
+        "predicted inside the measured": f"{sum(one for one, _ in told)} of {len(told)}",
         "both intervals meet": f"{sum(one for _, one in told)} of {len(told)}",
         "what was promised held": f"{sum(held)} of {len(held)}",
         "seconds of a tuning, mean": f"{fmean(row['tune_seconds'] for row in rows):.0f}" if rows else "-",
@@ -77,6 +79,12 @@ def summary(rows: Sequence[Row]) -> dict[str, str]:
 def _median(rows: Sequence[Row], key: str) -> str:
     known = [row[key] for row in rows if row[key]]
     return f"{median(known):.0%} of {len(known)}" if known else "-"
+
+
+def _covered(row: Row) -> bool:
+    """Whether the predicted interval holds the measured gain."""
+    low, high = row["predicted_ci95"]
+    return bool(low <= row["measured"][0] <= high)
 
 
 def _step_s(row: Row) -> float:
