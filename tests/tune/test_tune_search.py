@@ -456,6 +456,23 @@ def test_what_had_no_room_beside_an_arm_that_fails_is_tried_after_it(tmp_path: P
     assert [str(one) for one in tuned.best] == ["prefetch-factor=8"]
 
 
+def test_a_budget_that_ends_within_the_first_arm_is_told(tmp_path: Path) -> None:
+    here = launcher(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path, budget_s=15.0)
+    bench = here.bench
+
+    def run(request: Request) -> Ran:
+        if not request.arm:
+            return bench.run(request)
+        here.budget_s = 0.0
+        return Ran(exit_code=-9, wall_s=1.0, ended_for="it took too long")
+
+    here.bench = replace(bench, run=run)
+    with closing(here.journal):
+        tuned = Search(launcher=here).run()
+    assert tuned.ended == "the budget is spent"
+    assert tuned.best == ()
+
+
 def test_a_run_that_fails_as_found_is_told_with_its_words(tmp_path: Path) -> None:
     failed = Ran(exit_code=1, wall_s=1.0, last_words="FileNotFoundError: data")
     with pytest.raises(CheckFailed, match=r"exit code 1: FileNotFoundError: data"):

@@ -98,7 +98,8 @@ class Search:
             if number == 1:
                 found = self._screen(found, seen)
             winner, trial = self._race(number, best, found, base) if found else (None, None)
-            if found and not self._ran:  # there may be room now for what there was none for beside these
+            # Nothing of them ran: there may be room now for what there was none for beside them.
+            if found and not self._ran and launcher.left_s > 0:
                 launcher.spent = False
                 continue
             if winner is None or trial is None:
