@@ -11,8 +11,8 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
-from hotloop.hooks.wrapping import compile_beside
 from hotloop.whatif.live.blocks import WARM_UP
+from hotloop.whatif.live.feeder import patch_next_data
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -30,13 +30,6 @@ _LEAST: Final = 4
 _APART: Final = 3.0
 #: After so many updates without a step that counts none will: steps of several loaders, fed by a thread.
 _IN_VAIN: Final = 20
-
-_NEXT: Final = """
-def {name}(self):
-    if is_compiling() or get_ident() != owner[0] or switch.off:
-        return original(self)
-    return fetch(self, original)
-"""
 
 
 class Echo:
@@ -61,15 +54,7 @@ class Echo:
         self._probe.on_update(_NAME, self._update)
 
     def _install(self, module: Any) -> None:
-        hooks = self._probe.hooks
-        for kind in (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter):
-            hooks.patch(
-                kind,
-                "_next_data",
-                lambda original: compile_beside(
-                    original, _NEXT, fetch=self._fetch, switch=hooks.switch(_NAME)
-                ),
-            )
+        patch_next_data(self._probe.hooks, module, _NAME, self._fetch)
 
     def _update(self) -> None:
         rounds = self._probe.count.rounds

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from hotloop.clock import now_ns
@@ -23,6 +23,7 @@ from hotloop.whatif.live.beside import Beside
 from hotloop.whatif.live.room import most_batches
 
 if TYPE_CHECKING:
+    from hotloop.hooks.registry import Hooks
     from hotloop.probe.probe import Probe
 
 _NEXT = """
@@ -39,6 +40,21 @@ def {name}(self, loader):
 """
 
 _NAME = "what-if"
+
+
+def patch_next_data(
+    hooks: Hooks, module: Any, observer: str, fetch: Callable[[Any, Any], Any], but: Collection[Any] = ()
+) -> None:
+    """Have ``fetch(iterator, original)`` give the batches of torch's two iterators in the recorded thread,
+    of all ``but`` these.
+    """
+    switch = hooks.switch(observer)
+    for kind in (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter):
+        hooks.patch(
+            kind,
+            "_next_data",
+            lambda original: compile_beside(original, _NEXT, fetch=fetch, switch=switch, siblings=but),
+        )
 
 
 class Feeder:
@@ -85,20 +101,11 @@ class Feeder:
 
     def _install(self, module: Any) -> None:
         self._module, hooks = module, self._probe.hooks
-        names: dict[str, Any] = {
-            "switch": hooks.switch(_NAME),
-            "siblings": self.siblings,
-        }
         # ``for batch in DataLoader(...)`` lets go of its loader, and other workers need its settings.
         made = hooks.guard(_NAME, self._made)
         base = module._BaseDataLoaderIter
         hooks.patch(base, "__init__", lambda original: compile_beside(original, _MADE, made=made))
-        for kind in (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter):
-            hooks.patch(
-                kind,
-                "_next_data",
-                lambda original: compile_beside(original, _NEXT, fetch=self._fetch, **names),
-            )
+        patch_next_data(hooks, module, _NAME, self._fetch, self.siblings)
         hooks.around(module.DataLoader, "__iter__", _NAME, lambda *_: (None, self.gap_ns), self._passed)
         many = module._MultiProcessingDataLoaderIter
         hooks.around(many, "_shutdown_workers", _NAME, lambda args, *_: (args[0], self.gap_ns), self._passed)
