@@ -13,7 +13,8 @@ SCRIPT = """
     import importlib, json
     modules = "torch torch.utils.checkpoint torch.utils.tensorboard torch.distributed.checkpoint tqdm " \\
               "argparse json yaml tomllib selectors rich.live matplotlib.figure " \\
-              "matplotlib.backends.backend_agg hotloop.feed.engine hotloop.feed.cache.cache"
+              "matplotlib.backends.backend_agg hotloop.feed.engine hotloop.feed.cache.cache " \\
+              "hotloop.feed.saving"
     for name in modules.split():
         try:
             importlib.import_module(name)

@@ -24,7 +24,7 @@ from hotloop.remedy.source.patch import Patch, make, with_values
 from hotloop.remedy.source.scene import Scene
 
 KINDS = {"forward": row.FORWARD, "backward": row.BACKWARD, "optimizer": row.OPTIMIZER}
-KINDS |= {"clip": row.CLIP, "transfer": row.TRANSFER}
+KINDS |= {"clip": row.CLIP, "transfer": row.TRANSFER, "save": row.SAVE}
 
 
 def patch_of(folder: Path, facts: dict[str, Any]) -> Patch:
@@ -173,6 +173,8 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
         again["flags"], again["module"] = row.FORWARD_COMPILED, [{"channels_last": True}]
     if "cache-samples" in asked:
         again["loader"]["settings"]["dataset"] = {"class": "CachedDataset"}
+    if "asynchronous-checkpoint" in asked and patch.files:
+        again["rows"] = {"save": [["train.py: async_save("]]}
     if "ring-loader" in asked:
         name = "hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader("
         again["loader"]["frames"] = [f"train.py: {name}"]

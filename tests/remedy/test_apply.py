@@ -178,3 +178,45 @@ def test_a_model_that_cannot_be_compiled_runs_as_the_script_has_it(tmp_path: Pat
     done = run_observed(SCRIPT, folder=tmp_path, env={**env, **broken, **cache_folder})
     assert result(done) == unmodified()
     assert done.notes["remedy"][-1]["status"] == "nothing could be compiled: it runs as the script has it"
+
+
+SAVES = """
+import os, sys, torch
+from tqdm import tqdm
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.Adam(model.parameters())
+for step in (bar := tqdm(range(300), mininterval=0, miniters=1)):
+    loss = model(torch.randn(8, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    bar.set_postfix(step=step)
+    if step % 10 == 0:
+        torch.save({"step": step, "model": model.state_dict()}, "last.pt")
+        assert torch.load("last.pt")["step"] == step or sys.exit("an older state was read")
+    if step == 299:
+        torch.save({"step": step, "model": model.state_dict()}, f"{step}.pt")
+        os._exit(0) if sys.argv[1:] == ["exit"] else None
+"""
+
+
+@pytest.mark.parametrize("args", [(), ("exit",)])
+def test_checkpoints_in_the_background_and_fewer_pictures_of_a_bar(
+    tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    plain, folder = tmp_path / "plain", tmp_path / "applied"
+    plain.mkdir()
+    folder.mkdir()
+    before = run_observed(SAVES, *args, folder=plain, observed=False)
+    names = ("asynchronous-checkpoint", "throttled-progress")
+    env = catalogue.environment(map(catalogue.parse, names))
+    done = run_observed(SAVES, *args, folder=folder, env=env)
+    assert done.returncode == before.returncode == 0, done.stderr
+    assert statuses(done) == dict.fromkeys(names, "in effect")
+    for name in ("last.pt", "299.pt"):
+        assert (folder / name).read_bytes() == (plain / name).read_bytes()
+    assert len(done.of("save")) >= 31
+    assert before.stderr.count("/300 [") > 300
+    assert done.stderr.count("/300 [") < 20
+    assert args or "300/300" in done.stderr.splitlines()[-1]

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from hotloop.feed.prefetch import DevicePrefetcher as DevicePrefetcher
     from hotloop.feed.pretransforming import NotVectorizable as NotVectorizable
     from hotloop.feed.pretransforming import pretransform as pretransform
+    from hotloop.feed.saving import async_save as async_save
+    from hotloop.feed.saving import wait_for_saves as wait_for_saves
     from hotloop.feed.schedule import ScaledLR as ScaledLR
     from hotloop.feed.stages import split_after as split_after
     from hotloop.feed.stages import stage as stage
@@ -61,6 +63,7 @@ _EXPORTS = {
         "planning": "CachePlan plan_cache",
         "prefetch": "DevicePrefetcher",
         "pretransforming": "NotVectorizable pretransform",
+        "saving": "async_save wait_for_saves",
         "schedule": "ScaledLR",
         "stages": "split_after stage",
     }.items()

@@ -87,6 +87,7 @@ CATALOGUE: Final = (
     Point("torch", ("save", "load"), _TORCH, "checkpoints"),
     Point("torch.serialization", ("save", "load"), _TORCH, "where they are defined"),
     Point("torch.distributed.checkpoint", ("save", "async_save", "load"), _TORCH, "sharded checkpoints"),
+    Point("hotloop.feed.saving", ("async_save",), "hotloop 0.1", "checkpoints"),
     Point("safetensors.torch", ("save_file", "save_model", "load_file"), "safetensors 0.4", "checkpoints"),
     Point("torch.utils.tensorboard.writer.SummaryWriter", _WRITER, _TORCH, "logging"),
     Point("tensorboardX.writer.SummaryWriter", _WRITER, "tensorboardX 2.6", "logging"),

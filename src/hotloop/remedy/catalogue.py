@@ -77,6 +77,12 @@ def require_live(one: Applied) -> None:
             f"{one.remedy.id} cannot be applied to a running script",
             hint="by hand: " + one.remedy.words.format(value=value),
         )
+    if not one.remedy.has_live(one.value) and one.remedy.parameter is not None:
+        name = one.remedy.parameter.name
+        raise UsageError(
+            f"{one.remedy.id} needs its {name}",
+            hint=f"write {one.remedy.id}={name.upper()}; {one.remedy.parameter.words}",
+        )
 
 
 def answering(finding_id: str) -> tuple[Remedy, ...]:

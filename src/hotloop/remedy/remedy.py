@@ -21,7 +21,7 @@ class Parameter:
 
     ``default`` is used where none is given (None: the live form follows from the machine, see ``words``).
     ``finding_key`` names the entry of a finding's ``data`` that holds the value the run asks for.
-    ``choices`` limits text values.
+    ``choices`` limits text values. Where it is ``needed`` there is no live form without a value.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Parameter:
     minimum: float = 0
     finding_key: str = ""
     choices: tuple[str, ...] = ()
+    needed: bool = False
 
     def parse(self, text: str) -> int | float | str:
         """The value that ``text`` spells. Raises ValueError with what was expected."""
@@ -88,6 +89,10 @@ class Remedy:
                 f"{self.id}={text}: {self.parameter.name} is {expected}",
                 hint=f"for instance {self.id}={self._example()}; {self.parameter.words}",
             ) from None
+
+    def has_live(self, value: Any) -> bool:
+        """Whether it can be applied to a running script with this value."""
+        return bool(self.live) and (value is not None or self.parameter is None or not self.parameter.needed)
 
     def spell(self, value: Any) -> str:
         """How the remedy with this value is written on the command line."""

@@ -183,7 +183,7 @@ def _why_not(remedy: Remedy, finding: Finding, limits: Limits, ratio: float) -> 
     words = remedy.words.replace("{value!r}", "{value}").replace(
         "{value}", str(_value(remedy, finding) or "N")
     )
-    if not remedy.live:
+    if not remedy.has_live(_value(remedy, finding)):
         why = f"cannot be tried without an edit; up to {ratio:.2f}x, all that {finding.id} costs"
         return LeftOut(remedy=remedy.id, why=why, by_hand=words)
     if limits.forbids(remedy):

@@ -27,8 +27,9 @@ _SHOWN_STEPS: Final = 30
 #: A launch may take so many times as long as the run as found, and this much more.
 _PATIENCE: Final = 3.0
 _PATIENCE_S: Final = 20.0
-#: Shows nothing before it is filled; epochs of a launch: one fills, one makes up, one shows.
 CACHE: Final = "cache-samples"
+#: Show nothing before they are filled; epochs of a launch: one fills, one makes up, one shows.
+_FILLED: Final = (CACHE, "use-precomputed-targets")
 FILL_EPOCHS: Final = 3
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
@@ -241,7 +242,7 @@ class Launcher:
 
 def fills(arm: Arm) -> bool:
     """Whether an arm shows nothing before its first epoch is over."""
-    return any(one.remedy.id == CACHE for one in arm)
+    return any(one.remedy.id in _FILLED for one in arm)
 
 
 def _settings(arm: Arm) -> dict[str, Any]:

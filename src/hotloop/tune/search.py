@@ -180,11 +180,12 @@ class Search:
             why = f"{words}: too long for a trial"
         if launcher.once:
             why = "the run reads each sample once"
-        if draws:
+        filled = [applied.remedy.id for applied in one.arm if fills((applied,))]
+        if draws and CACHE in filled:
             why = f"samples draw from {', '.join(draws)}: they are others in each epoch"
-        if not why or not fills(one.arm) or fills(have):
+        if not why or not filled or fills(have):
             return True
-        self._left[CACHE] = LeftOut(remedy=CACHE, why=why)
+        self._left[filled[0]] = LeftOut(remedy=filled[0], why=why)
         return False
 
     def _screen(self, found: list[Candidate], seen: Examined) -> list[Candidate]:

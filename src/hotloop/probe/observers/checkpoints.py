@@ -40,4 +40,5 @@ def install(probe: Probe) -> None:
         watch(module, "load", LOAD)
 
     hooks.on_import("safetensors.torch", safetensors, NAME)
+    hooks.on_import("hotloop.feed.saving", lambda saving: watch(saving, "async_save", WRITE), NAME)
     hooks.on_import("torch.distributed.checkpoint", distributed, NAME)

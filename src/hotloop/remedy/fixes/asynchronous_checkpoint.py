@@ -8,9 +8,10 @@ REMEDY = Remedy(
     id="asynchronous-checkpoint",
     summary="Copy the state and write it in the background.",
     effect="exact",
-    alters="the file is complete some seconds later",
+    alters="the file is complete some seconds later; one that is overwritten before is not written",
     answers=("cadence/checkpoint",),
-    words=(
-        "copy the state dict to the CPU and write it in a thread, or torch.distributed.checkpoint.async_save"
-    ),
+    live="hotloop.remedy.live.checkpoint:AsynchronousCheckpoint",
+    source="hotloop.remedy.source.feeds:async_save",
+    depends=True,
+    words="hotloop.feed.async_save(state, path), or torch.distributed.checkpoint.async_save",
 )

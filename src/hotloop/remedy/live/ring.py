@@ -1,4 +1,4 @@
-"""Live forms that put parts of ``hotloop.feed`` in the place of torch's. The only ones that import it."""
+"""Live forms that put parts of ``hotloop.feed`` in the place of torch's."""
 
 from __future__ import annotations
 

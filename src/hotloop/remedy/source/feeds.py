@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import libcst as cst
+
+from hotloop.measure.attribution import SAVE_WRITE
+from hotloop.record import rows as row
 from hotloop.remedy.source.code import Code, argument
 from hotloop.remedy.source.loaders import call_of, driving
 from hotloop.remedy.source.plan import Plan
@@ -34,6 +38,30 @@ def cache_samples(plan: Plan, value: Any) -> None:
     source = code.source(dataset)
     size = f', max_bytes="{value}"' if value else ""
     plan.replace(code, dataset, f"{_imported(plan, code, 'cached')}({source}{size})", "the dataset is cached")
+
+
+def async_save(plan: Plan, value: Any) -> None:
+    """``hotloop.feed.async_save`` in place of ``torch.save``, wherever the run wrote a checkpoint."""
+    rows = plan.scene.process.rows
+    sites = plan.scene.sites(rows[(rows["kind"] == row.SAVE) & (rows["obj"] == SAVE_WRITE)])
+    found = 0
+    for site in sites:
+        frame = site.frames[-1]
+        code = plan.scene.code(frame.file)
+        call = code.call_at(frame.line, frame.col, site.end)
+        if call is None or code.qualified(call.func) != "torch.save" or _in_the_old_format(call):
+            continue
+        new = _imported(plan, code, "async_save")
+        plan.replace(code, call.func, new, "torch.save → hotloop.feed.async_save")
+        found += 1
+    if not found:
+        place = sites[0].frames[-1] if sites else None
+        words = "no call of torch.save() of yours wrote a checkpoint"
+        raise Cannot(words, place.file if place else "", place.line if place else 0)
+
+
+def _in_the_old_format(call: cst.Call) -> bool:
+    return argument(call, "_use_new_zipfile_serialization") is not None
 
 
 def _imported(plan: Plan, code: Code, name: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from hotloop.diagnose.causes import at, cause, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
 from hotloop.diagnose.source import function_text
-from hotloop.findings import Finding
+from hotloop.findings import Finding, Place
 from hotloop.units import duration, share
 
 ID = "host/recomputed-targets"
@@ -36,11 +37,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     steps = evidence.steps
     hottest = group.hottest
     cost = group.seconds * exposed / steps.num_steps
-    subject = (
-        f"{group.function}()"
-        if group.function and group.function != _loop_function(evidence)
-        else "Work on the batch"
-    )
+    function = group.function if group.function != _loop_function(evidence) else ""
+    subject = f"{function}()" if function else "Work on the batch"
     varies = bool(_RANDOM.search(function_text(evidence, hottest.place)))
     return cause(
         evidence,
@@ -59,8 +57,14 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
         remedies=() if varies else ("use-precomputed-targets",),
-        data={"random": varies, "nature": group.nature()},
+        data={"random": varies, "nature": group.nature(), "function": _named(hottest.place, function)},
     )
+
+
+def _named(place: Place, function: str) -> str | None:
+    """The function as ``use-precomputed-targets`` wants it named; None where there is none of that name."""
+    reachable = function and "<" not in function
+    return f"{PurePath(place.file).name}:{function}" if reachable else None
 
 
 def _loop_function(evidence: Evidence) -> str:

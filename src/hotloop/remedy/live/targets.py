@@ -1,0 +1,307 @@
+"""Live form of targets made once: what a function gave for a sample is kept, and put together again.
+
+The function's code is exchanged, so that it does not matter who holds the function. What is given and
+returned is taken apart along the first dimension; a sample is known by the bytes given for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from hotloop.remedy.live.form import Form
+
+#: Calls whose samples are made again one by one; and, once kept ones are used, every so many calls.
+_CHECKED: Final = 2
+_AGAIN_EVERY: Final = 16
+#: Arguments known by their identity: more are made anew for each call.
+_MOST_OBJECTS: Final = 64
+#: Of the usable memory.
+_ROOM_PART: Final = 0.25
+
+
+class Unfit(Exception):  # noqa: N818 - an answer, not a failure
+    """Why results cannot be kept by sample."""
+
+
+class PrecomputedTargets(Form):
+    """Keeps the results of the function that ``value`` names: ``FILE.py:FUNCTION``.
+
+    Refused where it draws random numbers, changes what it is given, or a sample's result depends on the rest
+    of its batch: the first batches are made again sample by sample to see. Kept results are looked at again
+    now and then; the first difference ends it.
+    """
+
+    def install(self) -> None:
+        """Once the script trains, its functions are there."""
+        self.probe.on_update(self.name, self._find)
+
+    def _find(self) -> None:
+        self.probe.off_update(self._find)
+        found = functions(str(self.value or ""))
+        if not found:
+            self.say(f"no function {self.value!r} was found; write FILE.py:FUNCTION")
+            return
+        for function in found:
+            if function.__code__.co_freevars:
+                self.say(f"{function.__qualname__} holds variables of another function")
+                continue
+            self.say("no sample came a second time")
+            code = function.__code__
+            self.probe.hooks.at_undo(functools.partial(setattr, function, "__code__", code))
+            function.__code__ = through(code, _Call(self, copied(function)).__call__)
+
+
+class _Call:
+    """Stands in for one function."""
+
+    def __init__(self, form: PrecomputedTargets, original: FunctionType) -> None:
+        self._form, self._original = form, original
+        self._samples = Samples(form.torch, original, room())
+        self._ask, self._recall = form.guard(self._samples.ask), form.guard(self._samples.recall)
+        self._state, self._learn = form.guard(self._samples.state), form.guard(self._samples.learn)
+        self._took = form.guard(form.took)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        samples, form = self._samples, self._form
+        apart = form.probe.role != "main" or form.torch.compiler.is_compiling()
+        if not form.active or samples.why or apart:
+            return self._original(*args, **kwargs)
+        asked = self._ask(args, kwargs)
+        found = self._recall(asked) if asked is not None else None
+        if found is not None:
+            self._took()
+            return found[0]
+        before = self._state()
+        result = self._original(*args, **kwargs)
+        if asked is not None:
+            self._learn(asked, before, result)
+        if samples.why:
+            form.say(samples.why)
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One call: its tensors and other values in order, and how they were arranged."""
+
+    leaves: list[Any]
+    spec: Any
+    versions: tuple[int, ...]  # of the tensors: a change in place raises one
+
+
+class Samples:
+    """Results of a function, by the bytes of what it was given of each sample.
+
+    ``why`` says why they are not kept, "" where they are. At most ``room`` bytes.
+    """
+
+    def __init__(self, torch: Any, function: Callable[..., Any], room: float) -> None:
+        self.why = ""
+        self._torch, self._function, self._room = torch, function, room
+        self._tree = importlib.import_module("torch.utils._pytree")
+        self._known: dict[bytes, list[Any]] = {}
+        self._spec: Any = None  # of results
+        self._devices: list[Any] = []
+        self._place = 0  # among the values of a call, of a tensor with one entry for each sample
+        self._held: dict[int, Any] = {}  # values known by their identity: it must stay theirs
+        self._checked = self._hits = 0
+
+    def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked | None:
+        """Take a call apart; None where it has no samples."""
+        leaves, spec = self._tree.tree_flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+        if not any(tensor.dim() for tensor in tensors) or any(tensor.requires_grad for tensor in tensors):
+            return None
+        return Asked(leaves=leaves, spec=spec, versions=self._versions(leaves))
+
+    def recall(self, asked: Asked) -> tuple[Any] | None:
+        """The results for a batch whose samples are all known; None also where it is time to look again."""
+        place = self._place
+        if self._checked < _CHECKED or place >= len(asked.leaves) or not _dim(asked.leaves[place]):
+            return None
+        kept = [self._known.get(key) for key in self._keys(asked, len(asked.leaves[place]))]
+        if not kept or any(one is None for one in kept):
+            return None
+        self._hits += 1
+        if self._hits % _AGAIN_EVERY == 0:
+            return None
+        columns = zip(*kept, strict=True)
+        results = [
+            self._torch.stack(one).to(device) for one, device in zip(columns, self._devices, strict=True)
+        ]
+        return (self._tree.tree_unflatten(results, self._spec),)
+
+    def state(self) -> list[Any]:
+        """Of the random number generators, on which results must not depend."""
+        numpy = sys.modules.get("numpy")
+        found = [random.getstate(), self._torch.get_rng_state().numpy().tobytes()]
+        return [*found, numpy.random.get_state()[1].tobytes()] if numpy is not None else found
+
+    def learn(self, asked: Asked, before: list[Any], result: Any) -> None:
+        """Keep what a call gave for each of its samples, or find that it cannot be kept."""
+        try:
+            self._learn(asked, before, result)
+        except Unfit as unfit:
+            self.why = str(unfit)
+            self._known.clear()
+
+    def _learn(self, asked: Asked, before: list[Any], result: Any) -> None:
+        if before != self.state():
+            raise Unfit("it draws random numbers")
+        if asked.versions != self._versions(asked.leaves):
+            raise Unfit("it changes what it is given")
+        results, spec = self._tree.tree_flatten(result)
+        count = self._count(asked, results)
+        if self._spec is not None and spec != self._spec:
+            raise Unfit("its results are of several forms")
+        self._spec, self._devices = spec, [leaf.device for leaf in results]
+        keys = self._keys(asked, count)
+        if len(self._held) > _MOST_OBJECTS:
+            raise Unfit("it is given other objects in each call")
+        if self._checked < _CHECKED:
+            self._checked += 1
+            self._check(asked, results, count)
+        for number, key in enumerate(keys):
+            now = [leaf[number] for leaf in results]
+            kept = self._known.get(key)
+            if kept is not None:
+                if not self._same(kept, now):
+                    raise Unfit("it gave another result for the same sample: kept ones were used until then")
+            elif self._room > 0:
+                self._known[key] = [leaf.to("cpu", copy=True) for leaf in now]
+                self._room -= len(key) + sum(leaf.nbytes for leaf in now)
+        if self._room <= 0 and not self._hits:
+            raise Unfit("the memory for its results was full before a sample came a second time")
+
+    def _count(self, asked: Asked, results: Sequence[Any]) -> int:
+        """Samples of a batch. Raises Unfit."""
+        tensor = self._torch.Tensor
+        if not results or not all(isinstance(leaf, tensor) and leaf.dim() for leaf in results):
+            raise Unfit("it gives something other than tensors of samples")
+        if any(leaf.requires_grad or not leaf.is_contiguous() or leaf.is_sparse for leaf in results):
+            raise Unfit("its results are not plain tensors without a gradient")
+        count = len(results[0])
+        places = [place for place, leaf in enumerate(asked.leaves) if self._is_batched(leaf, count)]
+        if any(len(leaf) != count for leaf in results) or not places:
+            raise Unfit("its results are not one for each sample")
+        self._place = places[0]
+        return count
+
+    def _is_batched(self, leaf: Any, count: int) -> bool:
+        return _dim(leaf) > 0 and len(leaf) == count
+
+    def _versions(self, leaves: Sequence[Any]) -> tuple[int, ...]:
+        tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
+        return tuple(tensor._version for tensor in tensors if not tensor.is_inference())
+
+    def _check(self, asked: Asked, results: Sequence[Any], count: int) -> None:
+        """Make each sample's results alone. Raises Unfit where they are others."""
+        before = self.state()
+        for number in range(count):
+            alone = [
+                leaf[number : number + 1] if self._is_batched(leaf, count) else leaf for leaf in asked.leaves
+            ]
+            args, kwargs = self._tree.tree_unflatten(alone, asked.spec)
+            try:
+                found, spec = self._tree.tree_flatten(self._function(*args, **kwargs))
+            except Exception as error:
+                raise Unfit(f"it cannot be called for one sample: {type(error).__name__}") from None
+            wanted = [leaf[number : number + 1] for leaf in results]
+            if spec != self._spec or before != self.state() or not self._same(wanted, found):
+                raise Unfit("what it gives for a sample depends on the others of its batch")
+
+    def _same(self, some: Sequence[Any], others: Sequence[Any]) -> bool:
+        pairs = zip(some, others, strict=True)
+        return all(
+            one.shape == other.shape and self._bytes(one) == self._bytes(other) for one, other in pairs
+        )
+
+    def _bytes(self, tensor: Any) -> bytes:
+        whole = tensor.detach().cpu().contiguous().reshape(-1)
+        data: bytes = whole.view(self._torch.uint8).numpy().tobytes()
+        return data
+
+    def _keys(self, asked: Asked, count: int) -> list[bytes]:
+        """One for each sample: what is its own, and what the whole call was given."""
+        whole = hashlib.blake2b(repr(asked.spec).encode(), digest_size=16)
+        rows = [hashlib.blake2b(digest_size=16) for _ in range(count)]
+        for leaf in asked.leaves:
+            if self._is_batched(leaf, count):
+                data, each = self._bytes(leaf), leaf[0].nbytes
+                whole.update(f"{leaf.dtype} {tuple(leaf.shape[1:])} {leaf.device}".encode())
+                for number, digest in enumerate(rows):
+                    digest.update(data[number * each : (number + 1) * each])
+            elif isinstance(leaf, self._torch.Tensor):
+                whole.update(f"{leaf.dtype} {tuple(leaf.shape)} {leaf.device}".encode() + self._bytes(leaf))
+            else:
+                whole.update(self._named(leaf).encode())
+        common = whole.digest()
+        return [common + digest.digest() for digest in rows]
+
+    def _named(self, leaf: Any) -> str:
+        torch = self._torch
+        plain = (bool, int, float, str, bytes, type(None), torch.device, torch.dtype, torch.Size)
+        if isinstance(leaf, plain):
+            return f"{type(leaf).__name__} {leaf!r}"
+        if type(leaf).__module__ == "numpy" and hasattr(leaf, "tobytes") and not leaf.dtype.hasobject:
+            return f"{leaf.dtype} {leaf.shape} {hashlib.blake2b(leaf.tobytes()).hexdigest()}"
+        self._held[id(leaf)] = leaf
+        return f"object {id(leaf)}"
+
+
+def _dim(leaf: Any) -> int:
+    """Dimensions of a tensor, 0 of anything else."""
+    return leaf.dim() if hasattr(leaf, "_version") and hasattr(leaf, "dim") else 0
+
+
+def functions(named: str) -> list[FunctionType]:
+    """Functions of loaded modules that ``FILE.py:FUNCTION`` names; decorated ones as they were written."""
+    file, _, name = named.rpartition(":")
+    found: dict[int, FunctionType] = {}
+    for module in list(sys.modules.values()):
+        if not file or Path(getattr(module, "__file__", None) or "").name != Path(file).name:
+            continue
+        try:
+            one: Any = functools.reduce(getattr, name.split("."), module)
+        except AttributeError:
+            continue
+        while hasattr(one, "__wrapped__"):
+            one = one.__wrapped__
+        one = getattr(one, "__func__", one)
+        if isinstance(one, FunctionType):
+            found[id(one)] = one
+    return list(found.values())
+
+
+def copied(function: FunctionType) -> FunctionType:
+    """Another function that does the same, whatever becomes of this one's code."""
+    other = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    other.__kwdefaults__ = function.__kwdefaults__
+    return other
+
+
+def through(code: CodeType, call: Callable[..., Any]) -> CodeType:
+    """Code that hands its arguments to ``call(args, kwargs)``, under the name of ``code``."""
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        call: Any = 0.5  # its place among the constants
+        return call(args, kwargs)
+
+    made = stand_in.__code__
+    constants = tuple(call if one == 0.5 else one for one in made.co_consts)
+    return made.replace(co_consts=constants, co_name=code.co_name, co_qualname=code.co_qualname)
+
+
+def room() -> float:
+    """Bytes that results may take."""
+    usable: float = importlib.import_module("hotloop.feed.budget").usable_memory_bytes()
+    return _ROOM_PART * usable

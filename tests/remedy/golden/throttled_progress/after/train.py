@@ -1,0 +1,25 @@
+from tqdm import tqdm, trange
+from tqdm.auto import tqdm as bars
+
+
+def train(loader):
+    bar = tqdm(loader, mininterval=1.0, miniters=1)
+    for batch in bar:
+        bar.set_postfix(loss=1.0, refresh=False)
+        bar.set_postfix({"loss": 1.0}, refresh=False)
+        bar.set_description("epoch", False)
+    with bars(total=3, mininterval=1.0) as inner:
+        inner.set_postfix_str(
+            "loss 1.0",  # seen at the next picture
+            refresh=False,
+        )
+        inner.update()
+    for _ in trange(3, mininterval=5):
+        pass
+
+
+def other(bar):
+    bar.set_postfix(loss=1.0)
+
+
+train([1])

@@ -1,0 +1,249 @@
+"""Targets kept by sample: whose are, whose are refused, and what a look again finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.remedy.test_live_forms import Context
+from tests.running import run_observed
+
+from hotloop.errors import UsageError
+from hotloop.remedy import catalogue
+from hotloop.remedy.live.targets import PrecomputedTargets, Samples, functions
+
+CALLS: list[int] = []
+
+
+def heat(points: torch.Tensor, size: int = 8, *, extra: dict[str, torch.Tensor] | None = None) -> Any:
+    """A map for each point, drawn cell by cell."""
+    CALLS.append(len(points))
+    maps = torch.zeros(len(points), size, size)
+    for number, (x, y) in enumerate(points.tolist()):
+        maps[number, y, x] = 1.0
+    scale = extra["scale"] if extra else torch.ones(len(points))
+    return {"maps": maps * scale[:, None, None], "where": points.clone()}
+
+
+def ranked(points: torch.Tensor) -> torch.Tensor:
+    return points.float() / points.max()
+
+
+def noisy(points: torch.Tensor) -> torch.Tensor:
+    return points + torch.rand(())
+
+
+def noisy_in_python(points: torch.Tensor) -> torch.Tensor:
+    return points + random.random()
+
+
+def written(points: torch.Tensor) -> torch.Tensor:
+    return points.add_(1).clone()
+
+
+def total(points: torch.Tensor) -> torch.Tensor:
+    return points.sum()
+
+
+def number(points: torch.Tensor) -> int:
+    return len(points)
+
+
+PHASE = [0]
+
+
+def phased(points: torch.Tensor) -> torch.Tensor:
+    CALLS.append(len(points))
+    return points + PHASE[0]
+
+
+class Head:
+    """Targets made by a method."""
+
+    def __init__(self) -> None:
+        self.shift = 1
+
+    def targets(self, points: torch.Tensor) -> torch.Tensor:
+        CALLS.append(len(points))
+        return points + self.shift
+
+
+@pytest.fixture
+def context() -> Iterator[Any]:
+    found = Context()
+    CALLS.clear()
+    PHASE[0] = 0
+    yield found
+    found.hooks.undo()
+    assert not found.errors
+
+
+def put(context: Any, name: str) -> PrecomputedTargets:
+    form = PrecomputedTargets(context, f"{Path(__file__).name}:{name}")
+    form.install()
+    context.update()
+    return form
+
+
+def batches(epochs: int, size: int = 4) -> Iterator[torch.Tensor]:
+    points = torch.randint(0, 8, (24, 2), generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(epochs):
+        for at in torch.randperm(24, generator=generator).split(size):
+            yield points[at].clone()
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_shuffled_batches_of_later_epochs_are_put_together_from_what_was_kept(context: Any) -> None:
+    wanted = [heat(points, 9) for points in batches(4)]
+    CALLS.clear()
+    form = put(context, "heat")
+    assert form.status() == "no sample came a second time"
+    found = [heat(points, 9) for points in batches(4)]
+    assert all(equal(one, other) for one, other in zip(found, wanted, strict=True))
+    # An epoch of six batches, eight samples made again one by one, and one look again among eighteen.
+    assert sum(CALLS) == 24 + 8 + 4
+    assert form.status() == "in effect"
+    found[-1]["maps"].fill_(7)  # the script's to write to
+    assert equal(heat(next(batches(1)), 9), wanted[0])
+    form.off()
+    CALLS.clear()
+    heat(next(batches(1)), 9)
+    assert CALLS == [4]
+
+
+def test_other_arguments_are_other_targets(context: Any) -> None:
+    put(context, "heat")
+    (*_, points) = batches(2)
+    for _ in range(2):
+        assert heat(points, 8)["maps"].shape == (4, 8, 8)
+        assert heat(points, size=10)["maps"].shape == (4, 10, 10)
+        for scale in (2.0, 3.0):
+            found = heat(points, 8, extra={"scale": torch.full((4,), scale)})
+            assert found["maps"].max() == scale
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ranked", "depends on the others of its batch"),
+        ("noisy", "it draws random numbers"),
+        ("noisy_in_python", "it draws random numbers"),
+        ("written", "it changes what it is given"),
+        ("total", "something other than tensors of samples"),
+        ("number", "something other than tensors of samples"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_at_once_and_nothing_is_drawn(
+    context: Any, name: str, why: str
+) -> None:
+    function = globals()[name]
+
+    def all_of() -> list[Any]:
+        torch.manual_seed(3)
+        random.seed(3)
+        found = [function(points) for points in batches(3)]
+        return [*(one.tolist() if isinstance(one, torch.Tensor) else one for one in found), random.random()]
+
+    wanted = all_of()
+    form = put(context, name)
+    assert all_of() == wanted
+    assert why in form.status()
+
+
+def test_a_look_again_finds_a_function_that_changed_and_ends_it(context: Any) -> None:
+    form = put(context, "phased")
+    for points in batches(3):
+        phased(points)
+    assert form.status() == "in effect"
+    PHASE[0] = 5
+    found = [(points, phased(points)) for points in batches(4)]
+    assert torch.equal(found[-1][1], found[-1][0] + 5)
+    assert "gave another result for the same sample" in form.status()
+
+
+def test_methods_are_kept_for_each_object(context: Any) -> None:
+    put(context, "Head.targets")
+    one, other = Head(), Head()
+    other.shift = 3
+    for points in batches(2):
+        assert torch.equal(one.targets(points), points + 1)
+        assert torch.equal(other.targets(points), points + 3)
+    assert sum(CALLS) == 2 * 24 + 8
+
+
+def test_results_that_need_gradients_are_left_alone(context: Any) -> None:
+    form = put(context, "phased")
+    points = torch.rand(4, 2, requires_grad=True)
+    for _ in range(3):
+        phased(points).sum().backward()
+    assert points.grad is not None
+    assert points.grad.eq(3).all()
+    assert form.status() == "no sample came a second time"
+
+
+def test_nothing_is_kept_beyond_the_room() -> None:
+    samples = Samples(torch, phased, room=100.0)
+    for points in batches(1):
+        asked = samples.ask((points,), {})
+        assert asked is not None
+        samples.learn(asked, samples.state(), points + 0)
+    assert "the memory for its results was full" in samples.why
+
+
+def test_functions_are_found_by_file_and_name() -> None:
+    assert functions(f"{Path(__file__).name}:Head.targets") == [Head.targets]
+    assert functions("other.py:heat") == []
+    assert functions("heat") == []
+
+
+def test_without_a_function_it_cannot_be_asked_for() -> None:
+    with pytest.raises(UsageError, match="needs its function") as raised:
+        catalogue.environment([catalogue.parse("use-precomputed-targets")])
+    assert "FILE.py:FUNCTION" in str(raised.value.hint)
+
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def targets(points):
+    global made
+    made += len(points)
+    maps = torch.zeros(len(points), 16, 16)
+    for number, (x, y) in enumerate(points.tolist()):
+        maps[number, y, x] = 1.0
+    return maps
+
+if __name__ == "__main__":
+    made = 0
+    torch.manual_seed(0)
+    data = TensorDataset(torch.rand(64, 1, 16, 16), torch.randint(0, 16, (64, 2)))
+    model = torch.nn.Conv2d(1, 1, 3, padding=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(4):
+        for images, points in DataLoader(data, batch_size=8, shuffle=True, num_workers=1):
+            loss = (model(images)[:, 0] - targets(points)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    print(made, repr(loss.item()))
+"""
+
+
+def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path) -> None:
+    plain = run_observed(SCRIPT, folder=tmp_path / "plain", observed=False)
+    env = catalogue.environment([catalogue.parse("use-precomputed-targets=train.py:targets")])
+    done = run_observed(SCRIPT, folder=tmp_path / "kept", env=env)
+    made, loss = done.stdout.split()
+    assert plain.stdout.split() == ["256", loss]
+    assert int(made) < 160
+    assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"
+    assert not done.notes.get("disabled")
