@@ -56,7 +56,7 @@ class Session:
         self._over = self._child = False
         self._step = -1  # boundaries so far, once the driving loop is known
         self._started = 0  # when the running step began, 0: not to be timed
-        self._seen: tuple[int, ...] = (0,) * 8
+        self._seen: tuple[int, ...] = (0,) * 9
         self._saves = 0
         self._epoch, self._since = 0, -1  # boundaries of an epoch, 0 unknown; since one began, -1 unknown
         self._short = False  # epochs are too short for a block: blocks hold several, and their starts count
@@ -189,12 +189,12 @@ class Session:
         self._started = now_ns()
 
     def _counts(self) -> tuple[int, ...]:
-        one = self._feeder
+        one, count = self._feeder, self._probe.count
         more = one.wait_ns, one.gap_ns, one.missed, one.served
-        return one.others, one.ended, self._saves, one.restarts, *more
+        return one.others, one.ended, self._saves, one.restarts, count.backwards + count.rounds, *more
 
     def _finish_step(self, now: int, iterator: Any) -> None:
-        others, ended, saves, restarts, wait_ns, gap_ns, missed, served = (
+        others, ended, saves, restarts, trained, wait_ns, gap_ns, missed, served = (
             after - before for after, before in zip(self._counts(), self._seen, strict=True)
         )
         first = iterator is not None and not iterator._num_yielded
@@ -225,8 +225,10 @@ class Session:
             if ended and in_force:  # e.g. an evaluation between two epochs: the input's part is still theirs
                 block.add(wait_ns - free_ns, wait_ns - free_ns, whole=False)
         else:
-            # From the end of one epoch to the start of the next no batch is asked for: part of the last step.
-            block.add(now - self._started - free_ns, wait_ns - free_ns, whole=not ended)
+            # From the end of one epoch to the start of the next no batch is asked for, or one that the loop
+            # leaves at once: part of the last step.
+            whole = not ended and not (first and not trained)
+            block.add(now - self._started - free_ns, wait_ns - free_ns, whole=whole)
 
     def _time_start(self, block: Block, wait_ns: int, *, first: bool) -> None:
         """What the start of an epoch waits for, up to its first batch: no part of the block's steps."""
