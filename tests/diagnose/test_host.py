@@ -268,6 +268,7 @@ def test_targets_made_in_the_step_are_their_own_finding() -> None:
     assert item.cost_s_per_step == pytest.approx(0.02)
     assert "once" in item.advice
     assert item.remedies == ("use-precomputed-targets",)
+    assert item.advice.endswith("--apply use-precomputed-targets=train.py:make_targets")
     assert item.data["function"] == "train.py:make_targets"
 
 

@@ -39,6 +39,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     cost = group.seconds * exposed / steps.num_steps
     function = group.function if group.function != _loop_function(evidence) else ""
     subject = f"{function}()" if function else "Work on the batch"
+    named = _named(hottest.place, function)
     varies = bool(_RANDOM.search(function_text(evidence, hottest.place)))
     return cause(
         evidence,
@@ -47,7 +48,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
             f"{subject}{at(hottest.place)} depends on the batch alone, yet it is done in every step: "
             f"{duration(cost)} ({share(cost / steps.step_s)})."
         ),
-        advice=_advice(varies),
+        advice=_advice(varies, named),
         numbers=[
             f"{duration(group.seconds / steps.num_steps)} per step from {group.num_samples} samples",
             f"hottest line {spot(hottest.place)}: {hottest.source.strip()}",
@@ -57,7 +58,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
         remedies=() if varies else ("use-precomputed-targets",),
-        data={"random": varies, "nature": group.nature(), "function": _named(hottest.place, function)},
+        data={"random": varies, "nature": group.nature(), "function": named},
     )
 
 
@@ -72,9 +73,10 @@ def _loop_function(evidence: Evidence) -> str:
     return loop.function if loop else ""
 
 
-def _advice(varies: bool) -> str:
+def _advice(varies: bool, named: str | None) -> str:
     if varies:
         return "Move it into the dataset or collate_fn, so that loader workers do it while the model trains."
-    return (
+    advice = (
         "Compute it once with the data, or in the dataset so that loader workers do it; vectorize its loops."
     )
+    return f"{advice} Without an edit: --apply use-precomputed-targets={named}" if named else advice
