@@ -20,7 +20,7 @@ def {name}(status):
 class AsynchronousCheckpoint(Form):
     """A thread writes what ``torch.save`` is to write; see ``hotloop.feed.saving``."""
 
-    switchable = True
+    switchable = False  # blocks of steps leave out those that write checkpoints
 
     def install(self) -> None:
         """Below ``torch.save``: it pickles into a writer that it opens, and gets another one."""
@@ -45,11 +45,6 @@ class AsynchronousCheckpoint(Form):
             return None
         self.took()
         return self._saving.Deferred(name_or_buffer, original)
-
-    def off(self) -> None:
-        """As the script has it, once everything is written."""
-        super().off()
-        self._saving.wait_for_saves()
 
     def exits(self) -> None:
         """Everything is written before the process ends, also by ``os._exit``."""
