@@ -1,10 +1,11 @@
 """What tuning costs beside an exhaustive grid, on the five datasets of FIELDNOTES 3.5.
 
-    python benchmarks/recovery/grid.py [--data sleep,cpu] [--repeats 3] [--out FILE [--resume]]
+    python benchmarks/recovery/grid.py [--data sleep,cpu] [--repeats 3] [--out FILE [--resume | --again]]
 
 The grid is workers x prefetch x workers that stay or not, of which ``tune`` searches more. Every cell is
 ``--repeats`` launches of ``loading.py``; so is every trial of ``tune``. A row says how fast what tune took is
-beside the fastest cell, and how long both took. ``--out`` is the file of ``run.py``.
+beside the fastest cell, and how long both took. ``--out`` is the file of ``run.py``; ``--again`` tunes anew
+beside the cells that it has.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -36,47 +38,62 @@ def main() -> int:
     parser.add_argument("--budget", default="60s")
     parser.add_argument("--out", type=Path, help="the results, as JSON; goes on where it exists")
     parser.add_argument("--resume", action="store_true", help="skip rows of other versions too")
+    parser.add_argument("--again", action="store_true", help="tune anew beside the cells in --out")
     args = parser.parse_args()
     results = Results(args.out)
     with tempfile.TemporaryDirectory() as scratch:
         for name in args.data.split(","):
-            if results.has("grid", name, any_version=args.resume):
+            known = results.sections.get("grid", {}).get(name)
+            if not args.again and results.has("grid", name, any_version=args.resume):
                 continue
-            row = one(name, Path(scratch) / name, args.repeats, args.steps, args.budget)
+            folder = Path(scratch) / name
+            folder.mkdir()
+            row = known if args.again and known else cells(name, folder, args.repeats, args.steps)
+            row = {**row, **tuned(row, folder, args.steps, args.budget)}
             results.put("grid", name, row)
-            print(json.dumps({k: v for k, v in row.items() if k != "cells"}), flush=True)
+            told = {key: value for key, value in row.items() if key not in ("cells", "waiting")}
+            print(json.dumps(told), flush=True)
     return 0
 
 
-def one(name: str, folder: Path, repeats: int, steps: int, budget: str) -> dict[str, Any]:
-    """One dataset: the grid, the tuning, and the best of both side by side."""
-    folder.mkdir()
-    row: dict[str, Any] = {"data": name, "failures": []}
-
-    def command(workers: int, prefetch: int, stay: bool) -> list[str]:
-        words = [str(HERE / "loading.py"), name, str(workers), str(prefetch), "--steps", str(steps)]
-        return [sys.executable, *words, *(() if stay else ("--new-workers",))]
-
+def cells(name: str, folder: Path, repeats: int, steps: int) -> dict[str, Any]:
+    """The grid of one dataset."""
+    row: dict[str, Any] = {"data": name, "failures": [], "repeats": repeats}
     begun_s = time.monotonic()
-    cells = {}
+    found: dict[str, list[float]] = {}
     for turn in range(repeats):
         for cell in CELLS if turn % 2 == 0 else CELLS[::-1]:
             key = f"w{cell[0]}p{cell[1]}" + "new" * (not cell[2])
-            found = launch(command(*cell), (), folder / f"{key}-{turn}", row)
-            cells.setdefault(key, []).append(found or 0.0)
-    row["cells"] = {key: median(values) for key, values in cells.items()}
+            rate = launch(command(name, steps, *cell), (), folder / f"{key}-{turn}", row)
+            found.setdefault(key, []).append(rate or 0.0)
+    row["cells"] = {key: median(values) for key, values in found.items()}
     row["grid_seconds"] = time.monotonic() - begun_s
     row["grid_best"] = max(row["cells"], key=lambda key: row["cells"][key])
+    return row
+
+
+def tuned(row: Mapping[str, Any], folder: Path, steps: int, budget: str) -> dict[str, Any]:
+    """What ``tune`` makes of the first cell, beside the best one."""
     begun_s = time.monotonic()
     out = folder / "tune"
-    call([*HOTLOOP, "tune", "--budget", budget, "--out", str(out), "--", *command(*CELLS[0])], 1800)
-    row["tune_seconds"] = time.monotonic() - begun_s
+    told = command(row["data"], steps, *CELLS[0])
+    call([*HOTLOOP, "tune", "--budget", budget, "--out", str(out), "--", *told], 1800)
+    seconds = time.monotonic() - begun_s
     best = json.loads((out / "tune.json").read_text())["best"]
-    row["remedies"] = best["remedies"]
     gain = best["gain"]["ratio"] if best["gain"] else 1.0
-    row["tuned_to_best"] = row["cells"]["w0p2"] * gain / row["cells"][row["grid_best"]]
-    row["cost_ratio"] = row["tune_seconds"] / row["grid_seconds"]
-    return row
+    return {
+        "budget": budget,
+        "tune_seconds": seconds,
+        "remedies": best["remedies"],
+        "tuned_to_best": row["cells"]["w0p2"] * gain / row["cells"][row["grid_best"]],
+        "cost_ratio": seconds / row["grid_seconds"],
+    }
+
+
+def command(name: str, steps: int, workers: int, prefetch: int, stay: bool) -> list[str]:
+    """One cell."""
+    words = [str(HERE / "loading.py"), name, str(workers), str(prefetch), "--steps", str(steps)]
+    return [sys.executable, *words, *(() if stay else ("--new-workers",))]
 
 
 if __name__ == "__main__":
