@@ -134,6 +134,16 @@ def test_numeric_remedies_stay_near(
     assert found["threads"] == threads
 
 
+def test_float16_begins_with_the_third_update_and_stays_near(tmp_path: Path) -> None:
+    found, done = applied(tmp_path, "autocast-fp16")
+    assert statuses(done)["autocast-fp16"].startswith("in effect")
+    before = unmodified()
+    assert found["order"] == before["order"]
+    assert found["losses"][:2] == before["losses"][:2]
+    assert found["losses"][2:] != before["losses"][2:]
+    assert found["losses"] == pytest.approx(before["losses"], rel=0.3)
+
+
 def test_a_remedy_with_nothing_to_do_or_that_breaks_says_so_and_training_goes_on(tmp_path: Path) -> None:
     entries = [
         ["tf32", None, "hotloop.remedy.live.flags:Tf32"],

@@ -285,7 +285,8 @@ def _completed(base: Run, candidate: Run, enough: Sequence[Parity]) -> Item:
 def _applied(candidate: Run) -> list[Item]:
     """A remedy that did nothing is not proven by what it did not do."""
     notes = candidate.applied
-    idle = [f"{note['id']}: {note.get('status')}" for note in notes if note.get("status") != "in effect"]
+    told = [(note["id"], str(note.get("status"))) for note in notes]
+    idle = [f"{remedy}: {status}" for remedy, status in told if not status.startswith("in effect")]
     if not notes:
         return []
     if len(idle) == len(notes):

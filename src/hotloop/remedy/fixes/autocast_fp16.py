@@ -8,11 +8,15 @@ REMEDY = Remedy(
     id="autocast-fp16",
     summary="Compute forward passes in float16 where that is safe, with a gradient scaler.",
     effect="numeric",
-    alters=("forward passes round to 11 bits of mantissa; the scaler skips a few updates at the start"),
+    alters=(
+        "forward passes round to 11 bits of mantissa; an update whose gradients overflow is skipped, as a "
+        "few at the start may be"
+    ),
     answers=(
         "device/amp-off",
         "device/amp-not-in-effect",
     ),
+    live="hotloop.remedy.live.scaling:AutocastFp16",
     source="hotloop.remedy.source.autocast:fp16",
     config_keys=("amp",),
     words=(

@@ -31,12 +31,19 @@ class AutocastBf16(Form):
             return self._refuse(f"parameters are {parameter.dtype} already")
         if torch.is_autocast_enabled(kind):
             return self._refuse("the script uses autocast already")
-        if kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-            return self._refuse("this GPU has no bfloat16 units")
+        lacks = self.lacks(kind)
+        if lacks:
+            return self._refuse(lacks)
         context = torch.autocast(kind, dtype=getattr(torch, self.dtype))
         context.__enter__()
         self.took()
         return args, kwargs, context
+
+    def lacks(self, kind: str) -> str:
+        """Why a device cannot compute in it, "" where it can."""
+        if kind == "cuda" and not self.torch.cuda.is_bf16_supported(including_emulation=False):
+            return "this GPU has no bfloat16 units"
+        return ""
 
     def _refuse(self, why: str) -> None:
         if not self.count:
