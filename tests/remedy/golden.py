@@ -1,7 +1,7 @@
 """A golden case: sources before and after, and what a run would have said about them (facts.json).
 
-A call is named by the file and the beginning of its text, ``train.py: DataLoader(train``; ``#2`` behind it
-means the second one. Frames are listed outermost first.
+A call, or a loop, is named by the file and the beginning of its text, ``train.py: DataLoader(train``; ``#2``
+behind it means the second one. Frames are listed outermost first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hotloop.remedy.source.patch import Patch, make, with_values
 from hotloop.remedy.source.scene import Scene
 
 KINDS = {"forward": row.FORWARD, "backward": row.BACKWARD, "optimizer": row.OPTIMIZER}
-KINDS |= {"clip": row.CLIP, "transfer": row.TRANSFER, "save": row.SAVE}
+KINDS |= {"clip": row.CLIP, "transfer": row.TRANSFER, "save": row.SAVE, "fetch": row.FETCH}
 
 
 def patch_of(folder: Path, facts: dict[str, Any]) -> Patch:
@@ -39,6 +39,10 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         facts.get("loaders") or [facts.get("loader")] if _has_loader(facts) else [], 1
     ):
         settings = {"class": "torch.utils.data.dataloader.DataLoader", "num_workers": 0, **loader["settings"]}
+        if "at" in settings.get("dataset", {}):
+            at = settings["dataset"]["at"]
+            place = {"file": str(folder / at.partition(": ")[0]), "line": notes.line(at)}
+            settings["dataset"] = {**settings["dataset"], **place}
         given = loader.get("given", [])
         notes.add("loader", id=number, where=notes.site(loader["frames"]), given=given, **settings)
     for entry in facts.get("config", ()):
@@ -116,12 +120,12 @@ class _Notes:
         self.add("site", id=number, **place, **end, stack=[list(frame) for frame, _ in found])
         return number
 
-    def _frame(self, named: str) -> tuple[tuple[str, int, str, int, int], ast.Call]:
+    def _frame(self, named: str) -> tuple[tuple[str, int, str, int, int], ast.Call | ast.For]:
         file, _, text = named.partition(": ")
         text, _, nth = text.partition("#")
         path = self.folder / file
         tree = ast.parse(path.read_bytes())
-        calls: list[tuple[ast.Call, list[str], int]] = []
+        calls: list[tuple[ast.Call | ast.For, list[str], int]] = []
         _collect(tree, [], 0, calls)
         calls.sort(key=lambda entry: (entry[0].lineno, entry[0].col_offset, entry[0].end_col_offset))
         fitting = [c for c in calls if _plain(ast.unparse(c[0])).startswith(_plain(text))]
@@ -132,7 +136,7 @@ class _Notes:
 
 
 def _collect(
-    node: ast.AST, names: list[str], line: int, calls: list[tuple[ast.Call, list[str], int]]
+    node: ast.AST, names: list[str], line: int, calls: list[tuple[ast.Call | ast.For, list[str], int]]
 ) -> None:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -143,7 +147,7 @@ def _collect(
         if isinstance(child, ast.ClassDef):
             _collect(child, [*names, child.name], 0, calls)
             continue
-        if isinstance(child, ast.Call):
+        if isinstance(child, ast.Call | ast.For):
             calls.append((child, names, line))
         _collect(child, names, line, calls)
 

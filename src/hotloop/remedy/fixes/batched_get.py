@@ -1,4 +1,7 @@
-"""Read a whole batch in one call: a dataset with __getitems__ and indexed arrays."""
+"""Read a whole batch in one call: a dataset with __getitems__ and indexed arrays.
+
+Words only: whether what is indexed takes many indices at once, and gives the same then, shows in no source.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Convert the arrays once in __init__ instead of in every __getitem__."""
+"""Convert the arrays once in __init__ instead of in every __getitem__.
+
+Words only: whether the whole is an array that memory holds (and no file that is read piece by piece, no list
+of samples of many lengths), and who else reads it as it was, shows in no source.
+"""
 
 from __future__ import annotations
 

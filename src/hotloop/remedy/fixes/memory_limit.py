@@ -1,4 +1,9 @@
-"""Bound what a cache of samples may hold."""
+"""Bound what a cache of samples may hold.
+
+Words only: a bound in bytes is no number of entries, which is what ``lru_cache`` takes, and how large one is
+shows in no source. In shuffled epochs a smaller LRU hardly hits (docs/guides/hit-rate.md): which cache to
+have is a choice.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ REMEDY = Remedy(
     ),
     parameter=Parameter(name="memory", kind="text", words="bytes, for instance 8GiB", default="8GiB"),
     words=(
-        "bound the cache: hotloop.feed.SampleCache(memory={value!r}), or functools.lru_cache with a maxsize"
+        "bound the cache: hotloop.feed.cached(dataset, max_bytes={value!r}) in its place, or "
+        "functools.lru_cache with a maxsize"
     ),
 )

@@ -1,4 +1,8 @@
-"""Transform the whole array once before training instead of sample by sample."""
+"""Transform the whole array once before training instead of sample by sample.
+
+Words only: which array a transform may be given at once is what
+``hotloop.feed.pretransform`` finds out by trying.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def ring_loader(plan: Plan, value: Any) -> None:
     code, call, _ = call_of(plan, built)
     if built.kind != "DataLoader" or not code.qualified(call.func).endswith(".DataLoader"):
         raise Cannot(f"the loader is a {built.kind}", str(code.path), code.line(call))
-    plan.replace(code, call.func, _imported(plan, code, "Loader"), "DataLoader → hotloop.feed.Loader")
+    plan.replace(code, call.func, imported(plan, code, "Loader"), "DataLoader → hotloop.feed.Loader")
     plan.expect(built, "class", "hotloop.feed.loader.Loader")
 
 
@@ -37,7 +37,7 @@ def cache_samples(plan: Plan, value: Any) -> None:
         raise Cannot("the dataset is passed on by * or **", str(code.path), code.line(call))
     source = code.source(dataset)
     size = f', max_bytes="{value}"' if value else ""
-    plan.replace(code, dataset, f"{_imported(plan, code, 'cached')}({source}{size})", "the dataset is cached")
+    plan.replace(code, dataset, f"{imported(plan, code, 'cached')}({source}{size})", "the dataset is cached")
 
 
 def async_save(plan: Plan, value: Any) -> None:
@@ -51,7 +51,7 @@ def async_save(plan: Plan, value: Any) -> None:
         call = code.call_at(frame.line, frame.col, site.end)
         if call is None or code.qualified(call.func) != "torch.save" or _in_the_old_format(call):
             continue
-        new = _imported(plan, code, "async_save")
+        new = imported(plan, code, "async_save")
         plan.replace(code, call.func, new, "torch.save → hotloop.feed.async_save")
         found += 1
     if not found:
@@ -64,7 +64,7 @@ def _in_the_old_format(call: cst.Call) -> bool:
     return argument(call, "_use_new_zipfile_serialization") is not None
 
 
-def _imported(plan: Plan, code: Code, name: str) -> str:
+def imported(plan: Plan, code: Code, name: str) -> str:
     """What a part of hotloop.feed is called in a file, imported there if it was not."""
     if not any(one.value == name for one in code.names()):
         plan.statement(code, f"from hotloop.feed import {name}")

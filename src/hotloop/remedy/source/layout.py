@@ -198,3 +198,37 @@ def _block_indent(code: Code, node: cst.CSTNode) -> str:
     if before_it.strip() or (behind_it and not behind_it.startswith(("#", ";"))):
         raise Cannot("other statements stand on this line", str(code.path), code.line(node))
     return before_it
+
+
+def without(plan: Plan, code: Code, whole: cst.Dict, gone: Sequence[cst.DictElement]) -> None:
+    """Entries left out of a dictionary, with lines that are their own. Raises Cannot."""
+    text, elements = code.text.text, list(whole.elements)
+    spans = [_entry(code, one) for one in elements]
+    for at, one in enumerate(elements):
+        if one not in gone:
+            continue
+        start, end = spans[at]
+        shown = " ".join(text[start:end].split())
+        comma = re.compile(r"\s*,").match(text, end)
+        behind = comma.end() if comma else end
+        line, rest = code.line_start(start), text[behind : code.line_end(behind)].strip()
+        if not text[line:start].strip() and (not rest or rest.startswith("#")):
+            start, end = line, code.line_end(behind) + len(code.text.newline)
+        elif all(other in gone for other in elements[:at]):
+            end = spans[at + 1][0]
+        else:
+            start = spans[at - 1][1]
+        if "#" in text[start : spans[at][0]]:
+            raise Cannot("a comment stands between the entries", str(code.path), code.line(one))
+        plan.remove(code, start, end, f"{shown if len(shown) <= 60 else shown[:57] + '...'} left out")
+
+
+def _entry(code: Code, element: cst.BaseDictElement) -> tuple[int, int]:
+    """From the key, or the stars, of an entry to behind its value and the value's parentheses."""
+    text = code.text.text
+    start, end = code.span(element.value)
+    key = element.key if isinstance(element, cst.DictElement) else None
+    start = code.span(key)[0] if key is not None else text.rindex("**", 0, start)
+    for _ in element.value.rpar:
+        end = text.index(")", end) + 1
+    return start, end

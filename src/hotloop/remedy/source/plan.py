@@ -168,6 +168,11 @@ class Plan:
         self.edit(code.text, at, at, text)
         self._say(code, at, says)
 
+    def remove(self, code: Code, start: int, end: int, says: str) -> None:
+        """Nothing in the place of characters."""
+        self.edit(code.text, start, end, "")
+        self._say(code, code.text.text.index(code.text.text[start:end].lstrip(), start), says)
+
     def edit(self, text: Text, start: int, end: int, new: str) -> None:
         """Other characters for a span. The same change asked for twice is one. Raises Cannot."""
         edits = self._pending.edits.setdefault(text.path, [])

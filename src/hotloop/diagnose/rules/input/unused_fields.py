@@ -53,7 +53,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=part.place if part is not None else loader.where,
         remedies=("drop-unused-fields",),
-        data={"fields": list(names), "byte_share": byte_share, "share_of_make": make_share},
+        data={
+            "fields": list(names),
+            "unused": ",".join(names),
+            "byte_share": byte_share,
+            "share_of_make": make_share,
+        },
     )
 
 

@@ -1,0 +1,272 @@
+"""The training loop put behind ``hotloop.feed.DevicePrefetcher``, where all of a batch goes to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import libcst as cst
+
+from hotloop.record import rows as row
+from hotloop.remedy.source.calls import sites_of
+from hotloop.remedy.source.code import argument, has_spread, last_name
+from hotloop.remedy.source.feeds import imported
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.values import chain_of, text_of, value_of
+
+#: What hands on one item of its first argument for each of its own.
+_AROUND: Final = frozenset(["enumerate", "tqdm"])
+#: What a name may not stand for: taken on between loops, or shown as it goes.
+_PASSES: Final = frozenset(
+    ["iter", "enumerate", "tqdm", "zip", "islice", "chain", "cycle", "map", "filter", "DevicePrefetcher"]
+)
+#: What is asked of a tensor wherever it is.
+_ANYWHERE: Final = frozenset(
+    ["shape", "size", "dim", "ndim", "dtype", "numel", "nelement", "is_floating_point"]
+)
+_COMPREHENSIONS: Final = (cst.ListComp, cst.DictComp, cst.GeneratorExp, cst.SetComp)
+
+
+def device_prefetch(plan: Plan, value: Any) -> None:
+    """``for batch in DevicePrefetcher(loader, device)``; the ``.to(device)`` behind it then costs nothing."""
+    loop = _Loop(plan)
+    code, given = loop.code, loop.given
+    words = code.source(given)
+    if f"{words}.state_dict" in code.text.text:
+        raise Cannot("the loader's state would be that of batches read ahead", str(code.path), loop.line)
+    for name in loop.fields():
+        loop.check(name, code.span(loop.statements[0])[0])
+    prefetcher = imported(plan, code, "DevicePrefetcher")
+    new = f"{prefetcher}({words}, {loop.device})"
+    plan.replace(code, given, new, f"{words} → {new}")
+    built = plan.scene.loaders
+    if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
+        plan.remark("only batches that are pinned are copied while a step computes: add pin-memory")
+
+
+class _Loop:
+    """The loop that drives training: what it goes over, what it moves, and where to."""
+
+    def __init__(self, plan: Plan) -> None:
+        place = plan.scene.loop
+        if place is None:
+            raise Cannot("the training loop is not known")
+        self.code, self.line = plan.scene.code(place.file), place.line
+        found = [node for node in self.code.nodes(cst.For) if self.code.line(node) == place.line]
+        if len(found) != 1 or not isinstance(found[0].body, cst.IndentedBlock) or found[0].asynchronous:
+            raise self._cannot("the training loop is no plain for loop")
+        self.node = found[0]
+        body = found[0].body.body
+        self.statements = list(_flat(body))
+        head = range(place.line, self.code.line(body[0]))
+        fetched = [site.frames[-1] for site in sites_of(plan, row.FETCH)]
+        if not any(frame.file == place.file and frame.line in head for frame in fetched):
+            raise self._cannot("the training loop does not ask the loader itself")
+        self.target: cst.CSTNode = self.node.target
+        self.given = self._over(self.node.iter)
+        self._moves = self._moved(plan)
+        self.device = self._one_device()
+
+    def _cannot(self, why: str, node: cst.CSTNode | None = None) -> Cannot:
+        line = self.line if node is None else self.code.line(node)
+        return Cannot(why, str(self.code.path), line)
+
+    def _over(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """What the loop goes over, below what counts or shows progress."""
+        while isinstance(node, cst.Call) and node.args and not has_spread(node):
+            name = last_name(node.func)
+            if name == "DevicePrefetcher":
+                raise self._cannot("the loop goes over a DevicePrefetcher already")
+            if name not in _AROUND or node.args[0].keyword is not None:
+                break
+            if name == "enumerate":
+                elements = self.target.elements if isinstance(self.target, cst.Tuple) else ()
+                if len(elements) != 2:
+                    raise self._cannot("what the loop counts and what it is handed cannot be told apart")
+                self.target = elements[1].value
+            node = node.args[0].value
+        if not isinstance(chain_of(node)[0], cst.Name) or not isinstance(node, cst.Name | cst.Attribute):
+            raise self._cannot(f"the loop goes over {self.code.source(node)}, not over a name")
+        if isinstance(node, cst.Name):
+            for one in self.code.assignments(node, node.value):
+                value = value_of(self.code, one.node)
+                passes = isinstance(value, cst.Call) and last_name(value.func) in _PASSES
+                if passes or isinstance(value, cst.GeneratorExp):
+                    raise self._cannot(f"{node.value} is no loader, but goes over one", value)
+        return node
+
+    # -- where batches go --------------------------------------------------------------------------------
+
+    def _moved(self, plan: Plan) -> list[cst.Call]:
+        """The calls in the loop that copied to the device."""
+        rows = plan.scene.process.rows
+        found: dict[int, cst.Call] = {}
+        for site in plan.scene.sites(rows[(rows["kind"] == row.TRANSFER) & (rows["obj"] == 1)]):
+            frame = site.frames[-1]
+            call = None
+            if frame.file == str(self.code.path):
+                call = self.code.call_at(frame.line, frame.col, site.end)
+            if call is not None and last_name(call.func) in ("to", "cuda") and self._holds(call):
+                found[id(call)] = call
+        if not found:
+            raise self._cannot("no .to() or .cuda() in the training loop copied a batch to a device")
+        return list(found.values())
+
+    def _holds(self, node: cst.CSTNode) -> bool:
+        start, end = self.code.span(self.node)
+        return start <= self.code.span(node)[0] < end
+
+    def _one_device(self) -> str:
+        found = {self._device(call): call for call in self._moves}
+        if len(found) != 1:
+            raise self._cannot("the loop copies to several devices, or spells one in several ways")
+        words, call = next(iter(found.items()))
+        node = self._where(call)
+        if node is None or text_of(node) is not None:
+            return words
+        root, _ = chain_of(node)
+        if not isinstance(root, cst.Name) or not isinstance(node, cst.Name | cst.Attribute):
+            raise self._cannot(f"the device is {words}, no name that is there before the loop", call)
+        bound = [one.node for one in self.code.assignments(node, root.value)]
+        targets = [one.target for one in self.code.nodes(cst.AssignTarget, self.node)]
+        if not bound or any(map(self._holds, bound)) or any(words == self.code.source(t) for t in targets):
+            raise self._cannot(f"{words} is set in the loop", call)
+        return words
+
+    def _where(self, call: cst.Call) -> cst.BaseExpression | None:
+        return argument(call, "device", 0)
+
+    def _device(self, call: cst.Call) -> str:
+        node = self._where(call)
+        if node is None and last_name(call.func) == "cuda":
+            return '"cuda"'
+        return self.code.source(node) if node is not None else ""
+
+    # -- what the loop does with a batch -----------------------------------------------------------------
+
+    def fields(self) -> list[cst.Name]:
+        """The names that a batch, or its parts, are handed out under."""
+        names = _names(self.target)
+        if names is None:
+            raise self._cannot("what a batch is put into is no plain name")
+        return names
+
+    def check(self, name: cst.Name, start: int) -> None:
+        """Raises Cannot where what is bound to a name may be read on the host, from a place on."""
+        if name.value == "_":
+            return
+        known = self.code.assignments(name, name.value)
+        behind = self.code.span(self.node)[1]
+        later = [at for one in known if (at := self.code.span(one.node)[0]) >= behind]
+        end = min(later, default=len(self.code.text.text))
+        for statement in self.statements:
+            inside = [one.node for one in known if self._within(one.node, statement)]
+            first, last = self.code.span(statement)
+            if first >= start and inside and isinstance(statement, cst.SimpleStatementLine):
+                end = last  # bound to something else from there on
+                break
+        for node in sorted({_root(one.node) for k in known for one in k.references}, key=self.code.begin):
+            if start <= self.code.span(node)[0] < end:
+                self._read(name, node)
+
+    def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
+        start, end = self.code.span(outer)
+        return start <= self.code.span(node)[0] < end
+
+    def _read(self, name: cst.Name, node: cst.CSTNode) -> None:
+        read = node
+        parents = self.code.parents
+        above = parents[node]
+        while isinstance(above, cst.Subscript) and above.value is node and _is_plain(above):
+            node, above = above, parents[above]
+        if isinstance(above, cst.Attribute) and above.value is node:
+            around = parents[above]
+            if above.attr.value in _ANYWHERE:
+                return
+            if isinstance(around, cst.Call) and around.func is above:
+                if above.attr.value in ("to", "cuda") and self._device(around) == self.device:
+                    return
+                if above.attr.value == "items" and self._each(parents[around], around):
+                    return
+        elif self._each(above, node) or self._asked(above, node) or isinstance(above, cst.Del):
+            return
+        elif isinstance(above, cst.Assign) and above.value is node and len(above.targets) == 1:
+            names = _names(above.targets[0].target)
+            statement = self.code.statement_of(above)
+            if names is not None and statement in self.statements:
+                for inner in names:
+                    self.check(inner, self.code.span(above)[1])
+                return
+        words = " ".join(self.code.source(self.code.statement_of(read) or read).split())
+        words = words if len(words) <= 60 else words[:57] + "..."
+        raise self._cannot(f"{name.value} may be read on the host («{words}»)", read)
+
+    def _asked(self, above: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """``len(x)``, ``isinstance(x, ...)``, and the other side of ``... if isinstance(x, ...) else x``."""
+        if isinstance(above, cst.Arg):
+            call = self.code.parents[above]
+            return isinstance(call, cst.Call) and last_name(call.func) in ("len", "isinstance", "is_tensor")
+        test = above.test if isinstance(above, cst.IfExp) and above.orelse is node else None
+        if not isinstance(test, cst.Call):
+            return False
+        kind = [self.code.source(arg.value) for arg in test.args]
+        kinds = {"isinstance": (["torch.Tensor"], ["Tensor"]), "is_tensor": ([],)}
+        wanted = kinds.get(last_name(test.func), ())
+        return kind[:1] == [self.code.source(node)] and kind[1:] in wanted
+
+    def _each(self, above: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Whether it is gone through by a comprehension that moves each of its values."""
+        if not isinstance(above, cst.CompFor) or above.iter is not node:
+            return False
+        target: cst.CSTNode = above.target
+        if isinstance(node, cst.Call):  # .items()
+            elements = target.elements if isinstance(target, cst.Tuple) else ()
+            if len(elements) != 2:
+                return False
+            target = elements[1].value
+        outer = self.code.parents[above]
+        names = _names(target)
+        if names is None or not isinstance(outer, _COMPREHENSIONS):
+            return False
+        for name in names:
+            known = self.code.assignments(name, name.value)
+            for read in {_root(one.node) for k in known for one in k.references}:
+                self._read(name, read)
+        return True
+
+
+def _flat(statements: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+    """The statements that run one after the other, those under a ``with`` too."""
+    for statement in statements:
+        if isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock):
+            yield from _flat(statement.body.body)
+        else:
+            yield statement
+
+
+def _names(target: cst.CSTNode) -> list[cst.Name] | None:
+    """The names of a target; None where it is anything more."""
+    if isinstance(target, cst.Name):
+        return [target]
+    if not isinstance(target, cst.Tuple | cst.List):
+        return None
+    found: list[cst.Name] = []
+    for element in target.elements:
+        inner = _names(element.value) if isinstance(element, cst.Element) else None
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def _root(node: cst.CSTNode) -> cst.CSTNode:
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
+
+
+def _is_plain(node: cst.Subscript) -> bool:
+    """Whether a subscript is one key or number."""
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    return isinstance(index, cst.Index) and isinstance(index.value, cst.SimpleString | cst.Integer)

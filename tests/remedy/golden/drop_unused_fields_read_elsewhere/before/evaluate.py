@@ -1,0 +1,3 @@
+def score(model, loader):
+    for batch in loader:
+        print(model(batch["image"]) * batch["mask"])
