@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from hotloop.compare.verdict import _applied
 from hotloop.hooks.registry import Hooks
 from hotloop.remedy.live import scaling
+from hotloop.remedy.live.autocast import AutocastBf16
 from hotloop.remedy.live.scaling import AutocastFp16
 
 PLAIN, UPDATES = 2, 8
@@ -47,10 +49,14 @@ class Model(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
         self.halved: list[bool] = []
+        self.reentrant: bool | None = None  # whose checkpoint recomputes it, if any does
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         self.halved.append(torch.is_autocast_enabled("cpu"))
-        result: torch.Tensor = self.layers(batch)
+        if self.reentrant is None:
+            result: torch.Tensor = self.layers(batch)
+        else:
+            result = checkpoint(self.layers[1:], self.layers[0](batch), use_reentrant=self.reentrant)
         return result
 
 
@@ -121,6 +127,17 @@ def test_a_plain_loop_computes_what_one_with_a_scaler_does(
     assert status.startswith(told)
     notes: Any = SimpleNamespace(applied=[{"id": "autocast-fp16", "status": status}])
     assert [item.status for item in _applied(notes)] == ["passed"]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activations_that_are_computed_again(reentrant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "_INTERVAL", 3)
+    wanted, loop = Loop(by_hand=True), Loop()
+    wanted.model.reentrant = loop.model.reentrant = reentrant
+    after = wanted.train()
+    with in_force() as form:
+        assert same(loop.train(), after)
+        assert form.status() == "in effect"
 
 
 def test_evaluation_and_what_is_switched_off_are_the_scripts_own() -> None:
@@ -338,3 +355,20 @@ def test_parameters_outside_the_optimizer_have_gradients_of_their_own_size(form:
         loop.optimizer.step()
     assert loop.model.halved[-1]
     assert seen == pytest.approx([seen[0]] * UPDATES, rel=0.02)
+
+
+def test_bfloat16_in_its_turns_is_no_autocast_of_the_script(form: AutocastFp16) -> None:
+    other = AutocastBf16(form.probe, None)
+    other.id = "autocast-bf16"
+    other.install()
+    loop, types = Loop(), []
+    loop.model.layers.register_forward_hook(lambda *args: types.append(args[-1].dtype))
+    for active, passive in ((other, form), (form, other), (form, other)):
+        passive.off()
+        active.on()
+        loop.train()
+    half = [torch.float16] * UPDATES
+    assert types == [torch.bfloat16] * UPDATES + half + half
+    other.on()
+    loop.train()
+    assert form.status().startswith("in effect") and other.status() == "in effect"

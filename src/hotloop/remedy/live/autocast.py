@@ -6,7 +6,7 @@ Losses computed outside the model see float32, as they would with the criterion 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.outermost import around_outermost, has_parameters
@@ -17,13 +17,16 @@ class AutocastBf16(Form):
 
     switchable = True
     dtype = "bfloat16"
+    #: Whether one of these forms enters its autocast now, and how many are in force: no doing of the script's.
+    entering: ClassVar[list[bool]] = [False]
+    within: ClassVar[list[int]] = [0]
 
     def install(self) -> None:
         """Around the outermost forward."""
         around_outermost(self, self._begin, self._end, self._leave)
 
     def _begin(self, module: Any, args: Any, kwargs: Any) -> Any:
-        if not has_parameters(module):
+        if self.within[0] or not has_parameters(module):
             return None
         parameter = next(module.parameters())
         torch, kind = self.torch, parameter.device.type
@@ -35,7 +38,12 @@ class AutocastBf16(Form):
         if lacks:
             return self._refuse(lacks)
         context = torch.autocast(kind, dtype=getattr(torch, self.dtype))
-        context.__enter__()
+        self.entering[0] = True
+        try:
+            context.__enter__()
+        finally:
+            self.entering[0] = False
+        self.within[0] += 1
         self.took()
         return args, kwargs, context
 
@@ -50,6 +58,7 @@ class AutocastBf16(Form):
             self.say(why)
 
     def _leave(self, begun: Any) -> None:
+        self.within[0] -= 1
         begun[2].__exit__(None, None, None)
 
     def _end(self, context: Any, result: Any) -> Any:

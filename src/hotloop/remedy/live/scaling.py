@@ -88,7 +88,7 @@ class AutocastFp16(AutocastBf16):
         self._updates = self._skipped = 0
         self._depth = 0  # of steps within steps: a subclass calls that of its parent
         self._aside: list[tuple[Any, Any]] = []
-        self._going, self._entering = [False], [False]
+        self._going = [False]
         super().install()
         self._patch(torch.Tensor, "backward", _BACKWARD, begin=self._begin_backward, end=self._end_backward)
         for owner, name, why in (
@@ -123,7 +123,7 @@ class AutocastFp16(AutocastBf16):
         names: dict[str, Any] = {
             key: self.guard(one) if callable(one) else one for key, one in functions.items()
         }
-        names |= {"going": self._going, "entering": self._entering, "owner": self.probe.hooks.recorded}
+        names |= {"going": self._going, "entering": self.entering, "owner": self.probe.hooks.recorded}
         self.probe.hooks.patch(owner, name, lambda original: compile_beside(original, source, **names))
 
     def _refuse(self, why: str) -> None:
@@ -139,8 +139,10 @@ class AutocastFp16(AutocastBf16):
         return "" if kind in _KINDS else f"float16 on {kind} is not known here"
 
     def _begin(self, module: Any, args: Any, kwargs: Any) -> Any:
-        if self._refused or not self._ready or not self.torch.is_grad_enabled():
-            return None  # evaluation stays in single precision
+        if self._refused or not self._ready or self._going[0]:  # what a checkpoint recomputes is as it was
+            return None
+        if not self.torch.is_grad_enabled():  # evaluation stays in single precision
+            return None
         self._depth = 0  # a step that raised came to no end
         if not has_parameters(module):
             return None
@@ -151,11 +153,7 @@ class AutocastFp16(AutocastBf16):
                 return self._refuse(why)
         if any(self._is_input_with_gradient(one) for one in _tensors((args, kwargs), self.torch.Tensor)):
             return self._refuse("an input of the model asks for gradients")
-        self._entering[0] = True
-        try:
-            begun = super()._begin(module, args, kwargs)
-        finally:
-            self._entering[0] = False
+        begun = super()._begin(module, args, kwargs)
         self._half = self._half or begun is not None
         return begun
 
@@ -301,7 +299,7 @@ class AutocastFp16(AutocastBf16):
             return
         self._optimizers.put(optimizer, True)
         if len(self._optimizers.entries) > 1:
-            self._refuse("several optimizers: a scale would be shared by losses that have nothing to do")
+            self._refuse("several optimizers: whose loss a backward begins with cannot be known")
         elif not str(getattr(type(optimizer).step, "__module__", "")).startswith("torch.optim"):
             self._refuse(f"{type(optimizer).__name__} steps in its own way: it cannot be made to skip one")
 

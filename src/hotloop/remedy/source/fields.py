@@ -19,8 +19,8 @@ from hotloop.remedy.source.values import text_of
 #: Calls that draw nothing, keep nothing and change nothing.
 _MAKES: Final = frozenset([
     "FloatTensor", "LongTensor", "IntTensor", "DoubleTensor", "BoolTensor", "Tensor", "tensor", "as_tensor",
-    "from_numpy", "array", "asarray", "ascontiguousarray", "int", "float", "str", "bool", "len", "float32", "int64",
-    "astype", "copy", "clone", "long", "item", "tolist", "unsqueeze", "squeeze", "reshape", "view", "permute",
+    "from_numpy", "array", "asarray", "ascontiguousarray", "int", "float", "str", "bool", "len", "float32",
+    "int64", "astype", "copy", "clone", "long", "item", "tolist", "unsqueeze", "squeeze", "reshape", "view", "permute",
     "transpose", "contiguous", "get",
 ])  # fmt: skip
 
