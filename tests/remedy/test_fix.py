@@ -265,3 +265,61 @@ def test_a_cache_in_memory_is_no_file_that_a_trial_must_not_write(project: tuple
     assert done.returncode == 0, done.stderr
     assert "checked: the patched copy runs to its first update" in words_of(done)
     assert "+    return DataLoader(\n" not in done.stdout and "cached(dataset)" in done.stdout
+
+
+PARTS = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+
+    class Scenes(Dataset):
+        def __init__(self):
+            self.frames = torch.randn(256, 3, 32)
+
+        def __len__(self):
+            return 256
+
+        def __getitem__(self, i):
+            return {
+                "image": self.frames[i],
+                "depth": self.frames[i].clone(),
+                "label": i % 4,
+            }
+
+
+    def fit(model, optimizer, loader, device):
+        for step, batch in enumerate(loader):
+            logits = model(batch["image"].to(device).flatten(1))
+            loss = (logits.sum(1) - batch["label"].to(device)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+    if __name__ == "__main__":
+        device = torch.device("meta")
+        model = nn.Linear(96, 4).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(Scenes(), batch_size=8)
+        for epoch in range(2):
+            fit(model, optimizer, loader, device)
+"""
+
+
+def test_what_a_loop_reads_of_its_batches_and_where_it_moves_them_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(dedent(PARTS).lstrip())
+    meta = {"HOTLOOP_ACCELERATOR": "meta"}
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path, env=meta)
+    assert done.returncode == 0, done.stderr
+    asked = ("--apply", "device-prefetch", "--apply", "drop-unused-fields")
+    done = hotloop("fix", "run", *asked, cwd=tmp_path, env=meta)
+    assert done.returncode == 0, done.stderr
+    changed = [line for line in done.stdout.splitlines() if line[:1] in "+-" and line[1:2] not in "+-"]
+    assert changed == [
+        "+from hotloop.feed import DevicePrefetcher",
+        '-            "depth": self.frames[i].clone(),',
+        "-    for step, batch in enumerate(loader):",
+        "+    for step, batch in enumerate(DevicePrefetcher(loader, device)):",
+    ]
+    assert "checked: the patched copy runs to its first update" in words_of(done)

@@ -17,7 +17,7 @@ class AutocastBf16(Form):
 
     switchable = True
     dtype = "bfloat16"
-    #: Whether one of these forms enters its autocast now, and how many are in force: no doing of the script's.
+    #: Whether one of these forms enters its autocast now, and how many are in force: not the script's doing.
     entering: ClassVar[list[bool]] = [False]
     within: ClassVar[list[int]] = [0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,23 +14,28 @@ from hotloop.remedy.source.code import Code, Function, last_name
 from hotloop.remedy.source.loaders import driving
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Built, Cannot
-from hotloop.remedy.source.values import text_of
+from hotloop.remedy.source.values import text_of, value_of
 
 #: Calls that draw nothing, keep nothing and change nothing.
 _MAKES: Final = frozenset([
     "FloatTensor", "LongTensor", "IntTensor", "DoubleTensor", "BoolTensor", "Tensor", "tensor", "as_tensor",
     "from_numpy", "array", "asarray", "ascontiguousarray", "int", "float", "str", "bool", "len", "float32",
-    "int64", "astype", "copy", "clone", "long", "item", "tolist", "unsqueeze", "squeeze", "reshape", "view", "permute",
-    "transpose", "contiguous", "get",
+    "int64", "astype", "copy", "clone", "long", "item", "tolist", "unsqueeze", "squeeze", "reshape", "view",
+    "permute", "transpose", "contiguous", "get",
 ])  # fmt: skip
+
+#: Built-in functions that read nothing of what they are given by its keys.
+_ASKED: Final = frozenset(["print", "len", "isinstance", "type", "id", "dict"])
 
 
 def drop_unused_fields(plan: Plan, value: Any) -> None:
     """The entry of each field goes out of the dictionary; what was computed for it before stays."""
-    fields = [name.strip() for name in str(value or "").split(",") if name.strip()]
+    built = driving(plan)
+    seen = [note for note in plan.scene.process.notes.get("unread", ()) if note.get("loader") == built.id]
+    given = [name.strip() for name in str(value or "").split(",") if name.strip()]
+    fields = given or [str(name) for note in seen for name in note.get("unread", ())]
     if not fields:
         raise Cannot("which fields are not read is not known: give them")
-    built = driving(plan)
     code, owner, made = _dictionary(plan, built)
     entries = {text_of(one.key): one for one in made.elements if isinstance(one, cst.DictElement)}
     stays: dict[str, Cannot] = {}
@@ -38,6 +43,8 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
     for field in fields:
         try:
             entry = entries.get(field)
+            if any(field in note.get("read", ()) for note in seen):
+                raise Cannot(f"the run reads {field}", str(code.path), code.line(made))
             if entry is None:
                 raise Cannot(f"{field} is not written plainly there", str(code.path), code.line(made))
             _check(plan, code, owner, entry, field)
@@ -93,19 +100,14 @@ def _check(plan: Plan, code: Code, owner: cst.ClassDef, entry: cst.DictElement, 
             raise Cannot(f"{field} is made with effects of its own", str(code.path), code.line(entry))
     if any(_names(note.get("value"), field) for note in plan.scene.config):
         raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(entry))
-    inside = code.span(owner)
-    for file in plan.scene.files():
-        try:
-            other = plan.scene.code(file)
-        except Cannot:
-            continue
+    inside, codes = code.span(owner), _codes(plan)
+    for other in codes:
         for node in _mentions(other, field):
             here = other is code and inside[0] <= code.span(node)[0] < inside[1]
             if not here:
                 raise Cannot(f"{field} is named here too", str(other.path), other.line(node))
-        whole = next(_taken_whole(plan, other), None)
-        if whole is not None:
-            raise Cannot("a batch may be read as a whole here", str(other.path), other.line(whole))
+    for other, call in _Batches(plan, codes).taken_whole():
+        raise Cannot("a batch may be read as a whole here", str(other.path), other.line(call))
     own = [one for one in code.nodes(cst.Subscript, owner) if code.source(one.value) == "self"]
     if own or any(one.attr.value == "__getitem__" for one in code.nodes(cst.Attribute, owner)):
         raise Cannot("the dataset reads its own samples", str(code.path), code.line(own[0] if own else owner))
@@ -128,21 +130,61 @@ def _mentions(code: Code, field: str) -> Iterator[cst.CSTNode]:
             yield name
 
 
-def _taken_whole(plan: Plan, code: Code) -> Iterator[cst.CSTNode]:
-    """Where what a loop hands out goes elsewhere whole, or is told by its order."""
-    loops: list[cst.For | cst.CompFor] = [*code.nodes(cst.For), *code.nodes(cst.CompFor)]
-    handed = {name.value for loop in loops for name in code.nodes(cst.Name, loop.target)}
-    keyed = {last_name(one.value) for one in code.nodes(cst.Subscript) if text_of(_index(one)) is not None}
-    for call in code.nodes(cst.Call):
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
-        if isinstance(owner, cst.Name) and owner.value in handed and last_name(call.func) == "values":
-            yield call
-        given = [arg for arg in call.args if last_name(arg.value) in handed & keyed]
-        module, _, name = code.qualified(call.func).lstrip(".").rpartition(".")
-        foreign = name and plan.scene.module(module, code.path) is None and not module.startswith("torch")
-        spread = any(arg.star and last_name(arg.value) in handed for arg in call.args)
-        if spread or (given and foreign):
-            yield call
+def _codes(plan: Plan) -> list[Code]:
+    found = []
+    for file in plan.scene.files():
+        try:
+            found.append(plan.scene.code(file))
+        except Cannot:
+            continue
+    return found
+
+
+class _Batches:
+    """Names that may stand for a batch: what loops hand out, also where it is a parameter of that name."""
+
+    def __init__(self, plan: Plan, codes: Sequence[Code]) -> None:
+        self._scene, self._codes = plan.scene, codes
+        self._targets = {
+            name for code in codes for target in _targets(code) for name in code.nodes(cst.Name, target)
+        }
+        self._handed = {name.value for name in self._targets}
+        subscripts = [one for code in codes for one in code.nodes(cst.Subscript)]
+        self._keyed = {last_name(one.value) for one in subscripts if text_of(_index(one)) is not None}
+        self._defined = {one.name.value for code in codes for one in code.nodes(cst.FunctionDef)}
+        self._defined |= {one.name.value for code in codes for one in code.nodes(cst.ClassDef)}
+
+    def taken_whole(self) -> Iterator[tuple[Code, cst.Call]]:
+        """Calls that are given a batch whole and are not the user's, or that take its values in order."""
+        for code in self._codes:
+            for call in code.nodes(cst.Call):
+                owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+                values = owner is not None and last_name(call.func) == "values" and self._is_one(code, owner)
+                given = [arg for arg in call.args if self._is_one(code, arg.value)]
+                spread = any(arg.star for arg in given)
+                keyed = any(last_name(arg.value) in self._keyed for arg in given)
+                if values or spread or (keyed and not self._is_own(code, call)):
+                    yield code, call
+
+    def _is_one(self, code: Code, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Name) or node.value not in self._handed:
+            return False
+        bound = [one.node for one in code.assignments(node, node.value)]
+        return any(one in self._targets or isinstance(one, cst.Param) for one in bound)
+
+    def _is_own(self, code: Code, call: cst.Call) -> bool:
+        """Whether what is called is read here with the rest, or reads no keys."""
+        name, whole = last_name(call.func), code.qualified(call.func)
+        if whole:
+            module = whole.lstrip(".").rpartition(".")[0]
+            return module.startswith("torch") or self._scene.module(module, code.path) is not None
+        if isinstance(call.func, cst.Name) and not code.assignments(call.func, name):
+            return name in _ASKED
+        return name in self._defined or (isinstance(call.func, cst.Name) and "forward" in self._defined)
+
+
+def _targets(code: Code) -> list[cst.CSTNode]:
+    return [*(one.target for one in code.nodes(cst.For)), *(one.target for one in code.nodes(cst.CompFor))]
 
 
 def _index(node: cst.Subscript) -> cst.CSTNode:
@@ -150,16 +192,20 @@ def _index(node: cst.Subscript) -> cst.CSTNode:
     return index.value if isinstance(index, cst.Index) else index
 
 
+def _is_call(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Call)
+
+
 def _only_for(code: Code, entry: cst.DictElement, name: str) -> bool:
-    """Whether a name of the same function is read by nothing but one entry."""
+    """Whether what a call gave in the same function is read by nothing but one entry."""
     function: Function | None = code.function_of(entry)
     start, end = code.span(entry.value)
     for node in code.nodes(cst.Name, entry.value):
         if node.value != name:
             continue
         known = code.assignments(node, name)
-        local = known and all(code.function_of(one.node) is function for one in known)
-        if not local or any(isinstance(one.node, cst.Param) for one in known):
+        values = [value_of(code, one.node) for one in known if code.function_of(one.node) is function]
+        if not known or len(values) != len(known) or not all(map(_is_call, values)):
             return False
         reads = {access.node for one in known for access in one.references}
         return all(start <= code.span(read)[0] < end for read in reads)

@@ -43,6 +43,8 @@ def device_prefetch(plan: Plan, value: Any) -> None:
     built = plan.scene.loaders
     if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
         plan.remark("only batches that are pinned are copied while a step computes: add pin-memory")
+    if loop.reads_parts:
+        plan.remark("all of a batch is copied, what the loop does not read too")
 
 
 class _Loop:
@@ -67,6 +69,7 @@ class _Loop:
         self.given = self._over(self.node.iter)
         self._moves = self._moved(plan)
         self.device = self._one_device()
+        self.reads_parts = False
 
     def _cannot(self, why: str, node: cst.CSTNode | None = None) -> Cannot:
         line = self.line if node is None else self.code.line(node)
@@ -92,8 +95,9 @@ class _Loop:
             for one in self.code.assignments(node, node.value):
                 value = value_of(self.code, one.node)
                 passes = isinstance(value, cst.Call) and last_name(value.func) in _PASSES
+                passes = passes or isinstance(self.code.parents.get(one.node), cst.AsName)
                 if passes or isinstance(value, cst.GeneratorExp):
-                    raise self._cannot(f"{node.value} is no loader, but goes over one", value)
+                    raise self._cannot(f"{node.value} is no loader, but goes over one", one.node)
         return node
 
     # -- where batches go --------------------------------------------------------------------------------
@@ -180,6 +184,7 @@ class _Loop:
         above = parents[node]
         while isinstance(above, cst.Subscript) and above.value is node and _is_plain(above):
             node, above = above, parents[above]
+            self.reads_parts = True
         if isinstance(above, cst.Attribute) and above.value is node:
             around = parents[above]
             if above.attr.value in _ANYWHERE:
