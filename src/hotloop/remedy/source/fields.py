@@ -33,7 +33,7 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
     built = driving(plan)
     seen = [note for note in plan.scene.process.notes.get("unread", ()) if note.get("loader") == built.id]
     given = [name.strip() for name in str(value or "").split(",") if name.strip()]
-    fields = given or [str(name) for note in seen for name in note.get("unread", ())]
+    fields = dict.fromkeys(given or [str(name) for note in seen for name in note.get("unread", ())])
     if not fields:
         raise Cannot("which fields are not read is not known: give them")
     code, owner, made = _dictionary(plan, built)
@@ -177,7 +177,8 @@ class _Batches:
         name, whole = last_name(call.func), code.qualified(call.func)
         if whole:
             module = whole.lstrip(".").rpartition(".")[0]
-            return module.startswith("torch") or self._scene.module(module, code.path) is not None
+            torch = module.startswith("torch") and name != "save"
+            return torch or self._scene.module(module, code.path) is not None
         if isinstance(call.func, cst.Name) and not code.assignments(call.func, name):
             return name in _ASKED
         return name in self._defined or (isinstance(call.func, cst.Name) and "forward" in self._defined)

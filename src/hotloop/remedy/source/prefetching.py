@@ -70,6 +70,7 @@ class _Loop:
         self._moves = self._moved(plan)
         self.device = self._one_device()
         self.reads_parts = False
+        self._copied: set[tuple[int, str]] = set()  # what is copied, and within which comprehension
 
     def _cannot(self, why: str, node: cst.CSTNode | None = None) -> Cannot:
         line = self.line if node is None else self.code.line(node)
@@ -178,7 +179,7 @@ class _Loop:
         start, end = self.code.span(outer)
         return start <= self.code.span(node)[0] < end
 
-    def _read(self, name: cst.Name, node: cst.CSTNode) -> None:
+    def _read(self, name: cst.Name, node: cst.CSTNode, within: int = 0) -> None:
         read = node
         parents = self.code.parents
         above = parents[node]
@@ -191,6 +192,7 @@ class _Loop:
                 return
             if isinstance(around, cst.Call) and around.func is above:
                 if above.attr.value in ("to", "cuda") and self._device(around) == self.device:
+                    self._copy(node, within)
                     return
                 if above.attr.value == "items" and self._each(parents[around], around):
                     return
@@ -206,6 +208,13 @@ class _Loop:
         words = " ".join(self.code.source(self.code.statement_of(read) or read).split())
         words = words if len(words) <= 60 else words[:57] + "..."
         raise self._cannot(f"{name.value} may be read on the host («{words}»)", read)
+
+    def _copy(self, node: cst.CSTNode, within: int) -> None:
+        """Raises Cannot for a second copy: it would be the first one, with what was changed in that."""
+        key = within, self.code.source(node)
+        if key in self._copied:
+            raise self._cannot(f"{key[1]} is copied twice: the second would be the first itself", node)
+        self._copied.add(key)
 
     def _asked(self, above: cst.CSTNode, node: cst.CSTNode) -> bool:
         """``len(x)``, ``isinstance(x, ...)``, and the other side of ``... if isinstance(x, ...) else x``."""
@@ -225,7 +234,9 @@ class _Loop:
         if not isinstance(above, cst.CompFor) or above.iter is not node:
             return False
         target: cst.CSTNode = above.target
+        base = node
         if isinstance(node, cst.Call):  # .items()
+            base = node.func.value if isinstance(node.func, cst.Attribute) else node
             elements = target.elements if isinstance(target, cst.Tuple) else ()
             if len(elements) != 2:
                 return False
@@ -234,10 +245,11 @@ class _Loop:
         names = _names(target)
         if names is None or not isinstance(outer, _COMPREHENSIONS):
             return False
+        self._copy(base, 0)
         for name in names:
             known = self.code.assignments(name, name.value)
             for read in {_root(one.node) for k in known for one in k.references}:
-                self._read(name, read)
+                self._read(name, read, id(above))
         return True
 
 
