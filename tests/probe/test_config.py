@@ -37,6 +37,8 @@ NAMES = {
         "compile": "compile use_torch_compile COMPILE_MODEL torch_compile compile.enabled",
         "gradient_accumulation": "gradient_accumulation_steps accumulate_grad_batches accum_iter grad_accum "
         "accumulate-steps iters_to_accumulate cumulative_iters accumulation_steps",
+        "interval": "eval_every eval_interval val_interval save_every checkpoint_freq eval_steps evalEvery "
+        "validate_every_n_steps check_val_every_n_epoch eval.every save_checkpoint_every snapshot_period",
         "lr": "lr learning_rate base_lr lr0 optimizer.lr initial_lr",
     }.items()
     for name in names.split()
@@ -52,6 +54,7 @@ def test_names_people_use(key: str, meaning: str) -> None:
 @pytest.mark.parametrize(
     "key",
     [
+        *("log_interval", "interval", "every", "eval_iters", "validation", "save_dir"),
         *("val.num_workers", "val_batch_size", "test_workers", "eval.batch_size"),
         *(
             "benchmark",
@@ -174,7 +177,10 @@ def test_every_known_key_of_a_written_file_is_found_on_its_line(tree: dict[str, 
 
 def test_what_a_script_reads_is_noted_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(YAML)
-    (tmp_path / "b.json").write_text('{\n "train": {\n  "batch_size": 16,\n  "password": "secret"\n }\n}')
+    (tmp_path / "b.json").write_text(
+        '{\n "train": {\n  "batch_size": 16,\n  "password": "secret"\n },\n'
+        ' "eval": {"every": 5, "batch_size": 2}\n}'
+    )
     (tmp_path / "c.toml").write_text(TOML)
     script = """\
 import argparse, json, sys, tomllib
@@ -188,6 +194,7 @@ parser.add_argument("--secret", default="x")
 sub = parser.add_subparsers(dest="command")
 train = sub.add_parser("train")
 train.add_argument("--lr", type=float, default=0.1)
+train.add_argument("--save-every", type=int, default=100)
 args = parser.parse_args()
 with open("a.yaml") as stream:
     a = safe_load(stream)
@@ -213,7 +220,9 @@ print(args.num_workers, a["data"]["num_workers"], b["train"]["batch_size"], c["o
         ("a.yaml", 6, "data.loader.pin_memory"): ("pin_memory", True, True),
         ("a.yaml", 8, "train.AMP_ENABLED"): ("amp", False, True),
         ("a.yaml", 10, "train.optim.lr"): ("lr", 0.001, True),
+        ("train.py", 12, "save_every"): ("interval", 100, False),
         ("b.json", 3, "train.batch_size"): ("batch_size", 16, True),
+        ("b.json", 6, "eval.every"): ("interval", 5, True),
         ("c.toml", 3, "train.loader.workers"): ("num_workers", 3, True),
         ("c.toml", 6, "optim.lr"): ("lr", 0.1, True),
         ("c.toml", 8, "amp.enabled"): ("amp", True, True),

@@ -25,6 +25,7 @@ from hotloop.remedy.source.scene import Scene
 
 KINDS = {"forward": row.FORWARD, "backward": row.BACKWARD, "optimizer": row.OPTIMIZER}
 KINDS |= {"clip": row.CLIP, "transfer": row.TRANSFER, "save": row.SAVE, "fetch": row.FETCH}
+KINDS |= {"log": row.LOG, "scored": row.FORWARD}
 
 
 def patch_of(folder: Path, facts: dict[str, Any]) -> Patch:
@@ -65,6 +66,8 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
     table = np.zeros(len(rows), ROW_DTYPE)
     for at, (kind, flags, site, obj) in enumerate(rows):
         table[at]["kind"], table[at]["flags"], table[at]["site"], table[at]["obj"] = kind, flags, site, obj
+    for frames in facts.get("sites", ()):
+        notes.site(frames)
     argv = facts.get("argv", ["train.py"])
     notes.add("process", cwd=str(folder), argv=argv)
     for path in sorted(folder.rglob("*.py")):
@@ -83,7 +86,8 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         ),
         roles=dict(enumerate(facts.get("roles", ()), 1)),
         lead=facts.get("lead", 1),
-        loop=Place(file=str(folder / loop.partition(": ")[0]), line=notes.line(loop)) if loop else None,
+        loop=notes.place(loop) if loop else None,
+        where={remedy: notes.place(place) for remedy, place in facts.get("where", {}).items()},
     )
 
 
@@ -92,7 +96,7 @@ def _has_loader(facts: dict[str, Any]) -> bool:
 
 
 def _flags(kind: str) -> int:
-    return row.FORWARD_GRAD | row.FORWARD_PARAMS if kind == "forward" else 0
+    return {"forward": row.FORWARD_GRAD | row.FORWARD_PARAMS, "scored": row.FORWARD_PARAMS}.get(kind, 0)
 
 
 class _Notes:
@@ -109,6 +113,9 @@ class _Notes:
         file, _, text = place.partition(": ")
         source = (self.folder / file).read_text().splitlines()
         return next(number for number, line in enumerate(source, 1) if text in line)
+
+    def place(self, named: str) -> Place:
+        return Place(file=str(self.folder / named.partition(": ")[0]), line=self.line(named))
 
     def site(self, frames: list[str]) -> int:
         found = [self._frame(frame) for frame in frames]
@@ -182,6 +189,8 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
     if "ring-loader" in asked:
         name = "hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader("
         again["loader"]["frames"] = [f"train.py: {name}"]
+    if patch.files and asked & {"less-frequent-evaluation", "less-frequent-checkpoint"}:
+        again["where"] = {}
     for flag, entry in again.get("torch", {}).get("set_by", {}).items():
         entry[0] = flag == "cudnn_benchmark"
     return again

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from golden import after_run, patch_of, scene_of
 
 from hotloop.findings import Finding, Severity
 from hotloop.remedy.source.patch import from_findings
+from hotloop.remedy.source.scene import Cannot
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/facts.json"))
@@ -76,3 +78,17 @@ def test_what_is_only_information_never_alters_results(tmp_path: Path, severity:
     threads = ["threads"] if severity == "medium" else []
     assert [one.remedy.id for one in taken] == [*threads, "num-workers"]
     assert [one.remedy.id for one in waiting] == ([] if threads else ["threads"])
+
+
+def test_a_constant_is_not_multiplied_again_in_a_file_that_has_no_checksum(tmp_path: Path) -> None:
+    """A module of constants stands in no stack: its time says whether it is what the run began with."""
+    case = GOLDEN / "every_constant_imported"
+    facts = json.loads((case / "facts.json").read_text())
+    shutil.copytree(case / "before", tmp_path / "project")
+    settings = tmp_path / "project" / "settings.py"
+    scene = scene_of(tmp_path / "project", facts)
+    scene.process.notes["source"] = [n for n in scene.process.notes["source"] if n["file"] != str(settings)]
+    began = settings.stat().st_mtime
+    replace(scene, started_unix_s=began + 1).unchanged(settings)
+    with pytest.raises(Cannot, match="changed since the run"):
+        replace(scene, started_unix_s=began - 1).unchanged(settings)

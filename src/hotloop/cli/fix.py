@@ -77,7 +77,8 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.run} holds no training process", hint="run the training command first")
     asked = patches.with_values(map(catalogue.parse, options.apply), examination.findings)
     waiting: Sequence[Applied] = ()
-    scene = Scene.of(process, examination.recording.command, steps, examination.findings)
+    recording, findings = examination.recording, examination.findings
+    scene = Scene.of(process, recording.command, steps, findings, recording.start_unix_s)
     if not asked:
         asked, waiting = patches.from_findings(examination.findings, options.allow, scene)
     patch = patches.make(scene, asked, options.paths)

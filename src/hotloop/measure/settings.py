@@ -31,6 +31,8 @@ _DECIDES: Final = {
     "tf32": ("matmul_allow_tf32", "float32_matmul_precision"),
 }
 
+#: What no run says by itself.
+_NOT_MEASURED: Final = "interval"
 #: Keys that configure something else than the training loader and step.
 _OTHER: Final = re.compile(
     r"(^|[._-])(val|valid|validation|eval|evaluation|test|dev|infer|inference|predict|download|downloader|"
@@ -47,7 +49,7 @@ def settings_of(
     effect = _in_effect(process, loader, facts, accumulation)
     configured: dict[str, list[Note]] = {}
     for note in process.notes.get("config", ()):
-        if not _OTHER.search(str(note.get("key", ""))):
+        if note.get("meaning") != _NOT_MEASURED and not _OTHER.search(str(note.get("key", ""))):
             configured.setdefault(_meaning(note), []).append(note)
     result = []
     for name in dict.fromkeys([*effect, *configured]):

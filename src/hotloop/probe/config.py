@@ -51,6 +51,13 @@ def _meaning(kind: str, needs: str, extra: str = "", exactly: str = "") -> Meani
     )
 
 
+#: The meaning of keys that say how often an evaluation or a checkpoint is due.
+INTERVAL: Final = "interval"
+_DUE: Final = (
+    "val valid validate validation test eval evaluate evaluation save saving checkpoint checkpointing "
+    "ckpt snapshot"
+)
+_HOW_OFTEN: Final = "every interval freq frequency period steps epochs"
 _SWITCH: Final = "use using enable enabled do with is on torch"
 _LOADER: Final = "train training data dataset loader dataloader dl"
 
@@ -86,6 +93,12 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "accumulation|accum|accumulate grad|accumulate gradients|accumulate steps|accumulate batches|"
         "accumulate iters|iters accumulate|cumulative iters",
         "grad grads gradient gradients accumulate steps step iter iters batches num n every to of",
+    ),
+    INTERVAL: _meaning(
+        _COUNT,
+        "|".join(f"{what} {how}" for what in _DUE.split() for how in _HOW_OFTEN.split()),
+        "n num every model step steps epoch epochs iter iters iteration iterations batches in by at check "
+        f"per and run do {_DUE}",
     ),
     "lr": _meaning(
         _NUMBER, "lr|learning rate|lr0|learningrate", "base initial init optim optimizer optimiser"
@@ -140,12 +153,13 @@ def normal(key: str) -> str:
 def meaning_of(key: str) -> str | None:
     """What a dotted key means, or None for keys hotloop does not know."""
     parts = [normal(part) for part in key.split(".") if part]
-    if not parts or any(not _EVALUATION.isdisjoint(part.split("_")) for part in parts):
+    if not parts:
         return None
     found = _by_name(parts[-1])
     if found is None and len(parts) > 1:
         found = _by_name(f"{parts[-2]}_{parts[-1]}")
-    return found
+    evaluates = any(not _EVALUATION.isdisjoint(part.split("_")) for part in parts)
+    return None if evaluates and found != INTERVAL else found
 
 
 def value_for(meaning: str, value: Any) -> Any:

@@ -34,7 +34,8 @@ def patch(seen: Examined, command: Sequence[str], arm: Arm) -> Written:
     evidence, findings = seen.evidence, seen.findings
     assert evidence is not None
     process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
-    made = patches.make(Scene.of(process, tuple(command), evidence.steps, findings), arm)
+    started = evidence.recording.start_unix_s
+    made = patches.make(Scene.of(process, tuple(command), evidence.steps, findings, started), arm)
     root = publish.root_of(made) if made.files else Path.cwd()
     left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
     return Written(diff=made.diff(root), root=str(root), left=left)

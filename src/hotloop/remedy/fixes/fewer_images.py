@@ -11,5 +11,7 @@ REMEDY = Remedy(
     alters="fewer pictures are kept",
     answers=("cadence/images",),
     parameter=Parameter(name="every", kind="count", words="log each Nth time", default=10, minimum=1),
+    live="hotloop.remedy.live.logged:FewerImages",
+    source="hotloop.remedy.source.each_nth:images",
     words="log images one time in {value}",
 )

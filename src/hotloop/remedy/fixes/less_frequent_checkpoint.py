@@ -11,5 +11,6 @@ REMEDY = Remedy(
     alters="more work is lost when the run dies",
     answers=("cadence/checkpoint",),
     parameter=Parameter(name="every", kind="count", words="write each Nth checkpoint", default=4, minimum=1),
+    source="hotloop.remedy.source.cadence:rarer",
     words="keep one checkpoint in {value}",
 )

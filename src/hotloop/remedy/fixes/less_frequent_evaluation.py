@@ -14,9 +14,9 @@ REMEDY = Remedy(
         name="every",
         kind="count",
         words="run each Nth evaluation",
-        default=4,
         minimum=1,
         finding_key="every_nth",
     ),
+    source="hotloop.remedy.source.cadence:rarer",
     words="keep one evaluation in {value}, or evaluate on a fixed subset between full ones",
 )

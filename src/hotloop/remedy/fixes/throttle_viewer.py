@@ -10,5 +10,6 @@ REMEDY = Remedy(
     effect="semantic",
     alters="the picture in the viewer is refreshed less often",
     answers=("host/viewer-in-loop",),
+    source="hotloop.remedy.source.each_nth:viewer",
     words="poll the viewer every 50 steps, or only while a client is connected",
 )

@@ -119,6 +119,8 @@ class Follower:
         self._scene, self._value = scene, value
         self._callers = Callers(scene, frames)
         self._left = _DEPTH
+        #: The expressions passed on the way, each with the keys that were still to be read of it.
+        self.way: list[tuple[Code, cst.BaseExpression, tuple[str, ...]]] = []
 
     def argument(self, code: Code, call: cst.Call, at: int | None, name: str, given: bool) -> Target:
         """Where a loader's argument is written. ``given``: the run gave it. Raises Cannot."""
@@ -232,6 +234,7 @@ class Follower:
     ) -> Target | Loaded:
         """What ``node[keys[0]][keys[1]]...`` is."""
         self._left -= 1
+        self.way.append((code, node, keys))
         if self._left < 0:
             raise self._cannot(code, node, "the value is passed on too often to follow")
         if isinstance(node, cst.Subscript | cst.Attribute) or looked_up(node) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +60,7 @@ class Scene:
     lead: int | None = None  # the loader that drives training
     loop: Place | None = None  # where the steps are driven
     where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
+    started_unix_s: float | None = None  # when the run began
     _texts: dict[Path, Text] = field(default_factory=dict)
     _codes: dict[Path, Code] = field(default_factory=dict)
 
@@ -136,6 +137,30 @@ class Scene:
         found = (self.site(int(numbers[i])) for i in np.argsort(-counts, kind="stable"))
         return [site for site in found if site is not None]
 
+    def through(self, place: Place) -> list[tuple[Frame, ...]]:
+        """The stacks of calls that a line made, itself or further in."""
+        stacks = (stack.frames for stack in self.places.sites.values())
+        return [
+            frames for frames in stacks if any((f.file, f.line) == (place.file, place.line) for f in frames)
+        ]
+
+    @cached_property
+    def updating(self) -> tuple[Frame, ...]:
+        """Every frame that a backward, an update or what belongs to it was reached through."""
+        rows = self.process.rows
+        kinds = (row.BACKWARD, row.OPTIMIZER, row.SCALER, row.ZERO_GRAD)
+        return self._frames(rows[np.isin(rows["kind"], kinds)])
+
+    @cached_property
+    def scoring(self) -> tuple[Frame, ...]:
+        """Every frame that a forward without gradients was reached through."""
+        rows = self.process.rows
+        flags = rows["flags"] & (row.FORWARD_GRAD | row.FORWARD_PARAMS)
+        return self._frames(rows[(rows["kind"] == row.FORWARD) & (flags == row.FORWARD_PARAMS)])
+
+    def _frames(self, rows: Any) -> tuple[Frame, ...]:
+        return tuple(dict.fromkeys(frame for site in self.sites(rows) for frame in site.frames))
+
     # -- files -------------------------------------------------------------------------------------------
 
     def text(self, file: Path | str) -> Text:
@@ -174,6 +199,21 @@ class Scene:
         main = self.main
         return sorted(self.hashes, key=lambda path: (path != main, str(path)))
 
+    def codes(self, word: str) -> Iterator[Code]:
+        """The user's files that were loaded and hold a word; those that cannot be read are left out."""
+        loaded = (file for note in self.process.notes.get("files", ()) for file in note.get("files", ()))
+        for path in dict.fromkeys([*self.files(), *map(Path, loaded)]):
+            try:
+                if word in self.text(path).text:
+                    yield self.code(path)
+            except Cannot:
+                continue
+
+    def unchanged(self, path: Path) -> None:
+        """Raises Cannot where a file without a checksum was written since the run began."""
+        if path not in self.hashes and self.started_unix_s and path.stat().st_mtime > self.started_unix_s:
+            raise Cannot(f"{path.name} changed since the run: run again, then fix", str(path))
+
     @cached_property
     def main(self) -> Path | None:
         """The script that was started."""
@@ -198,7 +238,12 @@ class Scene:
 
     @classmethod
     def of(
-        cls, process: Process, command: tuple[str, ...], steps: Steps, findings: Iterable[Finding]
+        cls,
+        process: Process,
+        command: tuple[str, ...],
+        steps: Steps,
+        findings: Iterable[Finding],
+        started_unix_s: float | None = None,
     ) -> Scene:
         """The scene of a measured run."""
         driving = steps.train_loader()
@@ -210,6 +255,7 @@ class Scene:
             lead=driving.id if driving else None,
             loop=steps.source_loop,
             where={n: f.where for f in reversed(list(findings)) if f.where for n in f.remedies},
+            started_unix_s=started_unix_s,
         )
 
     def configured(self, name: str) -> Note | None:

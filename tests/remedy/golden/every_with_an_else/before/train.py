@@ -1,0 +1,20 @@
+import torch
+
+
+def evaluate(net):
+    net.eval()
+    net.train()
+
+
+def main():
+    for step, batch in enumerate(loader):
+        loss = model(batch)
+        loss.backward()
+        if step % 50 == 0:
+            evaluate(model)
+        else:
+            model.train()
+
+
+if __name__ == '__main__':
+    main()

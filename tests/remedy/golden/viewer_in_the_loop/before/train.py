@@ -1,0 +1,17 @@
+import torch
+
+from viewer import Viewer
+
+
+def main():
+    viewer = Viewer()
+    for step in range(steps):
+        loss = model(next(batches))
+        loss.backward()
+        if viewer.enabled:
+            # who is there
+            viewer.poll(model)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,3 @@
+class Viewer:
+    def poll(self, model):
+        client, _ = self.server.accept()
