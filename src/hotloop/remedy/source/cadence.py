@@ -12,7 +12,8 @@ import libcst as cst
 from hotloop.findings import Place
 from hotloop.measure.places import Frame
 from hotloop.probe.config import INTERVAL, meaning_of
-from hotloop.remedy.source.code import Code, Function, last_name
+from hotloop.remedy.source.callers import only_caller
+from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.conditions import counted, ifs_around, remainders, statement_at, zeros
 from hotloop.remedy.source.follow import Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
@@ -84,14 +85,22 @@ def _condition(plan: Plan, place: Place) -> _Condition:
         found = _around(code, node)
         if found is not None:
             branch, part = found
-            counted(code, part.left)
+            _counts_one_thing(plan, code, counted(code, part.left))
             return _Condition(code=code, branch=branch, part=part, frames=frames)
         function = code.function_of(node)
-        caller = _only_caller(plan, code, function) if function is not None else None
+        caller = only_caller(plan.scene, code, function) if function is not None else None
         if caller is None:
             break
         code, node = caller
     raise Cannot("no `if ... % N == 0` stands around it", place.file, place.line)
+
+
+def _counts_one_thing(plan: Plan, code: Code, node: cst.BaseExpression) -> None:
+    """Raises Cannot where a counter is handed in from several places: steps by one, epochs by another."""
+    bound = code.assignments(node, node.value) if isinstance(node, cst.Name) else []
+    function = code.function_of(node)
+    if function is not None and any(isinstance(one.node, cst.Param) for one in bound):
+        only_caller(plan.scene, code, function)
 
 
 def _around(code: Code, node: cst.CSTNode) -> tuple[cst.If, cst.BinaryOperation] | None:
@@ -106,35 +115,6 @@ def _around(code: Code, node: cst.CSTNode) -> tuple[cst.If, cst.BinaryOperation]
             raise Cannot(f"`if {test}` is no plain `% N == 0`", file, line)
         return branch, found[0]
     return None
-
-
-def _only_caller(plan: Plan, code: Code, function: Function) -> tuple[Code, cst.Call] | None:
-    """The call of a function where all of the user's files hold one only."""
-    name = function.name.value
-    is_method = isinstance(code.parents.get(code.parents[function]), cst.ClassDef)
-    found = []
-    for other in plan.scene.codes(name):
-        calls = [call for call in other.nodes(cst.Call) if last_name(call.func) == name]
-        found += [(other, call) for call in calls if _may_call(plan, other, call, is_method)]
-        for read in other.names():
-            if read.value == name and isinstance(
-                other.parents[read], cst.Arg | cst.Element | cst.DictElement
-            ):
-                raise Cannot(f"{name} is handed on as a value", str(other.path), other.line(read))
-    if len(found) > 1:
-        places = ", ".join(f"{other.path.name}:{other.line(call)}" for other, call in found[:3])
-        raise Cannot(
-            f"{name}() is called from several places ({places})", str(code.path), code.line(function)
-        )
-    return found[0] if found else None
-
-
-def _may_call(plan: Plan, code: Code, call: cst.Call, is_method: bool) -> bool:
-    """Whether a call may mean the user's method, or function, of its name: ``model.train()`` no function."""
-    whole = code.qualified(call.func).lstrip(".")
-    if whole:
-        return plan.scene.module(whole.rpartition(".")[0], code.path) is not None
-    return is_method == isinstance(call.func, cst.Attribute)
 
 
 # -- what else it guards -------------------------------------------------------------------------------------

@@ -78,3 +78,31 @@ class Callers:
             if any(i and (frames[i - 1].line, frames[i - 1].col) != (mine.line, mine.col) for i in inside):
                 return True
         return False
+
+
+def only_caller(scene: Scene, code: Code, function: Function) -> tuple[Code, cst.Call] | None:
+    """The call of a function where all of the user's files hold one only. Raises Cannot for several."""
+    name = function.name.value
+    is_method = isinstance(code.parents.get(code.parents[function]), cst.ClassDef)
+    found = []
+    for other in scene.codes(name):
+        calls = [call for call in other.nodes(cst.Call) if last_name(call.func) == name]
+        found += [(other, call) for call in calls if _may_call(scene, other, call, is_method)]
+        for read in other.names():
+            above = other.parents[read]
+            given = isinstance(above, cst.Arg) and above.keyword is not read
+            if read.value == name and (given or isinstance(above, cst.Element | cst.DictElement)):
+                raise Cannot(f"{name} is handed on as a value", str(other.path), other.line(read))
+    if len(found) > 1:
+        places = ", ".join(f"{other.path.name}:{other.line(call)}" for other, call in found[:3])
+        words = f"{name}() is called from several places ({places})"
+        raise Cannot(words, str(code.path), code.line(function))
+    return found[0] if found else None
+
+
+def _may_call(scene: Scene, code: Code, call: cst.Call, is_method: bool) -> bool:
+    """Whether a call may mean the user's method, or function, of its name: ``model.train()`` no function."""
+    whole = code.qualified(call.func).lstrip(".")
+    if whole:
+        return scene.module(whole.rpartition(".")[0], code.path) is not None
+    return is_method == isinstance(call.func, cst.Attribute)

@@ -109,8 +109,8 @@ def _bound_in(code: Code, body: cst.CSTNode, name: str) -> bool:
     return any(start <= code.span(node)[0] < end for node in bound)
 
 
-def counted(code: Code, node: cst.BaseExpression) -> None:
-    """Raises Cannot where what is divided is not known to count steps or epochs."""
+def counted(code: Code, node: cst.BaseExpression) -> cst.BaseExpression:
+    """What counts steps or epochs in what is divided. Raises Cannot where that is not known."""
     shifted = (cst.Add, cst.Subtract)
     while isinstance(node, cst.BinaryOperation) and isinstance(node.operator, shifted):
         if not isinstance(node.right, cst.Integer):
@@ -119,7 +119,7 @@ def counted(code: Code, node: cst.BaseExpression) -> None:
     name = last_name(node)
     other = not _NUMBERS.isdisjoint(name.lower().split("_"))
     if name and not other and (_COUNTS.search(name) or _counts_up(code, node, name)):
-        return
+        return node
     raise Cannot(f"what {code.source(node)} counts is not known", str(code.path), code.line(node))
 
 

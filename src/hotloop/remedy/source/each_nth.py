@@ -12,6 +12,7 @@ import numpy as np
 from hotloop.findings import Place
 from hotloop.record import rows as row
 from hotloop.remedy.source import layout
+from hotloop.remedy.source.callers import only_caller
 from hotloop.remedy.source.code import Code, argument, last_name
 from hotloop.remedy.source.conditions import counter, counts_in, ifs_around, remainders, statement_at
 from hotloop.remedy.source.drawing import ACTS, with_its_making
@@ -159,6 +160,9 @@ def _put(
         if inner is not call and last_name(inner.func) in ACTS:
             words = f"{code.source(inner)} is done among its arguments"
             raise Cannot(words, str(code.path), code.line(inner))
+    function = code.function_of(call)
+    if loop is None and function is not None:
+        only_caller(plan.scene, code, function)  # others would log less often too
     step = _step(code, call, loop, kinds[last_name(call.func)])
     if step is None:
         raise _no_step(code, statement, value)
