@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from tests.running import Observed, Row, run_observed
 
+from hotloop.probe.timer import CLOCK_MONOTONIC_COARSE
 from hotloop.record.rows import U16_MAX
 
 
@@ -89,6 +92,15 @@ def test_samples_lose_no_time(sections: Observed) -> None:
     assert len(rows) > 20
     for before, after in pairwise(rows):
         assert after.start - after.dur == before.start
+
+
+def test_samples_are_due_with_the_ticks_of_the_kernel(sections: Observed) -> None:
+    tick = round(time.clock_getres(CLOCK_MONOTONIC_COARSE) * 1e9)
+    apart = math.gcd(tick, 10_000_000)  # of the times when a sample every 10 ms may be due, one being a tick
+    if apart < 1_000_000:
+        pytest.skip("no such clock, or ticks of an odd length")
+    due = [row.start - 1000 * row.extra for row in sections.of("sample") if row.extra < U16_MAX - 1]
+    assert sum(at % apart < 1000 for at in due) > 0.8 * len(due)  # lateness is told in microseconds
 
 
 def test_a_rate_of_zero_takes_no_samples(tmp_path: Path) -> None:

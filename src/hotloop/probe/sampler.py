@@ -20,7 +20,7 @@ from hotloop import fast
 from hotloop.clock import now_ns
 from hotloop.hooks.dynamo import frame_evaluation
 from hotloop.probe.ending import ending
-from hotloop.probe.timer import KernelTimer, supported
+from hotloop.probe.timer import KernelTimer, at_tick, supported
 from hotloop.record.rows import SAMPLE, U16_MAX
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Sampler(fast.Ticks):
             return self._last_queued
 
     def _schedule(self, now: int, interval: int) -> None:
-        self._interval, self._first, self._off_cpu = interval, now + interval, 0
+        self._interval, self._first, self._off_cpu = interval, at_tick(now + interval), 0
         self._last, self._last_cpu, self._last_queued = now, time.thread_time_ns(), self._queued()
         fewer = SLOWER[self._slower : self._slower + 1]
         self._slower_at = self._first + fewer[0][0] if fewer else _NEVER
