@@ -26,17 +26,22 @@ LOOP = """
 """
 
 
+def step(run: Script) -> None:
+    """A training step of 8 ms."""
+    with run.at("forward"):
+        run.forward(3)
+    with run.at("backward"):
+        run.backward(4)
+    with run.at("update"):
+        run.update(1)
+
+
 def trained(*, use: str, kept: str = "out = out.relu()", every: int = 10, source: str = LOOP):
     """A hundred steps of 8 ms; after one in ``every`` 10 ms of the model without gradients and 10 ms more."""
     run = Script(dedent(source).format(use=use, kept=kept), sample_ms=0.937)
-    for step in range(100):
-        with run.at("forward"):
-            run.forward(3)
-        with run.at("backward"):
-            run.backward(4)
-        with run.at("update"):
-            run.update(1)
-        if step % every == 0:
+    for number in range(100):
+        step(run)
+        if number % every == 0:
             with run.at("call", "ask"):
                 run.forward(10, grad=False)
             with run.at("call", "after"):
@@ -83,12 +88,7 @@ IN_PLACE = """
 def scored_in_place(use: str):
     run = Script(dedent(IN_PLACE).format(use=use), sample_ms=0.937)
     for _ in range(100):
-        with run.at("forward"):
-            run.forward(3)
-        with run.at("backward"):
-            run.backward(4)
-        with run.at("update"):
-            run.update(1)
+        step(run)
         with run.at("ask"):
             run.forward(10, grad=False)
         with run.at("after"):
