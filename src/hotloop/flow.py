@@ -160,7 +160,9 @@ def read(run: Path) -> Recording:
 def examine(recording: Recording, limits: Limits | None = None) -> Examination:
     """Measure every rank and run every rule; of several trainings, on the longest."""
     got = core_time_got(recording)
-    measured = [measure(process, recording.machine, got=got) for process in recording.ranks]
+    measured = [
+        measure(process, recording.machine, got=got, folder=recording.folder) for process in recording.ranks
+    ]
     recording, ranks = main_job(recording, measured)
     evidence = _evidence(recording, ranks, limits or Limits())
     if evidence is None:

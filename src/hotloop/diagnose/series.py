@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from hotloop.measure.steps import LineCost, Steps
 from hotloop.phases import COLUMN, PHASES
+from hotloop.record.spill import release
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,6 +25,7 @@ def inside(steps: Steps) -> Floats:
     result = np.empty(len(steps.phases))
     for at in range(0, len(result), _AT_ONCE):  # a copy of all columns would be the largest thing in memory
         result[at : at + _AT_ONCE] = steps.phases[at : at + _AT_ONCE, columns].sum(axis=1)
+    release(steps.phases)
     return result
 
 

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.measure.loaders import merge_lines
-from hotloop.measure.spans import Ints
-from hotloop.measure.steps import DeviceUse, Floats, Interval, LoaderUse, SiteCost, Steps
+from hotloop.measure.steps import EACH_BATCH, EACH_STEP, DeviceUse, Interval, LoaderUse, SiteCost, Steps
+from hotloop.record.spill import end_to_end
+
+#: What is kept to fewer digits than it is measured with: seconds to seven.
+_NARROW: Final = {"phases": np.float32, "loss_steps": np.int32, "ready": np.float32}
 
 
-def narrowed(steps: Steps) -> Steps:
-    """The same, half as large: seconds of phases to seven digits, whole numbers as small ones."""
-    return replace(
-        steps,
-        phases=cast(Floats, steps.phases.astype(np.float32)),
-        loss_steps=cast(Ints, steps.loss_steps.astype(np.int32)),
-        loaders=tuple(replace(use, ready=use.ready.astype(np.float32)) for use in steps.loaders),
-    )
+def laid_down(steps: Steps, folder: Path | None) -> Steps:
+    """The same with its arrays in files, where they are large."""
+
+    def columns(one: Steps | LoaderUse, names: Iterable[str]) -> dict[str, Any]:
+        arrays = {name: getattr(one, name) for name in names}
+        return {
+            name: end_to_end([array.astype(_NARROW.get(name, array.dtype), copy=False)], folder)
+            for name, array in arrays.items()
+        }
+
+    loaders = tuple(replace(use, **columns(use, EACH_BATCH)) for use in steps.loaders)
+    return replace(steps, loaders=loaders, **columns(steps, EACH_STEP))
 
 
-def joined(parts: list[Steps]) -> Steps:
-    """One Steps of all pieces, in order; ``parts`` is emptied on the way. ``settings`` are not in it."""
+def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
+    """One Steps of all pieces, in order; ``parts`` is emptied on the way. ``settings`` are not in it.
+
+    Its arrays lie in files beside the recording in ``folder``, where they are large.
+    """
     if len(parts) == 1:
         return parts.pop()
     first, last = parts[0], parts[-1]
@@ -44,7 +54,7 @@ def joined(parts: list[Steps]) -> Steps:
         num_epochs=sum(part.num_epochs for part in parts),
         backwards_per_update=_mean([part.backwards_per_update for part in parts], updates),
         lines=merge_lines(line for part in parts for line in part.lines),
-        loaders=_loaders([part.loaders for part in parts], weights),
+        loaders=_loaders([part.loaders for part in parts], weights, folder),
         evaluations=_intervals([part.evaluations for part in parts], offsets),
         checkpoints=_intervals([part.checkpoints for part in parts], offsets),
         sites=_sites([part.sites for part in parts]),
@@ -62,33 +72,20 @@ def joined(parts: list[Steps]) -> Steps:
         scaler_skips=sum(part.scaler_skips for part in parts),
         facts={**first.facts, "accelerator": accelerator},
         source_loop=next((part.source_loop for part in parts if part.source_loop), None),
-        loss_steps=np.concatenate(
-            [
-                np.where(part.loss_steps >= 0, part.loss_steps + np.int32(offset), np.int32(-1))
-                for part, offset in zip(parts, offsets, strict=True)
-            ]
-        ),
     )
+    columns = {name: [getattr(part, name) for part in parts] for name in EACH_STEP}
     # A step ends where the next one begins: one array for both.
-    edges = np.concatenate([*(part.start_s for part in parts), last.end_s[-1:]])
-    # Array by array and piece by piece: the largest in both forms would be half as much memory again.
-    names = ("samples", "steady", "losses", "phases")
-    columns = {name: [getattr(part, name) for part in parts] for name in names}
+    del columns["end_s"]
+    columns["start_s"].append(last.end_s[-1:])
+    columns["loss_steps"] = [
+        np.where(numbers >= 0, numbers + np.int32(offset), np.int32(-1))
+        for numbers, offset in zip(columns["loss_steps"], offsets, strict=True)
+    ]
     parts.clear()
     del first, last
-    whole: dict[str, Any] = {name: _end_to_end(columns.pop(name)) for name in names}
+    whole: dict[str, Any] = {name: end_to_end(columns.pop(name), folder) for name in list(columns)}
+    edges = whole.pop("start_s")
     return replace(small, start_s=edges[:-1], end_s=edges[1:], **whole)
-
-
-def _end_to_end(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """One array of all, each given back when it is in; ``parts`` is emptied."""
-    whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
-    at = len(whole)
-    while parts:
-        last = parts.pop()
-        whole[at - len(last) : at] = last
-        at -= len(last)
-    return whole
 
 
 def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -151,16 +148,18 @@ def _device(parts: Sequence[DeviceUse | None], weights: Sequence[float]) -> Devi
     )
 
 
-def _loaders(parts: Sequence[Sequence[LoaderUse]], weights: Sequence[float]) -> tuple[LoaderUse, ...]:
+def _loaders(
+    parts: Sequence[Sequence[LoaderUse]], weights: Sequence[float], folder: Path | None
+) -> tuple[LoaderUse, ...]:
     by_id: dict[int, list[tuple[LoaderUse, float]]] = {}
     for part, weight in zip(parts, weights, strict=True):
         for use in part:
             by_id.setdefault(use.id, []).append((use, weight))
     order = sorted(by_id, key=lambda number: (number == 0, number))
-    return tuple(_loader(by_id[number]) for number in order)
+    return tuple(_loader(by_id[number], folder) for number in order)
 
 
-def _loader(pieces: Sequence[tuple[LoaderUse, float]]) -> LoaderUse:
+def _loader(pieces: Sequence[tuple[LoaderUse, float]], folder: Path | None) -> LoaderUse:
     """One loader's use over the pieces in which it played its part: training, where it did in any."""
     roles = ("train", "evaluation", "unused")
     role = min((use.role for use, _ in pieces), key=roles.index)
@@ -169,9 +168,6 @@ def _loader(pieces: Sequence[tuple[LoaderUse, float]]) -> LoaderUse:
     batches = [use.num_batches for use in uses]
     iterators = sum(use.num_iterators for use in uses)
     made = [len(use.make_s) for use in uses]
-
-    def column(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([getattr(use, name) for use in uses])
 
     def each(name: str, by: Sequence[float]) -> float:
         return _mean([getattr(use, name) for use in uses], by)
@@ -182,8 +178,9 @@ def _loader(pieces: Sequence[tuple[LoaderUse, float]]) -> LoaderUse:
     def of_first(holds: Callable[[LoaderUse], Any]) -> LoaderUse:
         return next((use for use in uses if holds(use)), uses[0])
 
-    names = ("wait_s", "ready", "iter_s", "first_batch_s", "shutdown_s", "make_s", "slowest_sample_s")
-    arrays: dict[str, Any] = {name: column(name) for name in names}
+    arrays: dict[str, Any] = {
+        name: end_to_end([getattr(use, name) for use in uses], folder) for name in EACH_BATCH
+    }
     return replace(
         uses[0],
         **arrays,

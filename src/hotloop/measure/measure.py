@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,7 @@ from hotloop.measure.evaluation import (
     regions_of,
 )
 from hotloop.measure.facts import facts_of
-from hotloop.measure.joining import joined, narrowed
+from hotloop.measure.joining import joined, laid_down
 from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, training_sites
@@ -56,19 +57,21 @@ def measure(
     *,
     got: Mapping[int, float] = MappingProxyType({}),
     at_once: int = IN_MEMORY,
+    folder: Path | None = None,
 ) -> Steps:
     """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``.
 
     ``got``: ``others.core_time_got`` of the recording.
-    A long recording is measured in pieces of ``at_once`` rows: memory holds one of them and the steps so far.
+    A long recording is measured in pieces of ``at_once`` rows: memory holds one of them. The steps so far lie
+    in files without a name, in ``folder`` (default: the temporary one).
     """
     parts: list[Steps] = []
     for piece in pieces(process, lambda part: _seen(part, places_of(part), later=True).stepping, at_once):
         before = any(part.evaluations for part in parts), any(part.checkpoints for part in parts)
         steps = _measure(piece, before, got)
-        parts.append(narrowed(steps) if piece.is_part else steps)
+        parts.append(laid_down(steps, folder) if piece.is_part else steps)
         release(process.rows)
-    steps = joined(parts)
+    steps = joined(parts, folder)
     noted = merge_rebuilt(replace(process, rows=process.rows[:0]))
     settings = settings_of(noted, steps.train_loader(), steps.facts, steps.backwards_per_update)
     return replace(steps, settings=settings)

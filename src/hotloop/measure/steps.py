@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop.findings import Place
 from hotloop.phases import COLUMN
+from hotloop.record.spill import release
 from hotloop.written import Written
 
 Floats = npt.NDArray[np.float64]
@@ -22,6 +23,11 @@ Role = Literal[
     "input", "forward", "targets", "metrics", "logging", "checkpoint", "evaluation", "viewer", "other"
 ]
 Nature = Literal["python", "native", "waiting", "unknown"]
+#: What ``Steps`` and ``LoaderUse`` have as arrays, of a long recording in files.
+EACH_STEP: Final = ("start_s", "end_s", "samples", "steady", "losses", "loss_steps", "phases")
+EACH_BATCH: Final = (
+    "wait_s", "ready", "iter_s", "first_batch_s", "shutdown_s", "make_s", "slowest_sample_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +236,17 @@ class Steps:
 
     def phase(self, name: str) -> Floats:
         """[n] seconds of one phase in each step."""
-        return np.asarray(self.phases[:, COLUMN[name]], np.float64)
+        seconds = np.asarray(self.phases[:, COLUMN[name]], np.float64)
+        release(self.phases)
+        return seconds
+
+    def release(self) -> None:
+        """Give back the memory that reading the arrays took, where they lie in files."""
+        for name in EACH_STEP:
+            release(getattr(self, name))
+        for use in self.loaders:
+            for name in EACH_BATCH:
+                release(getattr(use, name))
 
     def per_step(self, name: str) -> float:
         """Seconds per step of one phase over the training span."""

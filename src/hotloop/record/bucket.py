@@ -16,6 +16,7 @@ from hotloop.phases import PHASES
 from hotloop.record import raw, schema
 from hotloop.record.owners import Facts
 from hotloop.record.recording import Note
+from hotloop.record.spill import release
 
 _STEPS_AT_ONCE: Final = 8192
 
@@ -112,6 +113,8 @@ class Bucket:
                 self._db.executemany(
                     f"INSERT INTO steps VALUES ({marks})", zip(itertools.count(at), *lists, strict=False)
                 )
+                for values in columns.values():
+                    release(values)
 
     def close(self) -> None:
         """Close; the file stands alone afterwards."""
