@@ -618,6 +618,10 @@ static PyTypeObject *rows_type, *sites_type;
 #include "_hooks.c"
 
 static PyMethodDef module_methods[] = {
+#ifdef HAVE_HOOKS
+    {"making", (PyCFunction)(void (*)(void))making, METH_FASTCALL,
+     "making(dataset, indices): the samples, and when the slowest began, how long it took and its index."},
+#endif
     {"gather", gather, METH_VARARGS,
      "gather(address, num_bytes, source, starts): rows one behind the other at an address, each the num_bytes that\n"
      "begin at one of starts (int64) in source (None: starts are addresses). The interpreter is free meanwhile."},
@@ -648,7 +652,7 @@ static int module_exec(PyObject *module)
         add(module, "Hook", &hook_spec, NULL) < 0)
         return -1;
 #endif
-    return PyModule_AddIntConstant(module, "FORM", 2); /* fast.py leaves out what was compiled from another source */
+    return PyModule_AddIntConstant(module, "FORM", 3); /* fast.py leaves out what was compiled from another source */
 }
 
 static PyModuleDef_Slot module_slots[] = {

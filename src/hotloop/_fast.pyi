@@ -9,3 +9,4 @@ Counts: Any
 Entry: Any
 Feed: Any
 Ticks: Any
+making: Any

@@ -281,24 +281,35 @@ static int tick(Hook *self, PyObject *function, uint64_t stop)
     return good;
 }
 
-/* The result of a whole wrapper whose end went well or not; NULL with what the original raised. */
+/* A call of a whole wrapper's original: when, what it returned, or NULL and what it raised. */
 typedef struct {
-    PyObject *type, *error, *trace;
-} Raised;
+    uint64_t start, stop;
+    PyObject *result, *type, *error, *trace;
+} Call;
 
-static PyObject *finished(Hook *self, int good, PyObject *result, Raised *raised)
+static Call timed(Hook *self, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Call call = {.start = now_ns()};
+    call.result = PyObject_Vectorcall(self->original, args, nargsf, names);
+    prefetch(self);
+    call.stop = now_ns();
+    if (call.result == NULL)
+        PyErr_Fetch(&call.type, &call.error, &call.trace);
+    return call;
+}
+
+/* What the wrapper gives to its caller; its end went well or not. */
+static PyObject *finished(Hook *self, int good, Call *call)
 {
     if (good || excused(self)) {
-        if (result == NULL)
-            PyErr_Restore(raised->type, raised->error, raised->trace);
-        return result;
+        if (call->result == NULL)
+            PyErr_Restore(call->type, call->error, call->trace);
+        return call->result;
     }
-    Py_XDECREF(result);
-    if (result == NULL) {
-        Py_XDECREF(raised->type);
-        Py_XDECREF(raised->error);
-        Py_XDECREF(raised->trace);
-    }
+    Py_XDECREF(call->result);
+    Py_XDECREF(call->type);
+    Py_XDECREF(call->error);
+    Py_XDECREF(call->trace);
     return NULL;
 }
 
@@ -355,16 +366,10 @@ static PyObject *hook_backward(PyObject *object, PyObject *const *args, size_t n
             return NULL;
         return PyObject_Vectorcall(self->original, args, nargsf, names);
     }
-    Raised raised;
-    uint64_t start = now_ns();
-    PyObject *result = PyObject_Vectorcall(self->original, args, nargsf, names);
-    prefetch(self);
-    uint64_t stop = now_ns();
-    if (result == NULL)
-        PyErr_Fetch(&raised.type, &raised.error, &raised.trace);
+    Call call = timed(self, args, nargsf, names);
     int good = PyList_SetItem(inside, 0, PyLong_FromLong(before)) == 0 &&
-        went_backward(self, loss_in(args, PyVectorcall_NARGS(nargsf), names), start, stop);
-    return finished(self, good, result, &raised);
+        went_backward(self, loss_in(args, PyVectorcall_NARGS(nargsf), names), call.start, call.stop);
+    return finished(self, good, &call);
 }
 
 /* began(optimizer). given: nested */
@@ -436,17 +441,18 @@ static PyObject *hook_stepped(PyObject *object, PyObject *const *args, size_t na
     return over((Hook *)object, takes(args, nargsf, names, 1) && stepped((Hook *)object, args[0], stop));
 }
 
-/* The end of a next(); ended: it raised StopIteration. */
-static int fetched(Hook *self, Feed *feed, uint64_t waiting, uint64_t start, uint64_t stop, PyObject *batch, int ended)
+/* The end of a next(). */
+static int fetched(Hook *self, Feed *feed, uint64_t waiting, const Call *call)
 {
     uint64_t samples, every;
     long site;
-    PyObject *state = (PyObject *)feed;
+    PyObject *state = (PyObject *)feed, *batch = call->result;
     if (!site_here(self, &site))
         return 0;
     if (batch == NULL) {
+        int ended = PyErr_GivenExceptionMatches(call->type, PyExc_StopIteration);
         PyObject *done = PyObject_CallFunction(self->given[2], "OKlKKO", state, (unsigned long long)waiting, site,
-                                               (unsigned long long)start, (unsigned long long)stop, ended ? Py_True : Py_False);
+                                               (unsigned long long)call->start, (unsigned long long)call->stop, ended ? Py_True : Py_False);
         Py_XDECREF(done);
         return done != NULL;
     }
@@ -459,7 +465,8 @@ static int fetched(Hook *self, Feed *feed, uint64_t waiting, uint64_t start, uin
         if (!good)
             return 0;
     }
-    if (!rows_put(self->rows, self->kind, start, stop - start, samples, site, (uint64_t)feed->id, waiting, (uint64_t)feed->flags))
+    if (!rows_put(self->rows, self->kind, call->start, call->stop - call->start, samples, site, (uint64_t)feed->id, waiting,
+                  (uint64_t)feed->flags))
         return 0;
     self->count->fetched = 1;
     uint64_t number = (uint64_t)(feed->before + feed->yielded);
@@ -505,17 +512,10 @@ static PyObject *hook_next(PyObject *object, PyObject *const *args, size_t nargs
     }
     if (feed == NULL)
         return PyObject_Vectorcall(self->original, args, nargsf, names);
-    Raised raised;
-    uint64_t start = now_ns();
-    PyObject *result = PyObject_Vectorcall(self->original, args, nargsf, names);
-    prefetch(self);
-    uint64_t stop = now_ns();
-    int ended = result == NULL && PyErr_ExceptionMatches(PyExc_StopIteration);
-    if (result == NULL)
-        PyErr_Fetch(&raised.type, &raised.error, &raised.trace);
-    int good = fetched(self, feed, waiting, start, stop, result, ended);
+    Call call = timed(self, args, nargsf, names);
+    int good = fetched(self, feed, waiting, &call);
     Py_DECREF(feed);
-    result = finished(self, good, result, &raised);
+    PyObject *result = finished(self, good, &call);
     if (result == NULL || !PyDict_CheckExact(result))
         return result;
     PyObject *tracked = PyObject_CallMethod(self->given[6], "track", "OO", args[0], result);
@@ -538,6 +538,39 @@ static PyObject *hook_fetch(PyObject *object, PyObject *const *args, size_t narg
         return PyObject_Vectorcall(self->given[0], args, nargsf, names);
     self->count->skip--;
     return PyObject_Vectorcall(self->original, args, nargsf, names);
+}
+
+/* making(dataset, indices): the samples, and when the one that took longest began, how long it took and its index
+   (None of fewer than two). As _samples of probe/observers/workers.py. */
+static PyObject *making(PyObject *module, PyObject *const *args, Py_ssize_t num)
+{
+    if (num != 2) {
+        PyErr_SetString(PyExc_TypeError, "making(dataset, indices): two arguments");
+        return NULL;
+    }
+    PyObject *iterator = PyObject_GetIter(args[1]), *samples = PyList_New(0), *index, *slowest = NULL, *made = NULL;
+    uint64_t before = now_ns(), began = 0, longest = 0;
+    while (iterator != NULL && samples != NULL && (index = PyIter_Next(iterator)) != NULL) {
+        PyObject *sample = PyObject_GetItem(args[0], index);
+        int good = sample != NULL && PyList_Append(samples, sample) == 0 && PyErr_CheckSignals() == 0;
+        uint64_t after = now_ns();
+        Py_XDECREF(sample);
+        if (slowest == NULL || after - before > longest) {
+            began = before, longest = after - before;
+            Py_XSETREF(slowest, Py_NewRef(index));
+        }
+        Py_DECREF(index);
+        before = after;
+        if (!good)
+            break;
+    }
+    if (!PyErr_Occurred())
+        made = PyList_GET_SIZE(samples) < 2 ? Py_BuildValue("OO", samples, Py_None)
+            : Py_BuildValue("O(KKO)", samples, (unsigned long long)began, (unsigned long long)longest, slowest);
+    Py_XDECREF(slowest);
+    Py_XDECREF(samples);
+    Py_XDECREF(iterator);
+    return made;
 }
 
 /* ---- stack samples ------------------------------------------------------------------------------------------- */

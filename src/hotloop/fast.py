@@ -13,8 +13,10 @@ Sites: Any = None
 gather: Any = None
 #: What wrappers do around each call (``_hooks.c``), and whole wrappers.
 Hook: Any = None
+#: Makes the samples of a batch with a clock between them.
+making: Any = None
 #: ``_fast.FORM`` of the source beside this file: what was compiled from another is left out.
-_FORM: Final = 2
+_FORM: Final = 3
 
 
 class Counts:
@@ -88,5 +90,5 @@ if os.environ.get("HOTLOOP_PURE", "") in ("", "0"):
         if getattr(_fast, "FORM", 0) == _FORM:
             Rows, Sites, gather = _fast.Rows, _fast.Sites, _fast.gather
             if hasattr(_fast, "Hook"):  # Linux
-                Hook, Ticks = _fast.Hook, _fast.Ticks  # type: ignore[misc]
+                Hook, making, Ticks = _fast.Hook, _fast.making, _fast.Ticks  # type: ignore[misc]
                 Counts, Entry, Feed = _fast.Counts, _fast.Entry, _fast.Feed  # type: ignore[misc]

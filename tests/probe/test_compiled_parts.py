@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import pytest
 from tests.running import Observed, run_observed
 
 from hotloop import fast
+from hotloop.probe.observers import workers
 
 PLACES = """
     import torch
@@ -50,6 +53,33 @@ def test_both_forms_name_the_same_places(tmp_path: Path) -> None:
     found = places(compiled)
     assert found == places(python)
     assert {kind for kind, stack in found if stack} >= {"fetch", "forward", "backward", "optimizer"}
+
+
+class Squares:
+    """A dataset with a slow sample and one that it cannot make."""
+
+    def __getitem__(self, index: int) -> int:
+        if index == 5:
+            time.sleep(0.02)
+        if index == 9:
+            raise KeyError(index)
+        return index * index
+
+
+@pytest.mark.parametrize("make", [workers._samples, fast.making])
+def test_samples_are_made_and_the_slowest_is_found(make: Any) -> None:
+    if make is None:
+        pytest.skip("not compiled for this interpreter")
+    begun = perf_counter_ns()
+    samples, (start, took, index) = make(Squares(), [2, 5, 3])
+    assert (samples, index) == ([4, 25, 9], 5)
+    assert begun < start < start + took < perf_counter_ns() and took >= 20_000_000
+    assert make(Squares(), iter([3])) == ([9], None)
+    assert make(Squares(), []) == ([], None)
+    with pytest.raises(KeyError):
+        make(Squares(), [1, 9, 2])
+    with pytest.raises(TypeError):
+        make(Squares(), 3)
 
 
 #: What the ends of the wrappers decide: flags, counts, rounds, samples, nesting, raising.

@@ -14,6 +14,7 @@ from functools import update_wrapper
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop import fast
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import same_code
 from hotloop.probe import batches, draws, sampler, stages
@@ -235,24 +236,31 @@ def _timed_map(maker: Maker, fetcher: Any, index: Any) -> Any:
             dataset = fetcher.dataset
             data = [dataset[idx] for idx in index]
         else:
-            data = []
-            longest = longest_at = -1
-            longest_index = None
-            before = now_ns()
-            for idx in index:
-                data.append(fetcher.dataset[idx])
-                after = now_ns()
-                if after - before > longest:
-                    longest, longest_at, longest_index = after - before, before, idx
-                before = after
-            if len(data) > 1:
-                slowest = (longest_at, longest, longest_index)
+            data, slowest = _making(fetcher.dataset, index)
     else:
         data = fetcher.dataset[index]
     collate = now_ns()
     batch = fetcher.collate_fn(data)
     maker.emit(start, batch, _length(index), collate, slowest)
     return batch
+
+
+def _samples(dataset: Any, index: Any) -> tuple[list[Any], tuple[int, int, Any] | None]:
+    """The samples, and the slowest of several. ``_hooks.c`` has the same, compiled."""
+    data: list[Any] = []
+    longest = longest_at = -1
+    longest_index = None
+    before = now_ns()
+    for idx in index:
+        data.append(dataset[idx])
+        after = now_ns()
+        if after - before > longest:
+            longest, longest_at, longest_index = after - before, before, idx
+        before = after
+    return data, (longest_at, longest, longest_index) if len(data) > 1 else None
+
+
+_making = fast.making or _samples
 
 
 def _timed_iterable(maker: Maker, fetcher: Any, index: Any) -> Any:
