@@ -142,3 +142,31 @@ def test_where_one_call_is_the_whole_step_nothing_tells_what_it_uses():
         with run.at("replay", "update"):
             run.call(row.OPTIMIZER, 1, obj=1)
     assert measure(run.process(), {}).span_totals.get("evaluation", 0.0) == 0
+
+
+def test_an_evaluation_begun_in_a_generator_of_batches_is_placed_there():
+    source = """
+    def batches(model):
+        for n, x in enumerate(data):
+            if n % 10 == 0:
+                validate(model)  # called
+            yield x
+    def validate(model):
+        return model(held_out)  # ask
+    for x in batches(model):  # driven
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+    """
+    run = Script(dedent(source))
+    for step in range(40):
+        if step % 10 == 0:
+            with run.at("driven", "called", "ask"):
+                run.evaluate(10)
+        for mark, happens in (("forward", run.forward), ("backward", run.backward), ("update", run.update)):
+            with run.at(mark):
+                happens(2)
+    steps = measure(run.process(), {})
+    assert {(one.place.line, one.place.function) for one in steps.evaluations} == {
+        (run.line("called"), "batches")
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Final
 
 import numpy as np
@@ -114,7 +115,14 @@ def _started_from(site: int, loop: Loop, places: Places) -> Place | None:
     if stack is None:
         return None
     found = loop.statement(stack)
-    return found[0].place() if found else places.site(site)
+    if found is None:
+        return places.site(site)
+    frame, below = found
+    function = loop.function(frame.function)
+    statement = function.statement(frame.line) if function is not None else None
+    # Of a loop over a generator the line says nothing: what began is in the generator.
+    of_generator = below and statement is not None and isinstance(statement.node, ast.For | ast.AsyncFor)
+    return below[0].place() if of_generator else frame.place()
 
 
 def recurring_end(
