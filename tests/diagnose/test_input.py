@@ -908,3 +908,24 @@ def test_what_an_evaluation_computes_is_no_reason_against_workers() -> None:
     }
     single = found(run, cores=2, process_system={run.pid: columns})["input/single-process"]
     assert single.cost_s_per_step == pytest.approx(0.021, rel=0.2)
+
+
+def test_sleep_is_waiting_however_crowded_the_machine_is() -> None:
+    sleeping = line(7, 6.0, on_cpu_ratio=0.2, nature="waiting", source="time.sleep(self.gap)")
+    run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.2, lines=[sleeping])
+    findings = found(run, cores=2, process_system=crowded(100, 0.2))
+    assert "Take the waiting out" in findings["input/slow-sample"].advice
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("with zipfile.ZipFile(self.path) as archive:", True),
+        ("con = sqlite3.connect(self.path)", True),
+        ("image = archive.read(name)", False),
+    ],
+)
+def test_what_is_opened_for_every_sample_is_to_be_kept_open(source: str, told: bool) -> None:
+    opening = line(7, 6.0, source=source, nature="python")
+    item = found(input_run(make_s=0.08, busy_s=0.02, lines=[opening]))["input/slow-sample"]
+    assert ("Open once" in item.advice) == told

@@ -41,6 +41,12 @@ _NO_DISK = re.compile(
 _NO_DISK_LIBRARY = re.compile(
     r"^(requests|urllib3?|http|httpx|socket|ssl|boto|botocore|aiohttp|subprocess|queue|threading|multiprocessing)"
 )
+#: What holds many samples, opened: its index is read, a connection is made.
+_OPEN = re.compile(
+    r"\b(ZipFile|TarFile|tarfile\.open|h5py\.File|sqlite3\.connect|lmdb\.(open|Environment)|zarr\.open\w*"
+    r"|netCDF4\.Dataset|rasterio\.open)\("
+)
+_SLEEP = re.compile(r"\bsleep\(")
 
 #: Anything that makes a sample differ from one epoch to the next.
 _RANDOM = re.compile(
@@ -94,6 +100,16 @@ def is_read(line: LineCost) -> bool:
     if _NO_DISK.search(line.source) or _NO_DISK_LIBRARY.match(line.library):
         return False
     return bool(_READ.search(line.source) or _READ_LIBRARY.match(line.library))
+
+
+def opens(source: str) -> bool:
+    """Whether a line opens an archive, a database or a connection that holds more than one sample."""
+    return bool(_OPEN.search(source))
+
+
+def sleeps(source: str) -> bool:
+    """Whether a line waits for a clock, which on a crowded machine looks like wanting a core."""
+    return bool(_SLEEP.search(source))
 
 
 def is_random(text: str) -> bool:

@@ -13,6 +13,7 @@ from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
 from hotloop.diagnose.inline import Inline, inline_input
+from hotloop.diagnose.reading import opens, sleeps
 from hotloop.diagnose.rollouts import Rollout
 from hotloop.findings import Finding
 
@@ -58,11 +59,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _advice(spot: Hotspot, computing: float) -> str:
-    if computing < 0.3:
+    if computing < 0.3 or sleeps(spot.source):
         return (
             f"Take the waiting out of {says.at(spot.place)}: fetch many samples at once, keep what was "
             "fetched, or prepare it "
             "before training; workers hide what remains."
+        )
+    if opens(spot.source):
+        return (
+            f"Open once what {says.at(spot.place)} opens for every sample: in each worker, when it is first "
+            "asked for a sample, and keep it open."
         )
     if spot.nature == "python":
         return (
