@@ -11,7 +11,7 @@ from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 
 from hotloop.diagnose import diagnose
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import DeviceUse, LineCost, SiteCost, Steps
+from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, SiteCost, Steps
 
 SOURCE = """\
 def decode(out):
@@ -236,6 +236,203 @@ def test_a_sample_loop_in_forward_is_seen_beside_a_layer_loop() -> None:
     item = found(run(lines, {"forward": 0.05}))["host/python-in-step"]
     assert item.where == lines[1].place
     assert item.cost_s_per_step == pytest.approx(0.02)
+
+
+RECURRENT = """\
+class Net(nn.Module):
+    def forward(self, x):
+        for t in range(x.shape[1]):
+            h = self.cell(x[:, t], h)
+            ys.append(self.out(h))
+        for sentence in sentences:
+            vectors = self.embed(sentence)
+            last = self.gru(vectors.unsqueeze(1))
+        for frame in frames:
+            state = self.advance(frame, state)
+        for depth in range(16):
+            x = self.shared(x)
+        for k in range(16):
+            x = self.blocks[k](x)
+        ends = [self.last(self.embed(one))[1] for one in x.unbind(1)]
+        heads = [head(x) for head in self.heads]
+        return x
+
+
+    def advance(self, frame, state):
+        return self.merge(torch.cat([frame, state]))
+
+
+class Cell(nn.Module):
+    def forward(self, x, h):
+        return torch.tanh(self.x2h(x) + self.h2h(h))
+
+
+for batch in data:
+    loss = net(batch).sum()
+"""
+
+
+def in_rounds(
+    text: str, name: str, inside: str = "", calls: float = 40, call_s: float = 1e-4
+) -> list[Finding]:
+    """The findings where forward spends its time at a line, or in what it calls, for a submodule's calls."""
+    texts = RECURRENT.splitlines()
+    at = Place(
+        file=TRAIN, line=1 + next(i for i, one in enumerate(texts) if text in one), function="Net.forward"
+    )
+    statement = Place(file=TRAIN, line=len(texts), function="<module>")
+    place = at
+    if inside:
+        number = 1 + next(i for i, one in enumerate(texts) if inside in one)
+        place = Place(file=TRAIN, line=number, function="Cell.forward")
+    hottest = line(
+        place.line, 3.0, file=TRAIN, function=place.function, phase="forward", source=inside or text,
+        library="torch.nn.modules.linear", statement=statement,
+        callers=(at, statement) if inside else (statement,),
+    )  # fmt: skip
+    measured = steps(
+        {"forward": 0.05, "backward": 0.03},
+        lines=(hottest,),
+        modules=(
+            ModuleCost(
+                name=name,
+                cls="Cell",
+                forward_share=0.8,
+                backward_share=0.5,
+                depth=1,
+                calls=calls,
+                call_s=call_s,
+            ),
+        ),
+        source_loop=Place(file=TRAIN, line=len(texts) - 1, function="<module>"),
+    )
+    return [
+        f for f in diagnose(evidence(measured, sources={TRAIN: RECURRENT})) if f.id == "host/python-in-step"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "inside"),
+    [
+        ("self.cell(x[:, t], h)", "cell", ""),
+        ("self.cell(x[:, t], h)", "encoder.cell", "torch.tanh("),
+        ("self.gru(vectors", "gru", ""),
+        ("self.advance(frame", "merge", "self.merge("),
+        ("self.last(self.embed(one))", "last", ""),
+    ],
+)
+def test_a_submodule_called_for_one_item_after_the_other_is_named_at_the_loop(
+    text: str, name: str, inside: str
+) -> None:
+    (item,) = in_rounds(text, name, inside)
+    assert item.where is not None
+    assert text in RECURRENT.splitlines()[item.where.line - 1]
+    assert f"calls {name} (Cell) for one item after the other, 40 times in a forward" in item.message
+    assert item.cost_s_per_step == pytest.approx(0.03)
+
+
+def test_rounds_that_are_few_long_or_the_models_depth_are_compute() -> None:
+    assert not in_rounds("self.gru(vectors", "gru", calls=4)
+    assert not in_rounds("self.gru(vectors", "gru", call_s=0.005)
+    assert not in_rounds("x = self.shared(x)", "shared")
+    assert not in_rounds("self.blocks[k](x)", "blocks")
+    assert not in_rounds("head(x) for head", "heads")
+    assert not in_rounds("self.out(h)", "head")  # another module's calls
+
+
+HOOKS = """\
+class Watch:
+    def start(self, net):
+        net.body.register_forward_hook(self.keep)
+        net.head.register_full_backward_hook(self.named("head"))
+
+    def keep(self, module, args, out):
+        if not module.training:
+            return
+        self.seen.append(np.quantile(out.detach().numpy(), 0.5))
+
+    def named(self, name):
+        def watch(module, grad_in, grad_out):
+            self.grads[name].append(grad_out[0].norm().item())
+        return watch
+
+    def scale(self, module, args, out):
+        return out * self.gain.detach()
+
+    def forward(self, x):
+        return self.body(x)
+
+
+for batch in data:
+    loss = net(batch).sum()
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "phase", "told"),
+    [
+        ("np.quantile", "Watch.keep", "forward", True),
+        (".norm().item()", "Watch.named.<locals>.watch", "backward", True),
+        ("self.gain", "Watch.scale", "forward", False),  # what it returns is the model's
+        ("self.body(x)", "Watch.forward", "forward", False),
+    ],
+)
+def test_a_hook_that_looks_on_is_beside_the_model(text: str, function: str, phase: str, told: bool) -> None:
+    texts = HOOKS.replace(
+        "self.keep)", "self.keep)\n        net.register_forward_hook(self.scale)"
+    ).splitlines()
+    number = 1 + next(i for i, one in enumerate(texts) if text in one)
+    statement = Place(file=TRAIN, line=len(texts) - 1, function="<module>")
+    watched = line(number, 3.0, file=TRAIN, function=function, phase=phase, statement=statement, source=text)
+    measured = steps({"forward": 0.05, "backward": 0.04}, lines=(watched,))
+    items = {item.id: item for item in diagnose(evidence(measured, sources={TRAIN: "\n".join(texts)}))}
+    assert ("host/python-in-step" in items) == told
+    if told:
+        item = items["host/python-in-step"]
+        assert (item.where, item.cost_s_per_step) == (watched.place, pytest.approx(0.03))
+        assert "in a hook" in item.message
+        assert "loop" not in item.advice
+
+
+def test_a_loop_in_an_optimizers_closure_is_named_with_the_rest_of_its_function() -> None:
+    source = (
+        "def design(x):\n    for row in x.tolist():\n        rows.append(powers(row))\n"
+        "    return torch.tensor(rows)\ndef closure():\n    loss = net(design(x)).sum()\n"
+        "for step in range(99):\n    optimizer.step(closure)\n"
+    )
+    statement = Place(file=TRAIN, line=6, function="closure")
+    fields: dict[str, Any] = {"file": TRAIN, "phase": "optimizer", "statement": statement}
+    lines = (
+        line(4, 2.0, function="design", source="return torch.tensor(rows)", **fields),
+        line(3, 1.0, function="design", nature="python", source="rows.append(powers(row))", **fields),
+        line(6, 1.0, function="closure", source="loss = net(design(x)).sum()", **fields),
+    )
+    measured = steps({"optimizer": 0.05}, lines=lines, source_loop=Place(file=TRAIN, line=7, function=""))
+    (item,) = diagnose(evidence(measured, sources={TRAIN: source}))
+    assert (item.id, item.where) == ("host/python-in-step", lines[0].place)
+    assert item.cost_s_per_step == pytest.approx(0.03)
+    assert "in the optimizer's closure" in item.message
+
+
+def test_work_before_each_pass_over_the_batches_is_told_with_its_statement() -> None:
+    source = (
+        "def count(data):\n    for one in data:\n        seen[one] += 1\n"
+        "def main():\n    for epoch in range(9):\n"
+        "        weights = count(data)\n        for batch in loader:\n            loss = net(batch)\n"
+    )
+    driven = Place(file=TRAIN, line=7, function="main")
+    items = {}
+    for number in (6, 8):
+        statement = Place(file=TRAIN, line=number, function="main")
+        counting = line(
+            3, 3.0, file=TRAIN, function="count", phase="other", statement=statement, role="other"
+        )
+        measured = steps({"other": 0.05}, lines=(counting,), source_loop=driven)
+        (items[number],) = diagnose(evidence(measured, sources={TRAIN: source}))
+    assert "once in each pass over the batches at train.py:6" in items[6].message
+    assert "once for all passes" in items[6].advice
+    assert "between the phases of the step" in items[8].message
 
 
 def test_python_hidden_behind_the_device_costs_nothing() -> None:

@@ -202,6 +202,18 @@ def test_module_shares_of_the_window():
     assert shares == {"net": (1.0, 1.0), "net.a": (0.75, 0.75), "net.b": (0.25, 0.25)}
 
 
+def test_calls_of_a_submodule_are_counted_in_each_forward_of_its_model():
+    def prepare(run):
+        for number, (name, depth) in enumerate((("", 0), ("cell", 1), ("Judge", 0), ("Judge.cell", 1)), 1):
+            run.note("name", id=number, name=name, depth=depth, num_params=5, **{"class": "Linear"})
+        for number, calls in ((1, 2), (2, 60), (3, 4), (4, 4)):
+            for _ in range(calls):
+                run._emit(row.MODULE, run.now, number * MS, obj=number)
+
+    calls = {m.name: (m.calls, m.call_s) for m in trained(prepare).modules}
+    assert calls == {"": (1, 0.001), "cell": (30, 0.002), "Judge": (1, 0.003), "Judge.cell": (1, 0.004)}
+
+
 def test_slow_first_steps_are_warm_up():
     run = Script(PLAIN)
     with run.at("fetch"):

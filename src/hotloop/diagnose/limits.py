@@ -25,6 +25,10 @@ class Limits:
     min_samples: int = 10
     #: Interpreter time inside forward or backward is only a cause from here on: small modules also dispatch.
     python_in_forward_ratio: float = 0.10
+    #: A submodule called this often in one forward, for an item of a loop each: a few crops or scales are no
+    #: pattern. In longer calls what it computes outweighs the call (some 50 us for a layer on a CPU).
+    many_calls: int = 16
+    short_call_s: float = 0.001
     #: Share of the span that a sensible evaluation cadence takes; only what goes beyond it is a cost.
     evaluation_free_ratio: float = 0.05
     #: The same for writing checkpoints.

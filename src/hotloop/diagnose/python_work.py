@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, select
-from hotloop.diagnose.source import Loop, loops_around
+from hotloop.diagnose.source import Loop, function_text, hooks, loops_around, rounds_around
 from hotloop.findings import Place
-from hotloop.measure.steps import LineCost, Steps
+from hotloop.measure.steps import LineCost, ModuleCost, Steps
 
 #: Lines of these roles have rules of their own.
 _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "input"}
@@ -33,6 +36,11 @@ _OVER_PARAMETERS = re.compile(
     r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
 )
 _UPDATES = re.compile(r"\.(mul_|add_|lerp_|copy_|sub_|data\b)|\*=|\+=")
+#: A hook that takes what it sees out of the graph only looks at it; one that returns a value is of the model.
+_LOOKS = re.compile(
+    r"\.detach\(|\.numpy\(|\.item\(|\.tolist\(|\.data\b|\bno_grad\b|\binference_mode\b|\bnp\."
+)
+_GIVES = re.compile(r"^\s*return[ \t]+(?!None\b)\S", re.M)
 _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.grad\b")
 
 
@@ -81,14 +89,120 @@ def viewer_lines(steps: Steps) -> list[LineCost]:
 
 
 def python_in_model(evidence: Evidence) -> list[LineGroup]:
-    """Groups of interpreter-bound lines in Python loops (pixels, objects) inside forward or backward."""
-    lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
-    looping = [line for line in lines if line.nature == "python" and _in_data_loop(evidence, line)]
+    """Groups of interpreter-bound lines in Python loops (pixels, objects) inside forward or backward, or in
+    what an optimizer calls for the loss.
+    """
+    lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward", "optimizer"))
+    looping = [
+        line
+        for line in lines
+        if line.nature == "python"
+        and _in_data_loop(evidence, line)
+        and not any(_rounds_above(evidence, line))
+        and _hook(evidence, line) is None
+    ]
     by_loop: dict[tuple[str, int], list[LineCost]] = {}
     for line in looping:
         by_loop.setdefault((line.place.file, _inner_loops(evidence, line)[-1].line), []).append(line)
+    # An optimizer's closure: the model's own time is in other phases, so the rest of a function goes with it.
+    for members in by_loop.values():
+        functions = {_function(line.place) for line in members if line.phase == "optimizer"}
+        members += [
+            line
+            for line in lines
+            if line not in members and line.phase == "optimizer" and _function(line.place) in functions
+        ]
     groups = [LineGroup(lines=tuple(sorted(g, key=lambda x: -x.seconds))) for g in by_loop.values()]
     return sorted(groups, key=lambda group: -group.seconds)
+
+
+def in_hooks(evidence: Evidence) -> list[LineGroup]:
+    """Groups of lines that only look at what forward or backward make, from hooks, costliest first."""
+    found: dict[tuple[str, str], list[LineCost]] = defaultdict(list)
+    for line in select(evidence.steps, lambda line: line.phase in ("forward", "backward")):
+        hook = _hook(evidence, line)
+        if hook is not None:
+            found[_function(hook)].append(line)
+    groups = [LineGroup(lines=tuple(sorted(one, key=lambda x: -x.seconds))) for one in found.values()]
+    return sorted(groups, key=lambda group: -group.seconds)
+
+
+def _hook(evidence: Evidence, line: LineCost) -> Place | None:
+    """The line of a hook that a line of the model is reached from, if the hook only looks at what passes."""
+    registered = hooks(evidence)
+    for place in (line.place, *line.callers) if registered else ():
+        names = [name for name in place.function.split(".") if name != "<locals>"]
+        if names[-1] in registered or (len(names) > 1 and names[-2] in registered and _of_hook(place)):
+            text = function_text(evidence, place)
+            return place if _LOOKS.search(text) and not _GIVES.search(text) else None
+        if names[-1] in _OF_MODULES:
+            return None
+    return None
+
+
+def _of_hook(place: Place) -> bool:
+    """Whether a function is made by another, or called as an object."""
+    return ".<locals>." in place.function or place.function.endswith(".__call__")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Short calls of a submodule, one for each item of a loop in its model's forward."""
+
+    place: Place  # of the loop's line that most of their time was reached from
+    module: ModuleCost
+    group: LineGroup
+
+
+def called_in_rounds(evidence: Evidence) -> list[Rounds]:
+    """Loops over data inside forward that call a submodule many times for little each, costliest first."""
+    found: dict[tuple[str, int], list[tuple[LineCost, Place, ModuleCost]]] = {}
+    for line in select(evidence.steps, lambda line: line.phase == "forward"):
+        for place, loop, module in _rounds_above(evidence, line):
+            found.setdefault((place.file, loop.line), []).append((line, place, module))
+            break
+    rounds = []
+    for members in found.values():
+        at: dict[Place, float] = defaultdict(float)
+        for line, place, _ in members:
+            at[place] += line.seconds
+        lines = sorted((line for line, _, _ in members), key=lambda line: -line.seconds)
+        place = max(at, key=lambda one: at[one])
+        rounds.append(Rounds(place=place, module=members[0][2], group=LineGroup(lines=tuple(lines))))
+    return sorted(rounds, key=lambda one: -one.group.seconds)
+
+
+def _rounds_above(evidence: Evidence, line: LineCost) -> Iterator[tuple[Place, Loop, ModuleCost]]:
+    """The loops of the model that a line is reached from and that call a submodule in short rounds."""
+    for place in (line.place, *line.callers):
+        if line.statement is None or _function(place) == _function(line.statement):
+            return
+        for loop in rounds_around(evidence, place):
+            module = _short_calls(evidence, loop)
+            if module is not None:
+                yield place, loop, module
+
+
+def _short_calls(evidence: Evidence, loop: Loop) -> ModuleCost | None:
+    """Of the submodules a loop hands its items to, the costliest, if its calls are many and short."""
+    limits = evidence.limits
+    handed = [one for one in evidence.steps.modules if one.name.rpartition(".")[2] in loop.hands]
+    module = max(handed, key=lambda one: one.forward_share, default=None)
+    if module is None or module.calls < limits.many_calls or module.call_s > limits.short_call_s:
+        return None
+    return module
+
+
+def once_a_pass(evidence: Evidence, line: LineCost) -> Place | None:
+    """The statement a line was reached from, if it stands in a loop around the one over batches."""
+    driven, statement = evidence.steps.source_loop, line.statement
+    if driven is None or statement is None or _function(driven) != _function(statement):
+        return None
+    loops = loops_around(evidence, driven)
+    batches = next((loop for loop in loops if loop.line == driven.line), None)
+    if batches is None or batches.line <= statement.line <= batches.end_line:
+        return None
+    return statement if any(loop.line < statement.line <= loop.end_line for loop in loops) else None
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
@@ -13,12 +15,16 @@ from hotloop.measure.steps import LoaderUse
 from hotloop.record.recording import Process
 from hotloop.written import tree_of
 
+#: ``register_forward_hook``, ``register_full_backward_pre_hook``, a tensor's ``register_hook``.
+_REGISTERS = re.compile(r"^register_((full_)?(forward|backward)_(pre_)?|post_accumulate_grad_)?hook$")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
     """A ``for`` or ``while`` in the user's source. ``over`` is what it runs over, "" for ``while``.
 
-    ``structural``: it runs over parts of an object (``self.layers``) or calls them (``layer(x)``).
+    ``structural``: it runs over parts of an object (``self.layers``) or calls them (``layer(x)``). ``hands``:
+    the parts of an object (``cell`` of ``self.cell(x[:, t], h)``) that are called with one item each round.
     """
 
     line: int
@@ -26,6 +32,7 @@ class Loop:
     over: str
     text: str  # the whole loop
     structural: bool = False
+    hands: frozenset[str] = frozenset()
 
 
 def texts(evidence: Evidence) -> Iterator[str]:
@@ -57,9 +64,28 @@ def loops_around(evidence: Evidence, place: Place) -> tuple[Loop, ...]:
     return tuple(_loops_at(text_of(evidence, place.file), place.line))
 
 
+def rounds_around(evidence: Evidence, place: Place) -> tuple[Loop, ...]:
+    """The same with the comprehensions around the line, which come first; what they hand to a method of the
+    same class is handed to what that calls.
+    """
+    text = text_of(evidence, place.file)
+    loops = (*_comprehensions_at(text, place.line), *_loops_at(text, place.line))
+    return tuple(
+        replace(loop, hands=loop.hands | _called_by(text, loop.line, loop.hands)) if loop.hands else loop
+        for loop in loops
+    )
+
+
 def function_text(evidence: Evidence, place: Place) -> str:
     """The text of the innermost function around a line, "" at module level or when unknown."""
     return _function_at(text_of(evidence, place.file), place.line)
+
+
+def hooks(evidence: Evidence) -> frozenset[str]:
+    """The names by which user files register hooks of modules and tensors: functions, what makes them, and
+    classes of callable objects.
+    """
+    return frozenset().union(*(_hooks_of(text) for text in texts(evidence) if "_hook(" in text))
 
 
 def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
@@ -110,8 +136,53 @@ def _loops_at(text: str, line: int) -> tuple[Loop, ...]:
             end = node.end_lineno or node.lineno
             body = "\n".join(text.splitlines()[node.lineno - 1 : end])
             structural = _is_structural(node, owner)
-            loops.append(Loop(line=node.lineno, end_line=end, over=over, text=body, structural=structural))
+            hands = frozenset() if structural else _handed(node, owner)
+            loops.append(
+                Loop(
+                    line=node.lineno,
+                    end_line=end,
+                    over=over,
+                    text=body,
+                    structural=structural,
+                    hands=hands,
+                )
+            )
     return tuple(reversed(loops))
+
+
+@lru_cache(maxsize=1024)
+def _comprehensions_at(text: str, line: int) -> tuple[Loop, ...]:
+    owner, statements = "", _around(text, line)
+    for outer, inner in pairwise(statements):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and isinstance(outer, ast.ClassDef):
+            owner = _first_parameter(inner)
+    found: list[Loop] = []
+    for node in ast.walk(statements[-1]) if statements else ():
+        if not isinstance(node, ast.ListComp | ast.GeneratorExp):
+            continue
+        end = node.end_lineno or node.lineno
+        first = node.generators[0]
+        loop = ast.For(target=first.target, iter=first.iter, body=[ast.Expr(node.elt)], orelse=[])
+        if node.lineno <= line <= end and not _is_structural(loop, owner):
+            over, hands = ast.unparse(first.iter), _handed(loop, owner)
+            found.append(Loop(line=node.lineno, end_line=end, over=over, text=ast.unparse(node), hands=hands))
+    return tuple(reversed(found))
+
+
+@lru_cache(maxsize=1024)
+def _called_by(text: str, line: int, methods: frozenset[str]) -> frozenset[str]:
+    """The attributes that these methods of the class around a line call."""
+    owner = next((node for node in reversed(_around(text, line)) if isinstance(node, ast.ClassDef)), None)
+    found: set[str] = set()
+    for method in owner.body if owner is not None else ():
+        if isinstance(method, ast.FunctionDef) and method.name in methods:
+            own = _first_parameter(method)
+            calls = (child.func for child in ast.walk(method) if isinstance(child, ast.Call))
+            attributes = (called for called in calls if isinstance(called, ast.Attribute))
+            found |= {
+                one.attr for one in attributes if isinstance(one.value, ast.Name) and one.value.id == own
+            }
+    return frozenset(found)
 
 
 def _first_parameter(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
@@ -130,6 +201,47 @@ def _is_structural(node: ast.For | ast.AsyncFor | ast.While, owner: str) -> bool
     return any(isinstance(called, ast.Name) and called.id in targets for called in calls)
 
 
+def _handed(node: ast.For | ast.AsyncFor | ast.While, owner: str) -> frozenset[str]:
+    """The parts of an object that a round of a loop over data calls with its item, or what it makes of it."""
+    if isinstance(node, ast.While) or not owner:
+        return frozenset()
+    count, items = _targets(node)
+    body = [child for statement in node.body for child in ast.walk(statement)]
+    found: set[str] = set()
+    for part in body * 2:  # what one round leaves to the next is made of items too
+        if isinstance(part, ast.Assign) and _holds_item(part.value, count, items):
+            items |= {one.id for end in part.targets for one in ast.walk(end) if isinstance(one, ast.Name)}
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            of_owner = isinstance(part.func.value, ast.Name) and part.func.value.id == owner
+            given = [*part.args, *(keyword.value for keyword in part.keywords)]
+            if of_owner and any(_holds_item(one, count, items) for one in given):
+                found.add(part.func.attr)
+    return frozenset(found)
+
+
+def _targets(node: ast.For | ast.AsyncFor) -> tuple[set[str], set[str]]:
+    """The names of a loop that count its rounds, and those that hold an item of what it runs over."""
+    names = [child.id for child in ast.walk(node.target) if isinstance(child, ast.Name)]
+    called = ast.unparse(node.iter.func) if isinstance(node.iter, ast.Call) else ""
+    if called == "range":
+        return set(names), set()
+    if called == "enumerate":
+        return set(names[:1]), set(names[1:])
+    return set(), set() if isinstance(node.iter, ast.Tuple | ast.List) else set(names)
+
+
+def _holds_item(node: ast.expr, count: set[str], items: set[str]) -> bool:
+    """Whether an expression reads an item, or takes one out of a name by the number of the round."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and child.id in items:
+            return True
+        if isinstance(child, ast.Subscript) and isinstance(child.value, ast.Name):
+            numbers = {one.id for one in ast.walk(child.slice) if isinstance(one, ast.Name)}
+            if numbers & count:
+                return True
+    return False
+
+
 @lru_cache(maxsize=1024)
 def _function_at(text: str, line: int) -> str:
     inner = ""
@@ -137,6 +249,23 @@ def _function_at(text: str, line: int) -> str:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
     return inner
+
+
+@lru_cache(maxsize=256)
+def _hooks_of(text: str) -> frozenset[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree_of(text) or ast.Module(body=[], type_ignores=[])):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and _REGISTERS.match(node.func.attr)
+        ):
+            for part in (child for one in node.args for child in ast.walk(one)):
+                if isinstance(part, ast.Name):
+                    found.add(part.id)
+                elif isinstance(part, ast.Attribute):
+                    found.add(part.attr)
+    return frozenset(found)
 
 
 def _definitions(text: str, names: Iterable[str]) -> list[str]:

@@ -131,6 +131,8 @@ class ModuleCost:
     depth: int
     num_params: int = 0
     out_dtype: str = ""
+    calls: float = 0.0  # in each forward of the outermost module, 0 where that was not seen
+    call_s: float = 0.0  # median of one forward
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,14 @@ from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
 from hotloop.diagnose.python_work import (
+    Rounds,
     beside_the_model,
+    called_in_rounds,
     collecting_lines,
     collector_s,
+    in_hooks,
     inner_loop,
+    once_a_pass,
     per_parameter,
     python_in_model,
 )
@@ -21,6 +25,13 @@ from hotloop.findings import Finding
 from hotloop.units import duration, share
 
 ID = "host/python-in-step"
+
+_IN_A_CLOSURE = "in the optimizer's closure"
+_IN_A_HOOK = "in a hook of forward or backward"
+_HOOK_ADVICE = (
+    "Look every N steps (the hook can return at once in the others), or remove the hook once it has seen "
+    "enough."
+)
 
 #: A step with many causes is told about the largest ones.
 _MOST_FINDINGS = 3
@@ -39,7 +50,15 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         yield _finding(evidence, group, exposed, where="between the phases of the step")
     if not evidence.on_accelerator:
         for group in inside[:_MOST_FINDINGS]:
-            yield _finding(evidence, group, 1.0, where="inside forward or backward")
+            closure = group.hottest.phase == "optimizer"
+            yield _finding(
+                evidence, group, 1.0, where=_IN_A_CLOSURE if closure else "inside forward or backward"
+            )
+        for group in _worth(evidence, in_hooks(evidence), limits.worth_fixing_ratio, 1.0)[:_MOST_FINDINGS]:
+            yield _finding(evidence, group, 1.0, where=_IN_A_HOOK)
+        for rounds in called_in_rounds(evidence)[:_MOST_FINDINGS]:
+            if _worth(evidence, [rounds.group], limits.python_in_forward_ratio, 1.0):
+                yield _of_rounds(evidence, rounds)
 
 
 def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
@@ -79,6 +98,9 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     hottest = group.hottest
     share_of_span = share(group.seconds / steps.span_s)
     rollout = rollouts.rollout(evidence, group.lines)
+    passing = once_a_pass(evidence, hottest)
+    if passing is not None:
+        where = f"once in each pass over the batches{at(passing) if passing != hottest.place else ''}"
     numbers = [
         f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
         f"from {group.num_samples} samples",
@@ -94,12 +116,45 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         message=(
             f"{_subject(group, rollout)} takes {duration(cost)} of every step ({share_of_span}), {where}."
         ),
-        advice=_advice(evidence, group) if rollout is None else rollouts.ADVICE,
+        advice=_HOOK_ADVICE
+        if where == _IN_A_HOOK
+        else rollouts.ADVICE
+        if rollout
+        else _advice(evidence, group),
         numbers=numbers,
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
         data={"nature": group.nature(), "library": hottest.library},
+    )
+
+
+def _of_rounds(evidence: Evidence, rounds: Rounds) -> Finding:
+    steps, group, module = evidence.steps, rounds.group, rounds.module
+    cost = group.seconds / steps.num_steps
+    share_of_span = share(group.seconds / steps.span_s)
+    return cause(
+        evidence,
+        ID,
+        message=(
+            f"The loop{at(rounds.place)} calls {module.name} ({module.cls}) for one item after the other, "
+            f"{module.calls:.0f} times in a forward: {duration(cost)} of every step ({share_of_span})."
+        ),
+        advice=(
+            "Where a round needs nothing of the one before, stack or pad the items and call it once for all; "
+            "where it needs a cell's state and no more, nn.LSTM or nn.GRU takes the whole sequence in one "
+            "call; else take out of the loop what does not depend on the round before."
+        ),
+        numbers=[
+            f"{duration(cost)} per step ({share_of_span}) in forward, from {group.num_samples} samples; its "
+            "backward is not in it",
+            f"one call of {module.name} takes {duration(module.call_s)}",
+            f"hottest line {spot(group.hottest.place)}: {group.hottest.source.strip()}",
+        ],
+        cost_s=cost,
+        where=rounds.place,
+        ci95=sampled_interval(cost, group.num_samples),
+        data={"nature": group.nature(), "module": module.name, "calls": module.calls},
     )
 
 
@@ -119,6 +174,11 @@ def _subject(group: LineGroup, rollout: rollouts.Rollout | None) -> str:
 
 
 def _advice(evidence: Evidence, group: LineGroup) -> str:
+    if once_a_pass(evidence, group.hottest) is not None:
+        return (
+            "Do it once for all passes where each gives the same, else in fewer of them, or on whole tensors "
+            "instead of in Python loops."
+        )
     each = per_parameter(evidence, group)
     if each == "update":
         return (
