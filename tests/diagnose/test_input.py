@@ -915,6 +915,8 @@ def test_sleep_is_waiting_however_crowded_the_machine_is() -> None:
     run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.2, lines=[sleeping])
     findings = found(run, cores=2, process_system=crowded(100, 0.2))
     assert "Take the waiting out" in findings["input/slow-sample"].advice
+    assert model(run, cores=2, process_system=crowded(100, 0.2)).computing_ratio == pytest.approx(0)
+    assert "Each worker then sleeps for itself at data.py:7" in findings["input/single-process"].advice
 
 
 @pytest.mark.parametrize(

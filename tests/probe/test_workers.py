@@ -178,3 +178,27 @@ def test_another_body_is_told_apart() -> None:
             return self.collate_fn(data)  # type: ignore[attr-defined]
 
     assert not same_code(Changed.fetch.__code__, known["_MapDatasetFetcher"])
+
+
+def test_a_worker_that_is_killed_has_told_of_the_source_it_ran(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(
+        "import time\nclass Slow:\n    def __len__(self):\n        return 999\n"
+        "    def __getitem__(self, i):\n        time.sleep(0.05)\n        return i\n"
+    )
+    script = """
+        import os, time
+        from torch.utils.data import DataLoader
+        from parts import Slow
+        batches = iter(DataLoader(Slow(), batch_size=2, num_workers=1))
+        until = time.monotonic() + 1.6
+        while time.monotonic() < until:
+            next(batches)
+        try:
+            for worker in batches._workers:
+                worker.kill()
+        finally:
+            os._exit(0)
+    """
+    ((_, notes),) = run_observed(script, folder=tmp_path).with_role("worker")
+    assert not notes.get("exit")
+    assert str(tmp_path / "parts.py") in {note["file"] for note in notes.get("source", [])}

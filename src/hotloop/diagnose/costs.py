@@ -21,6 +21,7 @@ import numpy.typing as npt
 from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import making_lines
+from hotloop.diagnose.reading import sleeps
 from hotloop.measure.blocks import t95
 from hotloop.measure.steps import LoaderUse, Steps
 
@@ -142,6 +143,8 @@ def feed(evidence: Evidence) -> Feed | None:
     met = crowd(evidence, makers(evidence, workers))
     main = crowd(evidence, (steps.pid,))
     computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
+    # Who sleeps waits for a clock, though on a crowded machine it waits for a core as well when that rings.
+    computing = min(computing, 1.0 - _sleeping_ratio(loader))
     make_cpu = make * batches * computing * met.got
     wait = max(0.0, steps.per_step("data_wait") - excess)
     return Feed(
@@ -221,6 +224,12 @@ def _make_s(loader: LoaderUse, workers: int) -> float | None:
     if workers == 0 and len(loader.wait_s):
         return float(np.mean(loader.wait_s))
     return None
+
+
+def _sleeping_ratio(loader: LoaderUse) -> float:
+    """The share of making batches that is spent in lines that sleep."""
+    seconds = sum(line.seconds for line in loader.lines if sleeps(line.source))
+    return min(1.0, seconds / loader.lines_total_s) if loader.lines_total_s > 0 else 0.0
 
 
 def _steady_wait(loader: LoaderUse) -> float:

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from hotloop import units
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.hotspots import Hotspot
+from hotloop.diagnose.reading import sleeps
 from hotloop.findings import Place
 
 
@@ -33,6 +34,13 @@ def makes(feed: Feed) -> str:
 def at(place: Place) -> str:
     """A place inside a sentence: the file's name is enough there, the finding's ``where`` has the path."""
     return f"{PurePath(place.file).name}:{place.line}"
+
+
+def paced(spot: Hotspot | None) -> str:
+    """What workers mean for a line that sleeps, perhaps to keep a rate; "" where none does."""
+    if spot is None or not sleeps(spot.source):
+        return ""
+    return f" Each worker then sleeps for itself at {at(spot.place)}: together they exceed a rate kept there."
 
 
 def spot(spot: Hotspot) -> str:

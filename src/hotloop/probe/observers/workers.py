@@ -187,6 +187,7 @@ class Maker:
         self._next_stat = now_ns() + STAT_EVERY_NS
         if self._worker and not self._fresh:
             self._probe.note("worker_stat", worker=self._worker - 1, loader=None, **usage())
+            self._probe.write_sources()  # a worker that is terminated has no end
 
     def _enter_process(self) -> None:
         self._fresh, self._count, self._measure_at, self.watches = False, 0, 0, True

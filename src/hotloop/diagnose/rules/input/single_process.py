@@ -49,7 +49,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
             f"Set num_workers={workers} and persistent_workers=True on the DataLoader; with them a step "
             "without its pauses is "
             f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
-            f"{units.duration(feed.step_s)}.{_sharding(feed)}"
+            f"{units.duration(feed.step_s)}.{_sharding(feed)}{says.paced(spot)}"
         ),
         evidence=(
             says.waits(feed),
