@@ -250,6 +250,23 @@ def test_arguments_parsed_before_torch_and_overrides_are_caught_up_with(tmp_path
     assert found == {"workers": (4, True), "amp": (False, False)}
 
 
+def test_a_word_that_overrides_a_key_of_a_file_is_what_was_configured(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("data:\n  workers: 0\n")
+    script = textwrap.dedent(
+        """
+        import torch, yaml
+        yaml.safe_load(open("a.yaml"))
+        net = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net(torch.zeros(1, 2)).sum().backward()
+        optimizer.step()
+        """
+    )
+    observed = run_observed(script, "--set", "data.workers=4", "model.workers=3", folder=tmp_path)
+    found = [(note["source"], note["key"], note["value"]) for note in observed.notes["config"]]
+    assert found == [("yaml", "data.workers", 0), ("argparse", "data.workers", 4)]
+
+
 def test_constants_of_configuration_modules_and_classes(tmp_path: Path) -> None:
     (tmp_path / "config.py").write_text(
         "ROOT = '/data'\nNUM_WORKERS = 24\ndata = dict(\n    bs=4,\n)\nlr = 'x'\n"

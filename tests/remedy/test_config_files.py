@@ -54,6 +54,11 @@ def test_what_cannot_be_changed_alone_is_refused(name: str, text: str, key: str,
         change(decoded(Path(name), text.encode()), key, 8)
 
 
+def test_toml_has_no_null() -> None:
+    with pytest.raises(Cannot, match="would have to go: TOML has no null"):
+        change(decoded(Path("a.toml"), b"[a]\nb = 1\n"), "a.b", None)
+
+
 @pytest.mark.parametrize(
     ("script", "after"),
     [
@@ -63,6 +68,7 @@ def test_what_cannot_be_changed_alone_is_refused(name: str, text: str, key: str,
         ("# --workers 2\nN=2 # a\nt --workers ${N}\n", "# --workers 2\nN=8 # a\nt --workers ${N}\n"),
         ("python t.py --workers ${N:-2}\n", "python t.py --workers ${N:-8}\n"),
         ("t --workers-per-node 2 --workers '2'\n", "t --workers-per-node 2 --workers '8'\n"),
+        ("N=\"${N:-2}\"\nt --workers \"$N\"\n", "N=\"${N:-8}\"\nt --workers \"$N\"\n"),
     ],
 )  # fmt: skip
 def test_an_option_of_a_shell_script(script: str, after: str) -> None:

@@ -220,6 +220,51 @@ def test_a_copy_that_hangs_is_ended(project: tuple[Path, Path]) -> None:
     assert done.stdout.startswith("diff --git")
 
 
+def test_a_script_that_goes_to_its_folder_first(project: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, _ = project
+    inner = tmp_path / "home" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "config.yaml").write_text(CONFIG)
+    script = inner / "train.py"
+    script.write_text(f"#!{sys.executable}\n" + (folder / "train.py").read_text())
+    script.chmod(0o755)
+    (inner / "go.sh").write_text('cd "$(dirname "$0")"\nexec ./train.py\n')
+    command = ["--", "sh", "inner/go.sh"]
+    assert hotloop("run", "--out", tmp_path / "run", *command, cwd=tmp_path / "home").returncode == 0
+    done = hotloop("fix", tmp_path / "run", cwd=tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    assert "checked: the patched copy runs to its loader with num_workers=2" in words_of(done)
+    git(inner, "apply", given=done.stdout)
+    assert 'num_workers=cfg["data"]["num_workers"]' in (inner / "train.py").read_text()
+
+
+def test_of_the_loaders_that_a_factory_built_the_training_one_is_changed(
+    project: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, _ = project
+    text = (folder / "train.py").read_text()
+    text = text.replace("def make_loader(dataset, cfg):", "def make_loader(dataset, cfg, workers):")
+    text = text.replace("num_workers=0,  # to be tuned", "num_workers=workers,")
+    assert "    loader = make_loader(Slow(), cfg)\n" in text
+    text = text.replace(
+        "    loader = make_loader(Slow(), cfg)\n",
+        "    held_out = make_loader(Slow(), cfg, 0)\n    loader = make_loader(Slow(), cfg, 0)\n"
+        "    with torch.no_grad():\n        next(iter(held_out))\n",
+    )
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "train.py").write_text(text)
+    (inner / "config.yaml").write_text("data:\n  batch_size: 4\n")
+    observed(inner, tmp_path / "run")
+    done = hotloop("fix", "--apply", "num-workers=2", tmp_path / "run", cwd=inner)
+    assert done.returncode == 0, done.stderr
+    assert "checked: the patched copy runs to its loader with num_workers=2" in words_of(done)
+    git(inner, "apply", given=done.stdout)
+    assert "held_out = make_loader(Slow(), cfg, 0)\n    loader = make_loader(Slow(), cfg, 2)\n" in (
+        (inner / "train.py").read_text()
+    )
+
+
 def test_what_a_run_writes_elsewhere_is_left_alone_and_arguments_are_said(
     project: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -92,3 +92,21 @@ def test_a_constant_is_not_multiplied_again_in_a_file_that_has_no_checksum(tmp_p
     replace(scene, started_unix_s=began + 1).unchanged(settings)
     with pytest.raises(Cannot, match="changed since the run"):
         replace(scene, started_unix_s=began - 1).unchanged(settings)
+
+
+@pytest.mark.parametrize(("configured", "wanted"), [(0, 4), (2, None)])
+def test_what_was_configured_is_written_only_where_it_goes_the_way_asked(
+    tmp_path: Path, configured: int, wanted: int | None
+) -> None:
+    (tmp_path / "a.yaml").write_text(f"num_workers: {configured}\n")
+    note = {"source": "yaml", "file": "a.yaml", "key": "num_workers", "meaning": "num_workers"}
+    scene = scene_of(
+        tmp_path,
+        {"config": [{**note, "value": configured}], "settings": {"num_workers": [configured, 1]}},
+    )
+    finding = Finding(
+        id="input/too-few-workers", message="", advice="", evidence=(), severity="high",
+        remedies=("num-workers",), data={"num_workers": 4},
+    )  # fmt: skip
+    taken, _ = from_findings([finding], "exact", scene)
+    assert [(one.remedy.id, one.value) for one in taken] == [("num-workers", wanted)]

@@ -76,12 +76,12 @@ def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
     assert to_json(tuned, ["train"], None)["best"]["effect"] == "numeric"
     words = render(tuned, ["train"], None, tmp_path)
     assert "effect: numeric: samples draw from torch, and will draw other numbers" in words
-    assert "verify --effect numeric" in words
+    assert "verify --effect numeric" in words and "--baseline another-seed" in words
     assert "(none was seen here)" not in words
     words = render(
         tune(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path / "plain"), ["train"], None, tmp_path
     )
-    assert "(none was seen here)" in " ".join(words.split())
+    assert "(none was seen here)" in " ".join(words.split()) and "--baseline" not in words
 
 
 def test_nothing_tried_is_told_as_that(tmp_path: Path) -> None:
@@ -149,6 +149,8 @@ def test_what_fills_first_is_launched_for_three_epochs(tmp_path: Path) -> None:
     tuned = tune(scenario, tmp_path / "long")
     assert [str(one) for one in tuned.best] == ["cache-samples"]
     assert scenario.steps == {"as found": 50, "cache-samples": 240}
+    words = " ".join(render(tuned, ["train"], None, tmp_path).split())
+    assert "the first epoch fills it, as slow as now" in words
     tuned = tune(scenario, tmp_path / "short", budget_s=30.0)
     assert tuned.best == ()
     assert "an epoch has 80 steps: too long" in tuned.left_out[0].why
@@ -375,6 +377,28 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(part.launched) == len(whole.launched) + 1
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert len([line for line in lines if "key" in line]) == len(part.launched)
+
+
+def test_an_iterable_dataset_is_given_nothing_that_needs_numbered_samples(tmp_path: Path) -> None:
+    slow = finding("input/slow-sample", "bake", "cache-samples", num_workers=4)
+    few = finding("input/too-few-workers", num_workers=4)
+    gain = factors(cache_samples=2.0, num_workers=2.0)
+    tuned = tune(Scenario(gain, (slow, few), iterable=True), tmp_path)
+    assert {one.remedies for one in tuned.trials} == {()}
+    left = {one.remedy: one for one in tuned.left_out}
+    assert left["cache-samples"].why == "the dataset is iterable: its samples have no number"
+    assert left["num-workers"].by_hand.startswith("num_workers=4, if __iter__ takes")
+
+
+def test_a_tuning_is_of_the_files_that_the_run_read(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("num_workers = 0\n")
+    scenario = Scenario(factors(num_workers=2.0), (SLOW,), noise=0.0, files=(settings,))
+    tuned = tune(scenario, tmp_path / "tuned")
+    assert tune(scenario, tmp_path / "tuned").gain == tuned.gain
+    settings.write_text("num_workers = 4\n")  # as its patch would have it
+    with pytest.raises(UsageError, match=r"other files, changed since: .*settings\.toml"):
+        tune(scenario, tmp_path / "tuned")
 
 
 def test_a_first_run_that_failed_is_tried_again(tmp_path: Path) -> None:

@@ -38,11 +38,13 @@ class Scenario:
     fails: Mapping[str, Ran] = field(default_factory=dict)
     applied: Mapping[str, str] = field(default_factory=dict)
     draws: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
     batch_size: Callable[[frozenset[str]], int] = lambda arm: 8
     host_bytes: Callable[[frozenset[str]], float] = lambda arm: 1e9
     wall_s: float = 0.001
     num_samples: int = 100_000
     num_iterators: int = 1
+    iterable: bool = False
     blocks: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # ratio, low, high
     launched: list[str] = field(default_factory=list)
     steps: dict[str, int | None] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Scenario:
         open_ = tuple(one for one in self.findings if not ids & set(one.remedies))
         return Examined(
             evidence=self._evidence(arm, step_s), findings=open_, applied=applied, draws=self.draws,
-            blocks=self._blocks(),
+            blocks=self._blocks(), files=self.files,
         )  # fmt: skip
 
     def _blocks(self) -> WhatIf:
@@ -95,7 +97,8 @@ class Scenario:
         start = np.arange(STEPS) * step_s + 1.0
         size = self.batch_size(arm)
         loader = LoaderUse(
-            id=1, role="train", where=None, settings={"batch_size": size, "num_workers": 0},
+            id=1, role="train", where=None,
+            settings={"batch_size": size, "num_workers": 0, "iterable": self.iterable},
             dataset={"len": self.num_samples}, num_iterators=self.num_iterators,
             batches_per_epoch=self.num_samples / size,
         )  # fmt: skip

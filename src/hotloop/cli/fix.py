@@ -77,8 +77,7 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.run} holds no training process", hint="run the training command first")
     asked = patches.with_values(map(catalogue.parse, options.apply), examination.findings)
     waiting: Sequence[Applied] = ()
-    recording, findings = examination.recording, examination.findings
-    scene = Scene.of(process, recording.command, steps, findings, recording.start_unix_s)
+    scene = Scene.of(process, examination.recording, steps, examination.findings)
     if not asked:
         asked, waiting = patches.from_findings(examination.findings, options.allow, scene)
     patch = patches.make(scene, asked, options.paths)

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from hotloop.units import duration, parse_duration, rate
 if TYPE_CHECKING:
     from hotloop.flow import Examination
     from hotloop.launch.throwaway import Throwaway
+    from hotloop.record.recording import Recording
     from hotloop.tune.trial import Bench, Examined, Ran, Request, Trial
 
 _USAGE = (
@@ -111,7 +112,7 @@ def _tune(options: argparse.Namespace, command: list[str], folder: Path) -> tupl
             written = None
             if tuned.best:
                 seen = launcher.examine(tuned.first)
-                written = outcome.patch(seen, command, tuned.best)
+                written = outcome.patch(seen, tuned.best)
                 write_text_atomic(folder / "tune.patch", written.diff)
             document = outcome.to_json(tuned, command, written)
             words, found = outcome.render(tuned, command, written, folder), bool(tuned.best)
@@ -212,6 +213,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             blocks=estimate(found.recording, steps),
             alone_s=float(echoes[0]["step_s"]) if echoes else None,
             draws=_draws(found),
+            files=_files(found.recording),
         )
 
     return Bench(run=run, examine=examine)
@@ -228,6 +230,21 @@ def _draws(found: Examination) -> tuple[str, ...]:
     known = loader.dataset.get("class") if loader is not None else None
     drawn = {name for note in notes if note["dataset"] == known for name in note["generators"]}
     return tuple(sorted(drawn))
+
+
+def _files(recording: Recording) -> tuple[Path, ...]:
+    """The user's small files of code and configuration that the run found there, and did not write."""
+    from hotloop.tune.subject import MOST_BYTES
+
+    kinds = ("source", "config")
+    notes = [note for rank in recording.ranks for kind in kinds for note in rank.notes.get(kind, ())]
+    found = []
+    for path in sorted({Path(str(note["file"])) for note in notes if note.get("file")}):
+        with suppress(OSError):
+            facts = path.stat()
+            if facts.st_size < MOST_BYTES and facts.st_mtime < recording.start_unix_s:
+                found.append(path)
+    return tuple(found)
 
 
 def _plan(request: Request) -> dict[str, str]:

@@ -22,7 +22,7 @@ from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
 #: Fields of a ``loader`` note that are no settings.
-NO_SETTINGS = frozenset(("note", "t", "id", "where", "dataset"))
+NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "dataset"))
 
 
 @dataclass(frozen=True, kw_only=True)

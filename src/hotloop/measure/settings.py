@@ -260,7 +260,7 @@ def _written(process: Process, loader: LoaderUse, name: str, in_effect: Any) -> 
     alike = [n for n in notes if n.get("dataset") == loader.dataset and same(n.get(name), in_effect)]
     sites = places_of(process).sites
     for note in [*own, *alike]:
-        stack = sites.get(note.get("where", 0))
+        stack = sites.get(note.get("via") or note.get("where", 0))
         frames = [Call(f.file, f.line, f.func, f.func_line, f.col) for f in stack.frames] if stack else []
         found = loader_argument(_texts(process), frames, name)
         if found is not None and (found.value is None or same(found.value, in_effect)):

@@ -188,12 +188,13 @@ class Configured:
                         self.say("argparse", None, None, key, item, given, option=option)
 
     def _overrides(self) -> None:
-        """``key=value`` words of the command line, where a library that reads them is in use."""
-        if not any(name in sys.modules for name in ("omegaconf", "hydra", "mmengine", "mmcv")):
-            return
+        """``key=value`` words of the command line, where a library reads them or a file has that key."""
+        reads = any(name in sys.modules for name in ("omegaconf", "hydra", "mmengine", "mmcv"))
         for word in sys.argv[1:]:
             key, equals, value = word.lstrip("+").partition("=")
-            if equals and not key.startswith("-") and meaning_of(key) is not None:
+            if not equals or key.startswith("-") or meaning_of(key) is None:
+                continue
+            if reads or any(file and name == key for _, file, name, *_ in self._seen):
                 self.say("argparse", None, None, key, value, given=True, option=key)
 
     def _constants(self) -> None:

@@ -142,6 +142,7 @@ class Places:
         self._stacks: dict[tuple[Any, ...], int] = {}
         self._contents: dict[tuple[Any, ...], int] = {}
         self._columns: dict[tuple[int, int], int] = {}
+        self._by_stack: dict[tuple[int, ...], int] = {}
         self.files: set[str] = set()
 
     def _site(self, frame: FrameType | None) -> int:
@@ -156,6 +157,26 @@ class Places:
                 return self._new_site(lines, frame) if found is None else found
             frame = frame.f_back
         return 0
+
+    def site_by_stack(self, frame: FrameType | None) -> int:
+        """A site that is told apart by who called as well: one factory builds the loaders of a whole script.
+
+        ``site`` has the stack of the first call only.
+        """
+        site, frame = self.site(frame), self.user_frame(frame)
+        key: list[int] = []
+        above = frame
+        while above is not None:
+            if self._user(above.f_code):
+                key += (id(above.f_code), above.f_lasti)
+            above = above.f_back
+        found = self._by_stack.get(tuple(key))
+        if found is None:
+            if not site or frame is None or len(self._by_stack) >= _MAX_STACKS:
+                return site
+            found = site if site not in self._by_stack.values() else self._new_site({}, frame)
+            self._by_stack[tuple(key)] = found
+        return found or site
 
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
         """The innermost user frame at or above ``frame``."""
@@ -188,6 +209,7 @@ class Places:
             self._forget()
             self._stacks.clear()
             self._columns.clear()
+            self._by_stack.clear()
         self._held[id(code)] = code
         lines: dict[int, int] = {} if self._user(code) else _LIBRARY
         self._by_code[id(code)] = lines

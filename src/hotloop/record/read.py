@@ -278,6 +278,7 @@ def _recording(
         warnings=tuple(dict.fromkeys(warnings)),
         complete=bool(run.get("complete", False)),
         without_torch=tuple(map(str, run.get("without_torch") or ())),
+        cwd=str(run.get("cwd") or ""),
     )
 
 

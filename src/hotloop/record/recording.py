@@ -65,3 +65,4 @@ class Recording:
     complete: bool = True  # False: the run or its launcher was killed
     num_jobs: int = 1  # trainings seen; of several, ``measure.jobs`` leaves the ranks of one
     without_torch: tuple[str, ...] = ()  # interpreters that looked for torch and could not import it
+    cwd: str = ""  # where the command was started; its processes may have gone elsewhere

@@ -56,7 +56,8 @@ class Remedy:
     ``alters`` says for people what may change ("" where nothing does). ``answers`` are the ids of findings it
     would remove. ``live`` (``module:Class``) is the form that ``run --apply`` installs, "" where there is
     none; ``source`` (``module:function``) what ``fix`` writes. ``source_effect`` is set where that may alter
-    more than the live form does, ``depends`` where the script then imports hotloop. ``config_keys`` are the
+    more than the live form does, ``depends`` where the script then imports hotloop, ``indexed`` where
+    samples need a number, which those of an iterable dataset have not. ``config_keys`` are the
     meanings (``probe/config.py``) of configuration keys that hold its value. ``words`` is what to tell a
     person, ``{value}`` being the value.
     """
@@ -72,6 +73,7 @@ class Remedy:
     source: str = ""
     source_effect: Effect | None = None
     depends: bool = False
+    indexed: bool = False
     config_keys: tuple[str, ...] = ()
 
     def value(self, text: str | None) -> Any:

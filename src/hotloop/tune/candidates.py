@@ -27,6 +27,7 @@ _EITHER: Final = (
     ("compile", "cuda-graphs"),
     ("fused-optimizer", "foreach"),
 )
+_WORKERS: Final = ("num-workers", "no-workers")
 #: Useless without each other.
 _TOGETHER: Final = ("pin-memory", "non-blocking")
 #: A finding whose cost is less of a step asks for nothing.
@@ -112,12 +113,15 @@ def ideas(
     if pipeline is not None and once:
         pipeline = in_one_pass(pipeline)
     step_s = evidence.steps.step_s
+    loader = evidence.steps.train_loader()
+    stream = loader is not None and bool(loader.settings.get("iterable"))
     for finding in findings:
         if finding.cost_s_per_step < _LEAST_SHARE * step_s:
             continue
         ratio = step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
         for remedy in _remedies(finding):
-            why_not = _why_not(remedy, finding, limits, ratio)
+            why_not = _no_stream(remedy, finding) if stream else None
+            why_not = why_not or _why_not(remedy, finding, limits, ratio)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
@@ -189,6 +193,19 @@ def _why_not(remedy: Remedy, finding: Finding, limits: Limits, ratio: float) -> 
     if limits.forbids(remedy):
         return LeftOut(remedy=remedy.id, why=f"{remedy.effect}: needs --allow {remedy.effect}", by_hand=words)
     return None
+
+
+def _no_stream(remedy: Remedy, finding: Finding) -> LeftOut | None:
+    """What an iterable dataset, whose workers decide what is read, cannot be given."""
+    if remedy.indexed:
+        return LeftOut(remedy=remedy.id, why="the dataset is iterable: its samples have no number")
+    if remedy.id not in _WORKERS:
+        return None
+    why = "the dataset is iterable: its workers decide what is read, and in which order"
+    words = (
+        f"num_workers={_value(remedy, finding) or 0}, if __iter__ takes a worker's part by get_worker_info()"
+    )
+    return LeftOut(remedy=remedy.id, why=why, by_hand=words)
 
 
 def _value(remedy: Remedy, finding: Finding) -> Any:

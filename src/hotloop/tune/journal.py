@@ -6,10 +6,12 @@ import fcntl
 import json
 import os
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from hotloop.errors import UsageError
+from hotloop.tune.subject import digest
 from hotloop.tune.trial import Trial
 
 NAME: Final = "trials.jsonl"
@@ -28,6 +30,7 @@ class Journal:
         self.trials: dict[str, Trial] = {}
         self.seconds = 0.0
         self._finished: set[str] = set()
+        self._held: dict[str, str] = {}  # files that the run as found read
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         self.close = weakref.finalize(self, os.close, handle)
         try:
@@ -43,6 +46,7 @@ class Journal:
             return
         self._compare(lines[0], heading)
         self._finished = {str(line["finished"]) for line in lines if "finished" in line}
+        self._held = next((line["held"] for line in lines if "held" in line), {})
         for trial in (Trial.of_json(line) for line in lines[1:] if "key" in line):
             self.seconds += trial.seconds
             round_of = trial.key.rpartition("/")[0]
@@ -60,6 +64,14 @@ class Journal:
         if key not in self._finished:
             self._finished.add(key)
             self._append({"finished": key})
+
+    def hold(self, files: Iterable[Path]) -> None:
+        """The run as found read these. Raises UsageError where one of them is not what it was then."""
+        files = list(files)
+        if not self._held and files:
+            self._held = {str(path): digest(path) for path in files}
+            self._append({"held": self._held})
+        self._compare({"files": self._held}, {"files": {name: digest(Path(name)) for name in self._held}})
 
     def _read(self) -> list[dict[str, Any]]:
         """The whole lines; a tuning that was killed while it wrote left part of one, which goes."""
@@ -82,7 +94,7 @@ class Journal:
             if found.get(name) != value:
                 raise UsageError(
                     f"{self._path.parent} holds a tuning of {_differing(name, found.get(name), value)}",
-                    hint="give --out a new folder, or the same command and options",
+                    hint="give --out a new folder" + (name != "files") * ", or the same command and options",
                 )
 
     def _append(self, line: dict[str, Any]) -> None:

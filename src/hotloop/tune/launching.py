@@ -125,6 +125,7 @@ class Launcher:
                 more = ": give a larger --budget" if stop_s < _FIRST_S else ""
                 hint = f"it was ended after {duration(stop_s)}{more}; {hint}"
             raise CheckFailed(f"the run as found gives nothing to tune: {trial.why}", hint=hint)
+        self.journal.hold(seen.files)
         self._plan(trial, seen)
         # Of a pair the other may be over as soon as it began.
         least_s = launches * (self.launch_s + self.start_s) / 2

@@ -14,6 +14,7 @@ from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.remedy.source import patch as patches
 from hotloop.remedy.source import publish
 from hotloop.remedy.source.scene import Scene
+from hotloop.tune.launching import CACHE, fills
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
 from hotloop.tune.trial import Arm, Examined, Trial, command_of, spell
@@ -29,13 +30,12 @@ class Written:
     left: tuple[str, ...]
 
 
-def patch(seen: Examined, command: Sequence[str], arm: Arm) -> Written:
+def patch(seen: Examined, arm: Arm) -> Written:
     """The source form of an arm, from the run as found."""
     evidence, findings = seen.evidence, seen.findings
     assert evidence is not None
     process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
-    started = evidence.recording.start_unix_s
-    made = patches.make(Scene.of(process, tuple(command), evidence.steps, findings, started), arm)
+    made = patches.make(Scene.of(process, evidence.recording, evidence.steps, findings), arm)
     root = publish.root_of(made) if made.files else Path.cwd()
     left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
     return Written(diff=made.diff(root), root=str(root), left=left)
@@ -209,6 +209,8 @@ def _effects(tuned: Tuned) -> list[str]:
         if one.remedy.alters
     ]
     words += [f"{one.remedy.id}: needs hotloop at run time" for one in arm if one.remedy.depends]
+    if fills(arm):
+        words.append(f"{CACHE}: the first epoch fills it, as slow as now; the gain is of those after it")
     return [*_wrapped(f"effect: {told}"), *(line for one in words for line in _wrapped(f"  {one}"))]
 
 
@@ -232,17 +234,20 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
 
 def _verify(tuned: Tuned, command: Sequence[str]) -> list[str]:
     applied = [word for one in tuned.best for word in ("--apply", str(one))]
-    words = [
-        "hotloop",
-        "verify",
-        "--effect",
-        effect(tuned.best, tuned.draws),
-        "--throw-away",
-        *applied,
-        "--",
-        *command,
+    verify = ["hotloop", "verify", "--effect", effect(tuned.best, tuned.draws), "--throw-away", *applied]
+    if not _draws_others(tuned):
+        return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
+    again = ["hotloop", "run", "--evidence", "--throw-away", "--out", "another-seed", "--", *command]
+    return [
+        *_wrapped("verify it beside a run under another seed (samples are others, so losses are):"),
+        f"    {shlex.join(again)}",
+        f"    {shlex.join([*verify, '--baseline', 'another-seed', '--', *command])}",
     ]
-    return ["verify it:", f"    {shlex.join(words)}"]
+
+
+def _draws_others(tuned: Tuned) -> bool:
+    """Whether the samples are not those of the run as found: they draw random numbers, and others."""
+    return bool(tuned.draws) and any(one.remedy.id in _OTHER_DRAWS for one in tuned.best)
 
 
 def _left(tuned: Tuned) -> list[str]:
@@ -256,4 +261,6 @@ def _left(tuned: Tuned) -> list[str]:
 
 def _wrapped(text: str) -> list[str]:
     indent = " " * (len(text) - len(text.lstrip()))
-    return textwrap.wrap(text, 80, subsequent_indent=indent + "    ", break_long_words=False)
+    return textwrap.wrap(
+        text, 80, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 #: Files named by a command that are larger are data.
-_MOST_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 1 << 20
 
 
 def subject(command: Sequence[str]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def subject(command: Sequence[str]) -> dict[str, Any]:
     torch = ""
     with suppress(metadata.PackageNotFoundError):
         torch = metadata.version("torch")
-    files = {str(path): _digest(path) for path in sorted(set(_files(command)))}
+    files = {str(path): digest(path) for path in sorted(set(_files(command)))}
     return {"folder": str(Path.cwd()), "host": platform.node(), "torch": torch, "files": files}
 
 
@@ -33,7 +33,7 @@ def _files(command: Sequence[str]) -> Iterator[Path]:
             named = [module.with_suffix(".py"), module / "__main__.py"]
         for path in named:
             with suppress(OSError, ValueError):
-                if number and path.is_file() and path.stat().st_size < _MOST_BYTES:
+                if number and path.is_file() and path.stat().st_size < MOST_BYTES:
                     yield path.resolve()
                     if path.suffix == ".py":
                         yield from _imported(path.resolve())
@@ -49,5 +49,8 @@ def _imported(script: Path) -> Iterator[Path]:
     yield from (Path(name).resolve() for name in files if name)
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """What a file holds, in few characters; "" where it is gone."""
+    if not path.is_file():
+        return ""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -76,6 +76,7 @@ class Examined:
     blocks: WhatIf | None = None  # of a what-if run
     alone_s: float | None = None  # seconds of a step that waits for nothing, of a run that took only these
     draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
+    files: tuple[Path, ...] = ()  # code and configuration that it read and did not write
 
 
 @dataclass(frozen=True, kw_only=True)

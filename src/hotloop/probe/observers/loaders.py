@@ -96,7 +96,7 @@ class Loaders:
         self._latest: dict[int, Iterator] = {}  # of each loader
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
         self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
-        self._built: dict[int, tuple[int, list[str]]] = {}  # where, and with which arguments
+        self._built: dict[int, tuple[int, int, list[str]]] = {}  # where, called from where, given what
         self.restart()
 
     def restart(self) -> None:
@@ -126,8 +126,9 @@ class Loaders:
         number = self._loaders.get(loader)
         if number is None:
             return
-        site, given = self._built[number]
-        self._write_loader(loader, number, site, [*given, *(name for name in names if name not in given)])
+        site, via, given = self._built[number]
+        given = [*given, *(name for name in names if name not in given)]
+        self._write_loader(loader, number, site, via, given)
 
     # -- construction ----------------------------------------------------------------------------------------
 
@@ -135,32 +136,36 @@ class Loaders:
         """Where a loader is built: the frame that made it, not the ``__init__`` of its own subclass."""
         if self._probe.role == "worker":
             return None
-        return args[0], args[1:], kwargs, self._constructed_at(frame, args[0])
+        made = self._constructed_at(frame, args[0])
+        return args[0], args[1:], kwargs, self._probe.site(made), self._probe.places.site_by_stack(made)
 
     def end_init(self, token: Any, start: int, stop: int, result: Any) -> None:
         """Note a loader that came to be."""
         if result is not RAISED:
             self._note_loader(*token)
 
-    def _constructed_at(self, frame: FrameType | None, loader: Any) -> int:
+    def _constructed_at(self, frame: FrameType | None, loader: Any) -> FrameType | None:
         while frame is not None and frame.f_code.co_name == "__init__":
             first = frame.f_code.co_varnames[:1]
             if not first or frame.f_locals.get(first[0]) is not loader:
                 break
             frame = frame.f_back
-        return self._probe.site(frame)
+        return frame
 
-    def _note_loader(self, loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: int) -> int:
+    def _note_loader(
+        self, loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: int, via: int
+    ) -> int:
         self._num_loaders += 1
         self._loaders.put(loader, self._num_loaders)
         names = self._module.DataLoader.__init__.__wrapped__.__code__.co_varnames[1:]
         given = [*names[: len(args)], *kwargs]
-        self._write_loader(loader, self._num_loaders, site, given)
+        self._write_loader(loader, self._num_loaders, site, via, given)
         return self._num_loaders
 
-    def _write_loader(self, loader: Any, number: int, site: int, given: list[str]) -> None:
-        self._built[number] = site, given
-        self._probe.note("loader", id=number, where=site, given=given, **loader_facts(loader, self._module))
+    def _write_loader(self, loader: Any, number: int, site: int, via: int, given: list[str]) -> None:
+        self._built[number] = site, via, given
+        facts = loader_facts(loader, self._module)
+        self._probe.note("loader", id=number, where=site, via=via, given=given, **facts)
 
     # -- iteration -------------------------------------------------------------------------------------------
 
@@ -171,7 +176,7 @@ class Loaders:
     def end_made(self, loader: Any, start: int, stop: int, result: Any) -> None:
         """Remember whose the iterator object is."""
         if result is not RAISED and self._iterators.get(result) is None:
-            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0)
+            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0, 0)
             self._iterators.put(result, Iterator(number))
 
     def begin_iter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:

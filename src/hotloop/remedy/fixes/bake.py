@@ -8,6 +8,7 @@ REMEDY = Remedy(
     id="bake",
     summary="Run the deterministic part of the preprocessing once, into memory-mapped files.",
     effect="exact",
+    indexed=True,
     answers=(
         "input/slow-sample",
         "input/slow-storage",

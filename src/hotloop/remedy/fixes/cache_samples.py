@@ -8,6 +8,7 @@ REMEDY = Remedy(
     id="cache-samples",
     summary="Keep samples in shared memory after the first epoch, one copy for all workers.",
     effect="exact",
+    indexed=True,
     alters=(
         "what the script changes in place between epochs, at the same length, is not seen in arrays, other "
         "objects and containers of more than 1,000 items: samples stay as the first epoch read them; any "

@@ -18,7 +18,7 @@ from typing import Any, Final
 import psutil
 
 from hotloop.launch.command import observed_environment
-from hotloop.measure.places import COMPREHENSIONS
+from hotloop.measure.places import COMPREHENSIONS, Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source.patch import Patch
@@ -63,6 +63,7 @@ def prove(patch: Patch, root: Path, *, started_unix_s: float, timeout_s: float) 
             target = copy / path.relative_to(root)
             target.unlink(missing_ok=True)
             target.write_bytes(new)
+            target.chmod(path.stat().st_mode & 0o7777)
         proof = _Trial(patch, root, copy, Path(scratch), started_unix_s).run(timeout_s)
     return Proof(passed=proof.passed, words=proof.words, seconds=time.monotonic() - begin)
 
@@ -120,8 +121,8 @@ class _Trial:
             "TMPDIR": str(self._scratch),
         }
         words = [self._moved(word) for word in scene.command]
-        inside = self._root in (scene.cwd, *scene.cwd.parents)
-        cwd = self._copy / scene.cwd.relative_to(self._root) if inside else scene.cwd
+        inside = self._root in (scene.started, *scene.started.parents)
+        cwd = self._copy / scene.started.relative_to(self._root) if inside else scene.started
         with self._output.open("wb") as output:
             try:
                 child = subprocess.Popen(
@@ -141,11 +142,12 @@ class _Trial:
 
     def _moved(self, word: str) -> str:
         """A word of the command that names a file of the tree, naming it in the copy."""
-        path = Path(os.path.normpath(self._patch.scene.cwd / word))
+        started = self._patch.scene.started
+        path = Path(os.path.normpath(started / word))
         if word.startswith("..") and path.exists() and path.stat().st_mtime < self._started_unix_s:
             return str(path)  # data beside the tree; what the run wrote there goes to the scratch folder
         relative = not Path(word).is_absolute() and self._root in (path.parents)
-        if relative and self._root in (self._patch.scene.cwd, *self._patch.scene.cwd.parents):
+        if relative and self._root in (started, *started.parents):
             return word
         if self._root in path.parents and (path.exists() or Path(word).is_absolute()):
             return str(self._copy / path.relative_to(self._root))
@@ -186,19 +188,36 @@ class _Trial:
         )
 
     def _is_meant(self, note: Note, sites: Mapping[Any, Note], expected: Expected) -> bool:
-        if not expected.file:
+        if not expected.frames:
             return True
-        site = sites.get(note.get("where"), {})
-        file = str(self._copy / Path(expected.file).relative_to(self._root))
+        site = sites.get(note.get("via") or note.get("where"), {})
+        *above, last = expected.frames
+        file = str(self._in_copy(last.file))
         func = str(site.get("func"))
-        within = func.startswith(f"{expected.func}.<locals>.<")
-        within = within or (expected.func == "<module>" and func in COMPREHENSIONS)
-        if site.get("file") != file or not (within or func == expected.func):
+        within = func.startswith(f"{last.func}.<locals>.<")
+        within = within or (last.func == "<module>" and func in COMPREHENSIONS)
+        if site.get("file") != file or not (within or func == last.func):
             return False
-        if within or Path(expected.file) not in self._patch.files:
-            return within or site.get("line") == expected.line
-        text, new = self._patch.files[Path(expected.file)]
-        return site.get("line") in lines_now(text.encoded(text.text), new, expected.line)
+        if within:
+            return True
+        callers = site.get("stack", [])[:-1]
+        if site.get("line") not in self._lines_now(last) or len(callers) != len(above):
+            return False
+        return all(
+            name == str(self._in_copy(frame.file)) and line in self._lines_now(frame)
+            for frame, (name, line, *_) in zip(above, callers, strict=True)
+        )
+
+    def _in_copy(self, file: str) -> Path:
+        path = Path(file)
+        return self._copy / path.relative_to(self._root) if self._root in path.parents else path
+
+    def _lines_now(self, frame: Frame) -> range:
+        """Where a line of the run stands in the copy."""
+        if Path(frame.file) not in self._patch.files:
+            return range(frame.line, frame.line + 1)
+        text, new = self._patch.files[Path(frame.file)]
+        return lines_now(text.encoded(text.text), new, frame.line)
 
     def _ended(self, code: int) -> Proof:
         refused = self._refused.read_text().splitlines() if self._refused.exists() else []

@@ -29,11 +29,16 @@ _TOML_LINE: Final = re.compile(
 )
 _TOML_VALUE: Final = re.compile(r"""[ \t]*("[^"\n]*"|'[^'\n]*'|[^\s,#\]}]+)""")
 
+#: ``$N``, ``${N}``, ``${N:-2}`` in a shell script.
+_VARIABLE: Final = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+
 
 def change(text: Text, key: str, value: Any) -> Edit:
     """The edit that gives a dotted key another value, and changes nothing else. Raises Cannot."""
     syntax = _SYNTAX.get(text.path.suffix.lower(), "yaml")
     parts = key.split(".")
+    if value is None and syntax == "toml":
+        raise Cannot(f"{key} in {text.path.name} would have to go: TOML has no null", str(text.path))
     try:
         start, end = _toml(text.text, parts) if syntax == "toml" else _yaml(text.text, parts, syntax)
         old = text.text[start:end]
@@ -155,21 +160,24 @@ def in_command(text: Text, option: str, raw: str) -> tuple[int, int]:
     found = [m for m in given.finditer(text.text) if "#" not in _line_before(text.text, m.start())]
     if len(found) == 1:
         value = found[0].group(2)
-        variable = re.fullmatch(r"\$\{?(\w+)(?::-([^}]*))?\}?", value)
-        if value == raw:
-            return found[0].span(2)
-        if variable and variable.group(2) == raw:
-            start = found[0].start(2) + value.index(":-") + 2
-            return start, start + len(raw)
-        if variable:
-            lines = list(
-                re.finditer(
-                    rf"""(?m)^[ \t]*(?:export[ \t]+)?{variable.group(1)}=["']?([^\s"'#;]+)""", text.text
-                )
-            )
-            if len(lines) == 1 and lines[0].group(1) == raw:
-                return lines[0].span(1)
+        span = _spelling(value, raw, found[0].start(2))
+        variable = _VARIABLE.fullmatch(value)
+        if span is None and variable:
+            name = variable.group(1) or variable.group(3)
+            named = rf"""(?m)^[ \t]*(?:export[ \t]+)?{name}=["']?([^\s"'#;]+)"""
+            lines = list(re.finditer(named, text.text))
+            span = _spelling(lines[0].group(1), raw, lines[0].start(1)) if len(lines) == 1 else None
+        if span is not None:
+            return span
     raise Cannot(f"{option} {raw} is not written plainly in {text.path.name}", str(text.path))
+
+
+def _spelling(value: str, raw: str, at: int) -> tuple[int, int] | None:
+    """Where a word of a shell script spells ``raw``: the word itself, or the default of its variable."""
+    variable = _VARIABLE.fullmatch(value)
+    if variable and variable.group(2) == raw:
+        return at + variable.start(2), at + variable.end(2)
+    return (at, at + len(value)) if value == raw else None
 
 
 def _line_before(text: str, at: int) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import libcst as cst
@@ -23,6 +24,7 @@ from hotloop.remedy.source.values import (
     looked_up,
     parameters_of,
     position_of,
+    setdefault_of,
     text_of,
     value_of,
 )  # fmt: skip
@@ -66,6 +68,7 @@ _WRAPPERS: Final = frozenset(
         "create",
         "dict",
         "vars",
+        "asdict",
         "deepcopy",
         "copy",
         "DictConfig",
@@ -82,6 +85,7 @@ class Literal:
     code: Code
     node: cst.BaseExpression
     name: str = ""  # the name it is bound to, where it is
+    ungiven: Absent | None = None  # of a parameter's default: the call that did not give it
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,12 @@ class Follower:
                 inner = self._spread(outer, arg.value, above, name) if arg.star == "**" else None
                 if inner is not None:
                     return inner
-            return None
+            usual = setdefault_of(code, function, node.value, name)
+            if usual is None:
+                return None
+            target = self.expression(code, usual, at)
+            alone = not isinstance(target, Literal) or not self._callers.shared(code, function, at)
+            return target if alone else Absent(outer, call, name)
         try:
             return self._value_at(code, node, (name,), at)
         except Cannot:
@@ -355,7 +364,10 @@ class Follower:
             raise self._cannot(code, param, f"{param.name.value} is not given")
         if not keys and self._callers.shared(code, function, at):
             return Absent(outer, call, param.name.value)  # the default serves other loaders too
-        return self._keys(code, param.default, keys, None)
+        target = self._keys(code, param.default, keys, None)
+        if isinstance(target, Literal) and target.node is param.default:
+            return replace(target, ungiven=Absent(outer, call, param.name.value))
+        return target
 
     def _dict(self, code: Code, node: cst.Dict, keys: tuple[str, ...], at: int | None) -> Target | Loaded:
         for element in reversed(node.elements):
@@ -373,6 +385,10 @@ class Follower:
             return Loaded("argparse", keys)
         if whole in _READERS:
             return Loaded("file", keys, mapping)
+        if whole == "dataclasses.field":
+            return self._default_of(code, node, keys)
+        if whole == "dataclasses.replace" and keys and node.args:
+            return self._replaced(code, node, keys, at)
         if not keys:
             if name in _CASTS and len(node.args) == 1:
                 return self._keys(code, node.args[0].value, (), at)
@@ -385,6 +401,27 @@ class Follower:
         if name in _WRAPPERS and len(node.args) == 1:
             return self._keys(code, node.args[0].value, keys, at, mapping)
         return self._made(code, node, keys, at)
+
+    def _default_of(self, code: Code, node: cst.Call, keys: tuple[str, ...]) -> Target | Loaded:
+        """``field(default=0)``, ``field(default_factory=Options)`` of a dataclass."""
+        factory = argument(node, "default_factory")
+        default = factory.body if isinstance(factory, cst.Lambda) else argument(node, "default")
+        if default is not None:
+            return self._keys(code, default, keys, None)
+        where, found = self.definition(code, factory) if factory is not None else (code, None)
+        if isinstance(found, cst.ClassDef) and keys:
+            return self._class_entry(where, found, keys, node)
+        raise self._cannot(code, node, "the value is computed")
+
+    def _replaced(self, code: Code, node: cst.Call, keys: tuple[str, ...], at: int | None) -> Target | Loaded:
+        """A field of ``replace(options, lr=1e-3)``: what is given there, else what the options have."""
+        given = argument(node, keys[0])
+        if given is not None:
+            return self._keys(code, given, keys[1:], at)
+        options = any(n.get("given") and str(n.get("key")).endswith(keys[-1]) for n in self._scene.config)
+        if options and has_spread(node):
+            raise self._cannot(code, node, f"{keys[-1]} may be passed by **")
+        return self._keys(code, node.args[0].value, keys, at)
 
     def _made(self, code: Code, node: cst.Call, keys: tuple[str, ...], at: int | None) -> Target | Loaded:
         """What a function of the user's returns, or a field of an object of theirs."""
@@ -442,9 +479,14 @@ class Follower:
 
     def _entry(self, found: Loaded, code: Code, node: cst.CSTNode) -> Entry:
         note = self._only(found.keys, found.source)
-        if note is None:
-            raise self._cannot(code, node, f"which setting {'.'.join(found.keys) or 'it'} is cannot be told")
-        return Entry(note)
+        if note is not None:
+            return Entry(note)
+        key = ".".join(found.keys)
+        read = next((n for n in self._scene.config if n.get("file") and n.get("key") == key), None)
+        if read is not None:
+            where = f"{read.get('value')} in {Path(str(read['file'])).name}, {self._value} was in effect"
+            raise self._cannot(code, node, f"{key} is {where}")
+        raise self._cannot(code, node, f"which setting {key or 'it'} is cannot be told")
 
     def _only(self, keys: tuple[str, ...], source: str | None) -> Note | None:
         """The one configured value of these keys that is in effect."""
@@ -453,10 +495,14 @@ class Follower:
         for note in self._scene.config:
             name = str(note.get("key", ""))
             is_argument = note.get("source") == "argparse" and bool(note.get("option"))
+            is_word = is_argument and not str(note["option"]).startswith("-")  # data.num_workers=4
             fits = name == key or name.endswith("." + key) or (source is None and name == keys[-1])
-            if (source == "argparse" and not is_argument) or (source == "file" and is_argument):
+            meant = not is_argument or is_word if source == "file" else is_argument or source is None
+            if not meant:
                 continue
             if fits and (self._value is None or same(note.get("value"), self._value)):
+                if is_word:
+                    return note
                 found[str(note.get("file")), name] = note
         exact = [n for n in found.values() if n.get("key") == key]
         kept = exact if len(exact) == 1 else list(found.values())

@@ -181,6 +181,8 @@ def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, n
 
     False where the configuration is not at hand: the value itself is to be written then.
     """
+    # A default is made before there is a configuration: the call that did not give it is the place.
+    target = (isinstance(target, Literal) and target.ungiven) or target
     node = target.node if isinstance(target, Literal) else target.call
     expression = reading.expression(target.code, node, follower, note)
     if expression is None:

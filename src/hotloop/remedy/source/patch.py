@@ -12,6 +12,7 @@ from typing import Any, Final
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.launch.machine import usable_cores
+from hotloop.measure.settings import plain_number
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
@@ -104,6 +105,17 @@ def _configured(scene: Scene, remedy: Remedy) -> Any:
     return next((note.get("value") for note in notes if note), None)
 
 
+def _goes_along(scene: Scene, remedy: Remedy, asked: Any) -> bool:
+    """Whether a configured value changes the one in effect, if not as far, the way a finding asks."""
+    notes = (scene.configured(key) for key in remedy.config_keys)
+    note = next((note for note in notes if note), None)
+    if note is None:
+        return False
+    effect = next((one.in_effect for one in scene.settings if one.name == note.get("meaning")), None)
+    said, now, wanted = map(plain_number, (note.get("value"), effect, asked))
+    return said is None or now is None or wanted is None or (said - now) * (wanted - now) > 0
+
+
 def words_of(remedy: Remedy, value: Any) -> str:
     """What to write, in the remedy's own words."""
     return remedy.words.replace("{value!r}", repr(value)).replace(
@@ -122,12 +134,17 @@ def from_findings(
     """
     taken: dict[str, Applied] = {}
     waiting: dict[str, Applied] = {}
+    stream = bool(scene.loaders) and bool(scene.loaders[0].settings.get("iterable"))
     for finding in findings:
         limit = EFFECTS.index("exact" if finding.severity == "info" else allowed)
         chosen = False
         for name in finding.remedies:
             remedy = catalogue.get(name)
-            value = None if _configured(scene, remedy) is not None else _value(remedy, finding)
+            if stream and remedy.indexed:
+                continue
+            value = _value(remedy, finding)
+            if _goes_along(scene, remedy, value):
+                value = None  # what was configured
             one = Applied(remedy=remedy, value=value)
             may = EFFECTS.index(remedy.source_effect or remedy.effect) <= limit and not remedy.depends
             if name in taken:

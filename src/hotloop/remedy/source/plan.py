@@ -12,6 +12,7 @@ from typing import Any
 
 import libcst as cst
 
+from hotloop.measure.places import Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import config_files, layout
@@ -46,15 +47,13 @@ class Left:
 class Expected:
     """What the patched copy must show when it runs: an entry of a note.
 
-    Of a loader it is the one built at a line of a function; of anything else the last that was noted.
+    Of a loader it is the one built by a call of these frames; of anything else the last that was noted.
     """
 
     note: str
     name: str
     value: Any
-    file: str = ""
-    func: str = ""
-    line: int = 0  # before the change
+    frames: tuple[Frame, ...] = ()  # of the call, outermost first, before the change
 
 
 @dataclass(kw_only=True)
@@ -190,10 +189,8 @@ class Plan:
     def expect(self, built: Built, name: str, value: Any) -> None:
         """The loader must come out with this setting."""
         self.settings[name] = value
-        frame = built.site.frames[-1]
-        self._pending.expected.append(
-            Expected(note="loader", name=name, value=value, file=frame.file, func=frame.func, line=frame.line)
-        )
+        expected = Expected(note="loader", name=name, value=value, frames=built.site.frames)
+        self._pending.expected.append(expected)
 
     def expect_noted(self, note: str, name: str, value: Any) -> None:
         """A note of this kind must come out with this entry."""
@@ -241,7 +238,7 @@ class Plan:
         if not note.get("given"):
             self._default(note, option, key, value)
             return
-        for script in config_files.scripts(self.scene.command, self.scene.cwd):
+        for script in config_files.scripts(self.scene.command, self.scene.started):
             text = self.scene.text(script)
             raw = str(note.get("raw"))
             start, end = config_files.in_command(text, option, raw)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from hotloop.errors import UsageError
 from hotloop.record.publish import write_bytes_atomic
+from hotloop.remedy.source.config_files import scripts
 from hotloop.remedy.source.patch import Patch
+from hotloop.remedy.source.scene import Scene
 
 
 def write(patch: Patch) -> None:
@@ -66,9 +68,18 @@ def _in_conflict(path: Path) -> bool:
 
 def root_of(patch: Patch) -> Path:
     """The folder a patch belongs to: the git work tree of the run's folder or of the files, else these."""
-    candidates = [patch.scene.cwd, *(path.parent for path in sorted(patch.files))]
+    candidates = [_folder(patch.scene), *(path.parent for path in sorted(patch.files))]
     roots = [_top(folder) for folder in candidates]
     return next((r for r in roots if all(r in path.parents for path in patch.files)), roots[0])
+
+
+def _folder(scene: Scene) -> Path:
+    """Where the process ran; with the shell script that went there, where both lie in the run's folder."""
+    found = [script.parent for script in scripts(scene.command, scene.started)]
+    if not found:
+        return scene.cwd
+    both = Path(os.path.commonpath([scene.cwd, *found]))
+    return both if scene.started in (both, *both.parents) else scene.cwd
 
 
 def _top(cwd: Path) -> Path:

@@ -16,7 +16,7 @@ from hotloop.measure.places import Frame, Places, places_of
 from hotloop.measure.settings import same
 from hotloop.measure.steps import Setting, Steps
 from hotloop.record import rows as row
-from hotloop.record.recording import Note, Process
+from hotloop.record.recording import Note, Process, Recording
 from hotloop.remedy.source.code import Code
 from hotloop.remedy.source.text import Text, read
 
@@ -61,13 +61,19 @@ class Scene:
     loop: Place | None = None  # where the steps are driven
     where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
     started_unix_s: float | None = None  # when the run began
+    launched: Path | None = None  # where the command was started, None not known
     _texts: dict[Path, Text] = field(default_factory=dict)
     _codes: dict[Path, Code] = field(default_factory=dict)
 
     @cached_property
     def cwd(self) -> Path:
-        """Where the command was started."""
+        """Where the process was started: a script may have gone elsewhere before."""
         return Path(str(self.process.first("process").get("cwd") or "."))
+
+    @property
+    def started(self) -> Path:
+        """The folder that the words of the command are read from."""
+        return self.launched or self.cwd
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
@@ -100,7 +106,7 @@ class Scene:
         """Loaders whose place in the code is known; those that drive training first."""
         found = []
         for note in self.process.notes.get("loader", ()):
-            site = self.site(note.get("where"))
+            site = self.site(note.get("via") or note.get("where"))
             if site is None:
                 continue
             built = Built(
@@ -237,25 +243,19 @@ class Scene:
         return None
 
     @classmethod
-    def of(
-        cls,
-        process: Process,
-        command: tuple[str, ...],
-        steps: Steps,
-        findings: Iterable[Finding],
-        started_unix_s: float | None = None,
-    ) -> Scene:
+    def of(cls, process: Process, recording: Recording, steps: Steps, findings: Iterable[Finding]) -> Scene:
         """The scene of a measured run."""
         driving = steps.train_loader()
         return cls(
             process=process,
-            command=command,
+            command=recording.command,
+            launched=Path(recording.cwd) if recording.cwd else None,
             settings=steps.settings,
             roles={use.id: use.role for use in steps.loaders},
             lead=driving.id if driving else None,
             loop=steps.source_loop,
             where={n: f.where for f in reversed(list(findings)) if f.where for n in f.remedies},
-            started_unix_s=started_unix_s,
+            started_unix_s=recording.start_unix_s,
         )
 
     def configured(self, name: str) -> Note | None:

@@ -115,6 +115,20 @@ def is_changed(code: Code, one: meta.BaseAssignment, keys: tuple[str, ...]) -> b
     return False
 
 
+def setdefault_of(code: Code, function: Function, mapping: str, key: str) -> cst.BaseExpression | None:
+    """What a function's only ``mapping.setdefault("key", value)`` gives."""
+    found = [
+        call.args[1].value
+        for call in code.nodes(cst.Call, function)
+        if isinstance(call.func, cst.Attribute)
+        and call.func.attr.value == "setdefault"
+        and last_name(call.func.value) == mapping
+        and len(call.args) == 2
+        and text_of(call.args[0].value) == key
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def bound_to_self(code: Code, owner: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
     """Everything ``self.NAME`` is bound to in a class."""
     for statement in code.nodes(cst.Assign, owner):
