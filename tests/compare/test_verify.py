@@ -81,19 +81,33 @@ def test_only_the_labels_differ_where_only_they_are_wrong() -> None:
     assert "'y' differs" in said and "'x'" not in said
 
 
-def test_other_values_by_other_workers_are_said_to_be_drawn_perhaps() -> None:
-    base, other = run_of(run("none")), run_of(run("labels"))
-    assert not any("other workers draw others" in words for words in judge(base, other).words)
+def with_workers(side: Run, number: int) -> Run:
     ranks = tuple(
         replace(
             steps,
             settings=tuple(
-                replace(one, in_effect=2) if one.name == "num_workers" else one for one in steps.settings
+                replace(one, in_effect=number) if one.name == "num_workers" else one for one in steps.settings
             ),
         )
-        for steps in other.ranks
+        for steps in side.ranks
     )
-    assert any("made by 0 and 2 workers" in words for words in judge(base, replace(other, ranks=ranks)).words)
+    return replace(side, ranks=ranks)
+
+
+def test_other_values_by_other_workers_are_said_to_be_drawn_perhaps() -> None:
+    base, other = run_of(run("none")), run_of(run("labels"))
+    assert not any("other workers draw others" in words for words in judge(base, other).words)
+    assert any("made by 0 and 2 workers" in words for words in judge(base, with_workers(other, 2)).words)
+
+
+@pytest.mark.parametrize(("at", "told"), [(32, True), (31, False), (0, False)])
+def test_another_order_from_a_pass_on_may_come_of_samples_that_draw(at: int, told: bool) -> None:
+    base, other = run_of(run("none")), with_workers(run_of(run("none", number=1)), 2)
+    order = other.trace.loaders[0].order.copy()
+    order[at:] += 1  # a pass has 32 batches
+    loaders = (replace(other.trace.loaders[0], order=order),)
+    words = judge(base, replace(other, traces=(replace(other.trace, loaders=loaders),))).words
+    assert any("up to the end of a pass, made by 0 and 2 workers" in one for one in words) is told
 
 
 def test_a_loss_that_is_not_finite_fails() -> None:

@@ -310,14 +310,25 @@ def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:
 
 
 def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
-    """What other values of the same samples may come from, where nothing else is known to differ."""
+    """What other values, or another order, may come from, where nothing else is known to differ."""
     status = {item.name: item.status for item in checks}
     workers = [_workers(run) for run in (base, candidate)]
-    if status.get("order") != "passed" or status.get("content") == "passed" or workers[0] == workers[1]:
+    if workers[0] == workers[1] or (status.get("order"), status.get("content")) == ("passed", "passed"):
+        return []
+    then = "then give --baseline runs of the base under other seeds"
+    if status.get("order") == "passed":
+        return [
+            f"the same samples, made by {workers[0]} and {workers[1]} workers: where they draw random "
+            f"numbers (augmentation), other workers draw others; {then}"
+        ]
+    at = batches.order(base.trace, candidate.trace).at or 1
+    later = any(one.first[at - 1 : at].any() for one in base.trace.loaders)
+    if at == 1 or not later or 0 not in workers:
         return []
     return [
-        f"the same samples, made by {workers[0]} and {workers[1]} workers: where they draw random numbers "
-        "(augmentation), other workers draw others; then give --baseline runs of the base under other seeds"
+        f"the same order up to the end of a pass, made by {workers[0]} and {workers[1]} workers: without "
+        "workers, samples that draw random numbers move torch's own generator on, from which the next order "
+        f"is drawn; {then}"
     ]
 
 

@@ -10,7 +10,10 @@ REMEDY = Remedy(
         "Make batches in the training process: for small samples in memory workers cost more than they save."
     ),
     effect="exact",
-    alters="random augmentation draws other numbers: it shares the loop's generator",
+    alters=(
+        "random augmentation draws other numbers: it shares the loop's generator, from which the order of "
+        "the next epoch is drawn as well"
+    ),
     answers=(
         "input/worker-transport",
         "input/respawned-workers",

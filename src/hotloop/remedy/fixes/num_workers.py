@@ -9,7 +9,8 @@ REMEDY = Remedy(
     summary="Make batches in worker processes, as many as keep up with the step.",
     effect="exact",
     alters=(
-        "random augmentation draws other numbers: each worker has its own seed; the order of samples stays"
+        "random augmentation draws other numbers: each worker has its own seed; the order of samples stays, "
+        "beyond the first epoch only if samples drew nothing from torch in the training process"
     ),
     answers=(
         "input/single-process",
