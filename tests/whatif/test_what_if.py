@@ -175,6 +175,61 @@ def test_without_a_loader_remedies_of_the_step_are_measured_and_the_run_is_ended
     assert "autocast-bf16, threads=1 change the values" in done.stderr
 
 
+FAILS = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+sys.modules["hotloop.whatif.live.feeder"].PATIENCE_S = 2
+
+class Data(Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, i):
+        if get_worker_info() is not None and i % 97 == 0:
+            if sys.argv[1] == "hang":
+                time.sleep(1000)
+            raise RuntimeError("the handle is of another process")
+        time.sleep(0.002)
+        return torch.ones(4)
+
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(0)
+for x in DataLoader(Data(), 4, shuffle=True):
+    net(x).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("raise", "the handle is of another process"), ("hang", "timed out after 2 seconds")]
+)
+def test_workers_that_fail_under_an_intervention_are_what_ended_the_run(
+    tmp_path: Path, how: str, why: str
+) -> None:
+    (tmp_path / "fails.py").write_text(FAILS)
+    done = run(
+        tmp_path,
+        "-m",
+        "hotloop",
+        "what-if",
+        "--out",
+        "r",
+        "num-workers=2",
+        "--",
+        sys.executable,
+        "fails.py",
+        how,
+    )
+    assert done.returncode == 1
+    words = " ".join(done.stderr.split())
+    told = words.partition("error: ")[2]
+    assert told.startswith(
+        "nothing was measured: num-workers=2: its workers failed, and the command with them"
+    )
+    assert why in told and "larger --budget" not in told
+
+
 def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> None:
     args = ("train.py", "--samples", "20", "--epochs", "1")
     done = run(tmp_path, "-m", "hotloop", "what-if", "--out", "r", "--", sys.executable, *args)

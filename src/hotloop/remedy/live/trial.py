@@ -14,8 +14,8 @@ from multiprocessing import reduction
 from types import ModuleType
 from typing import Any, Final
 
-#: Seconds for that batch: a lock held while the worker was forked is never free in it.
-_PATIENCE_S: Final = 120
+#: Seconds for a batch: a lock held while the worker was forked is never free in it.
+PATIENCE_S: Final = 120
 
 #: How deep, and among how many values at each depth, open files are looked for.
 _DEPTH: Final = 4
@@ -75,7 +75,7 @@ def end_workers(iterator: Any) -> None:
     end(iterator)
 
 
-def _message(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """What an error says, in one line and without the traceback that a worker put before it."""
     lines = (str(error).strip() or type(error).__name__).splitlines()
     frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
@@ -99,7 +99,7 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
         return f"the dataset holds an open file, whose position workers would share: {name}"
     other, kind = object.__new__(module.DataLoader), module._MultiProcessingDataLoaderIter
     indices = "batch_sampler" if loader._auto_collation else "sampler"
-    one = {"num_workers": 1, "persistent_workers": False, "pin_memory": False, "timeout": _PATIENCE_S}
+    one = {"num_workers": 1, "persistent_workers": False, "pin_memory": False, "timeout": PATIENCE_S}
     collate = Shipped(changes.get("collate_fn", loader.collate_fn))
     apart = {"generator": torch.Generator(), indices: (First(),), "collate_fn": collate}
     other.__dict__.update({**loader.__dict__, **changes, **one, **apart})
@@ -109,7 +109,7 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
         iterator = kind(other)
         getattr(kind._next_data, "__wrapped__", kind._next_data)(iterator)
     except Exception as error:
-        return f"a worker cannot make its batches: {_message(error)}"
+        return f"a worker cannot make its batches: {message_of(error)}"
     finally:
         _sampler = None
         if iterator is not None:

@@ -141,6 +141,10 @@ class LoaderArm(Arm):
         """The script's own again."""
         self._feeder.leave()
 
+    def status(self) -> str:
+        """What became of its workers, if they were ever in force."""
+        return (self._sibling.failed if self._sibling is not None else "") or self.refused
+
     def whole_epochs(self) -> None:
         """What new workers take to start, in each epoch, is no part of blocks."""
         self.refused = (

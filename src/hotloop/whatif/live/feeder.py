@@ -17,7 +17,7 @@ from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import consistent
-from hotloop.remedy.live.trial import end_workers, why_not
+from hotloop.remedy.live.trial import PATIENCE_S, end_workers, message_of, why_not
 from hotloop.whatif.live.ahead import Ahead, hold, release
 from hotloop.whatif.live.beside import Beside
 from hotloop.whatif.live.room import most_batches
@@ -292,6 +292,7 @@ class Feeder:
         sampler = "batch_sampler" if loader._auto_collation else "sampler"
         other.__dict__.update({"generator": generator, sampler: (), "persistent_workers": False})
         many = other.num_workers > 0
+        other.__dict__["timeout"] = (other.timeout or PATIENCE_S) if many else 0
         made = (module._MultiProcessingDataLoaderIter if many else module._SingleProcessDataLoaderIter)(other)
         made._persistent_workers = many  # what ends an epoch does not end the workers
         self.siblings.add(made)
@@ -352,6 +353,7 @@ class Sibling:
         self._many = many
         self._original = type(iterator)._next_data.__wrapped__
         self.main: Any = lambda: None  # weak: the script's iterator it stands in for
+        self.failed = ""  # why it gives no more batches, and the run with it
         self._primed = False
 
     @property
@@ -389,7 +391,13 @@ class Sibling:
             self._primed = True
             for _ in range(self.num_tasks - self.outstanding):
                 self._iterator._try_put_index()
-        return self._original(self._iterator)
+        try:
+            return self._original(self._iterator)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self.failed = f"its workers failed, and the command with them: {message_of(error)}"
+            raise
 
     def close(self) -> None:
         """End its workers."""
