@@ -234,8 +234,21 @@ def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> 
     args = ("train.py", "--samples", "20", "--epochs", "1")
     done = run(tmp_path, "-m", "hotloop", "what-if", "--out", "r", "--", sys.executable, *args)
     assert done.returncode == 1
-    assert "nothing was measured" in done.stderr
+    assert "nothing was measured: the command or the budget ended before" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [("raise SystemExit('no data')", "the command failed"), ("", "no training step was seen")],
+)
+def test_a_command_that_does_not_train_is_not_asked_for_more_time(
+    tmp_path: Path, script: str, why: str
+) -> None:
+    (tmp_path / "other.py").write_text(f"import torch\n{script}\n")
+    done = run(tmp_path, "-m", "hotloop", "what-if", "--out", "r", "--", sys.executable, "other.py")
+    assert done.returncode == 1
+    assert f"nothing was measured: {why}" in done.stderr and "budget" not in done.stderr
 
 
 @pytest.mark.parametrize(

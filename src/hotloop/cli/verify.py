@@ -109,7 +109,7 @@ def _given(options: argparse.Namespace) -> tuple[Path, Path]:
         )
     if len(options.what) != 2:
         raise UsageError(
-            f"{len(options.what)} runs given, a base and a candidate are compared",
+            f"two runs are compared, a base and a candidate; given: {len(options.what)}",
             hint=f"with --apply a command is launched twice; usage: {_USAGE}",
         )
     return Path(options.what[0]), Path(options.what[1])

@@ -16,6 +16,7 @@ from hotloop.errors import CheckFailed, UsageError
 from hotloop.units import parse_duration
 
 if TYPE_CHECKING:
+    from hotloop.flow import Examination
     from hotloop.remedy.catalogue import Applied
 
 _USAGE = (
@@ -65,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.report.ranks import lead
     from hotloop.report.values import plain
     from hotloop.whatif import words
-    from hotloop.whatif.estimate import TOLD, estimate, interventions
+    from hotloop.whatif.estimate import TOLD, estimate
 
     # What is accounted for is told from every recording, asked for or not.
     wanted = [_intervention(name) for name in asked if name not in TOLD] or [_intervention(_FREE_DATA)]
@@ -91,13 +92,7 @@ def main(options: argparse.Namespace) -> int:
     flow.publish(examination, folder)
     result = estimate(examination.recording, lead(list(examination.ranks)), examination.findings)
     if result is None:
-        told = [f"{n['name']}: {n['status']}" for n in interventions(examination.recording) if n["status"]]
-        early = "the command or the budget ended before two blocks of the baseline were done"
-        longer = "" if told else "let it run longer, or give a larger --budget; "
-        raise CheckFailed(
-            f"nothing was measured: {'; '.join(told) or early} (exit code {outcome.exit_code})",
-            hint=f"{longer}the recording is in {folder}",
-        )
+        raise _nothing(examination, outcome.exit_code, folder)
     rendered = report_json.render(plain(result.to_json()))
     write_text_atomic(folder / "what_if.json", rendered)
     if options.json:
@@ -108,6 +103,24 @@ def main(options: argparse.Namespace) -> int:
     if outcome.exit_code:
         print(f"hotloop: the command ended with exit code {outcome.exit_code}", file=sys.stderr)
     return 0 if any(row.ratio is not None for row in result.rows) else 1
+
+
+def _nothing(examination: Examination, exit_code: int, folder: Path) -> CheckFailed:
+    """Why nothing was measured, and what to do."""
+    from hotloop.whatif.estimate import interventions
+
+    told = [f"{n['name']}: {n['status']}" for n in interventions(examination.recording) if n["status"]]
+    why, hint = "; ".join(told), ""
+    if not why and exit_code:
+        why, hint = "the command failed", "its words are above; "
+    elif not why and not any(steps.num_steps for steps in examination.ranks):
+        why = "no training step was seen"
+    elif not why:
+        why = "the command or the budget ended before two blocks of the baseline were done"
+        hint = "let it run longer, or give a larger --budget; "
+    return CheckFailed(
+        f"nothing was measured: {why} (exit code {exit_code})", hint=f"{hint}the recording is in {folder}"
+    )
 
 
 def _split(options: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -41,7 +41,7 @@ def get(remedy_id: str) -> Remedy:
     wanted = remedy_id.strip().replace("_", "-").lower()
     if wanted in known:
         return known[wanted]
-    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)
     near += [name for name in known if wanted and (wanted in name or name in wanted) and name not in near]
     hint = f"did you mean {' or '.join(near[:3])}?" if near else f"there are: {', '.join(known)}"
     raise UsageError(f"there is no remedy {remedy_id!r}", hint=hint)
