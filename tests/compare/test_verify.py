@@ -106,8 +106,10 @@ def test_another_order_from_a_pass_on_may_come_of_samples_that_draw(at: int, tol
     order = other.trace.loaders[0].order.copy()
     order[at:] += 1  # a pass has 32 batches
     loaders = (replace(other.trace.loaders[0], order=order),)
-    words = judge(base, replace(other, traces=(replace(other.trace, loaders=loaders),))).words
+    other = replace(other, traces=(replace(other.trace, loaders=loaders),))
+    words = judge(base, other).words
     assert any("up to the end of a pass, made by 0 and 2 workers" in one for one in words) is told
+    assert not any("give --baseline" in one for one in judge(base, other, baselines=[base]).words)
 
 
 def test_a_loss_that_is_not_finite_fails() -> None:

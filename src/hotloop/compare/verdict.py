@@ -143,7 +143,10 @@ def judge(
         speed=pace,
         enough=enough,
         items=tuple(items),
-        words=(*_words(base, candidate, pace, parity), *_redrawn(base, candidate, checks)),
+        words=(
+            *_words(base, candidate, pace, parity),
+            *([] if baselines else _redrawn(base, candidate, checks)),
+        ),
         base=base.label,
         candidate=candidate.label,
     )
