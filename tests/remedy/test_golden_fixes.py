@@ -48,6 +48,8 @@ def test_the_patch_is_the_one_a_person_would_write(case: Path, tmp_path: Path) -
     assert words == (told.read_text() if told.exists() else "")
     again = patch_of(folder, after_run(facts, patch))
     assert again.diff(folder) == ""
+    done = [one for one in again.left if one.why.endswith(" already") and "may hold" not in one.why]
+    assert all(one.write == "nothing is left to write" for one in done)
 
 
 def _files(folder: Path) -> dict[str, bytes]:

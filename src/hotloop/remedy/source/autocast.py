@@ -15,7 +15,7 @@ from hotloop.remedy.source.flags import torch_name
 from hotloop.remedy.source.follow import Follower
 from hotloop.remedy.source.halved import called, look_behind
 from hotloop.remedy.source.plan import Plan
-from hotloop.remedy.source.scene import Cannot, Site
+from hotloop.remedy.source.scene import Already, Cannot, Site
 
 #: What must not run in lower precision, or not twice.
 _OUTSIDE = frozenset(["step", "backward", "unscale_"])
@@ -69,7 +69,7 @@ def fp16(plan: Plan, value: Any) -> None:
 
 def _wrapped(plan: Plan, dtype: str) -> tuple[Code, cst.SimpleStatementLine]:
     if calls.forwards(plan) and not calls.forwards(plan, without=row.FORWARD_AUTOCAST):
-        raise Cannot("the forward pass runs under autocast already")
+        raise Already("the forward pass runs under autocast already")
     backwards = calls.sites_of(plan, row.BACKWARD)
     if len(backwards) != 1:
         raise Cannot(f"backward is called in {len(backwards)} places of yours")

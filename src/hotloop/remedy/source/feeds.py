@@ -11,7 +11,7 @@ from hotloop.record import rows as row
 from hotloop.remedy.source.code import Code, argument
 from hotloop.remedy.source.loaders import call_of, driving
 from hotloop.remedy.source.plan import Plan
-from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.scene import Already, Cannot
 
 
 def ring_loader(plan: Plan, value: Any) -> None:
@@ -31,7 +31,7 @@ def cache_samples(plan: Plan, value: Any) -> None:
     if built.settings.get("iterable"):
         raise Cannot("an IterableDataset has no samples to keep", str(code.path), code.line(call))
     if (built.settings.get("dataset") or {}).get("class") == "CachedDataset":
-        raise Cannot("the dataset is cached already", str(code.path), code.line(call))
+        raise Already("the dataset is cached already", str(code.path), code.line(call))
     dataset = argument(call, "dataset", 0)
     if dataset is None:
         raise Cannot("the dataset is passed on by * or **", str(code.path), code.line(call))

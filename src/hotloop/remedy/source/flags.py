@@ -13,7 +13,7 @@ from hotloop.remedy.source.calls import calls_in
 from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.follow import Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
-from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.scene import Already, Cannot
 
 
 def cudnn_benchmark(plan: Plan, value: Any) -> None:
@@ -27,7 +27,7 @@ def tf32(plan: Plan, value: Any) -> None:
     """TensorFloat-32 for products and convolutions."""
     flags = plan.scene.process.first("torch")
     if flags.get("matmul_allow_tf32"):
-        raise Cannot("products use TensorFloat-32 already")
+        raise Already("products use TensorFloat-32 already")
     changed = _changed(plan, "matmul_allow_tf32", True, "tf32")
     changed = changed or _changed(plan, "float32_matmul_precision", "high", "tf32")
     if flags.get("cudnn_allow_tf32") is False and not _changed(plan, "cudnn_allow_tf32", True, "tf32"):
@@ -71,7 +71,7 @@ def gc_freeze(plan: Plan, value: Any) -> None:
         raise Cannot("the training loop is not known")
     code = plan.scene.code(loop.file)
     if "gc.freeze()" in code.text.text:
-        raise Cannot("gc.freeze() stands in this file already", loop.file)
+        raise Already("gc.freeze() stands in this file already", loop.file)
     loops = [n for kind in (cst.For, cst.While) for n in code.nodes(kind) if code.line(n) == loop.line]
     if len(loops) != 1:
         raise Cannot("the training loop cannot be told", loop.file, loop.line)
@@ -102,7 +102,7 @@ def _changed(plan: Plan, flag: str, value: Any, setting: str) -> bool:
     if not entry or len(entry) != 3:
         return False
     if same(entry[0], value):
-        raise Cannot(f"{flag} is {entry[0]} already", str(entry[1]), int(entry[2]))
+        raise Already(f"{flag} is {entry[0]} already", str(entry[1]), int(entry[2]))
     code, line = plan.scene.code(entry[1]), int(entry[2])
     node = _value_set(code, line, flag)
     if node is None:

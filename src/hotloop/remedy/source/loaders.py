@@ -13,7 +13,7 @@ from hotloop.remedy.source import reading
 from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
-from hotloop.remedy.source.scene import Built, Cannot
+from hotloop.remedy.source.scene import Already, Built, Cannot
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
@@ -149,7 +149,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
     if wanted is None and name != "prefetch_factor":
         raise Cannot(f"which {name} is not known: give a value", str(code.path), code.line(call))
     if same(current, wanted):
-        raise Cannot(f"{name} is {current} already", str(code.path), code.line(call))
+        raise Already(f"{name} is {current} already", str(code.path), code.line(call))
     if name == "num_workers" and built.settings.get("iterable"):
         words = "an iterable dataset: its workers decide what is read, and in which order"
         split = "each worker's __iter__ gives all of it unless it takes its part by get_worker_info()"

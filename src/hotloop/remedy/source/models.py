@@ -13,13 +13,13 @@ from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.flags import torch_name
 from hotloop.remedy.source.follow import Follower
 from hotloop.remedy.source.plan import Plan
-from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.scene import Already, Cannot
 
 
 def compiled(plan: Plan, value: Any) -> None:
     """``model.compile()``: in place, so that the names in checkpoints stay."""
     if calls.forwards(plan) and not calls.forwards(plan, without=row.FORWARD_COMPILED):
-        raise Cannot("the model is compiled already")
+        raise Already("the model is compiled already")
     mode = "" if value in (None, "default") else f'mode="{value}"'
     _behind_model(plan, lambda code, model: f"{model}.compile({mode})")
 
@@ -32,7 +32,7 @@ def cuda_graphs(plan: Plan, value: Any) -> None:
 def channels_last(plan: Plan, value: Any) -> None:
     """``model.to(memory_format=torch.channels_last)``; convolutions hand the layout on."""
     if any(note.get("channels_last") for note in plan.scene.process.notes.get("module", ())):
-        raise Cannot("the model lies with channels last already")
+        raise Already("the model lies with channels last already")
     _behind_model(
         plan, lambda code, model: f"{model}.to(memory_format={torch_name(plan, code)}.channels_last)"
     )
@@ -59,7 +59,7 @@ def _switched(plan: Plan, code: Code, line: cst.CSTNode, frames: tuple[Frame, ..
     """``torch.compile(model) if SWITCH else model``: the switch is what to change."""
     choices = list(code.nodes(cst.IfExp, line))
     if plan.remedy not in ("compile", "cuda-graphs") or len(choices) != 1:
-        raise Cannot("torch.compile stands here already", str(code.path), code.line(line))
+        raise Already("torch.compile stands here already", str(code.path), code.line(line))
     follower = Follower(plan.scene, frames, False)
     plan.put(follower.expression(code, choices[0].test, follower.frame_of(code, line)), "compile", True)
 

@@ -18,7 +18,7 @@ from hotloop.record.recording import Note
 from hotloop.remedy.source import config_files, layout
 from hotloop.remedy.source.code import Code, argument, has_spread, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal, Target
-from hotloop.remedy.source.scene import Built, Cannot, Scene
+from hotloop.remedy.source.scene import Already, Built, Cannot, Scene
 from hotloop.remedy.source.text import Edit, Text, edited
 
 
@@ -125,7 +125,7 @@ class Plan:
         old = code.source(node)
         text = new or config_files.spelled(old, value)
         if text == old:
-            raise Cannot(f"{name} is {old} already", str(code.path), code.line(node))
+            raise Already(f"{name} is {old} already", str(code.path), code.line(node))
         self.edit(code.text, *code.span(node), text)
         self._say(code, code.span(node)[0], f"{target.name or name}: {old} → {text}")
 
@@ -135,7 +135,7 @@ class Plan:
         if given is not None:
             old = code.source(given)
             if old == value:
-                raise Cannot(f"{name} is {old} already", str(code.path), code.line(call))
+                raise Already(f"{name} is {old} already", str(code.path), code.line(call))
             self.edit(code.text, *code.span(given), value)
             self._say(code, code.span(given)[0], f"{name}: {old} → {value}")
             return
@@ -221,7 +221,7 @@ class Plan:
         edit = config_files.change(text, key, value)
         old = text.text[edit.start : edit.end]
         if edit.new == old:
-            raise Cannot(f"{key} is {old} already", str(file), text.line(edit.start))
+            raise Already(f"{key} is {old} already", str(file), text.line(edit.start))
         if not same(_plain(old), note.get("value")):
             raise Cannot(
                 f"{key} is {old} there, {note.get('value')} in the run", str(file), text.line(edit.start)

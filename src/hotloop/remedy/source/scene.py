@@ -29,6 +29,13 @@ class Cannot(Exception):  # noqa: N818 - an answer, not a failure
         self.why, self.file, self.line, self.write = why, file, line, write
 
 
+class Already(Cannot):
+    """A change that has been made."""
+
+    def __init__(self, why: str, file: str = "", line: int = 0) -> None:
+        super().__init__(why, file, line, write="nothing is left to write")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """A call the run made: the user's frames, outermost first, and where the innermost call ends."""
