@@ -99,3 +99,9 @@ def test_a_file_that_both_wrote_is_the_later_run_s(tmp_path: Path) -> None:
     item = checkpoint(base, again, alike=True, need_bits=True)
     assert (item.status, "the base's was written over since" in item.words) == ("passed", True)
     assert "values not compared" in item.words
+
+
+def test_an_earlier_file_is_not_what_a_run_wrote_whose_writes_were_thrown_away(tmp_path: Path) -> None:
+    item = judged(rewritten(run_of(run("none")), tmp_path / "a.pt", times(1.0), -3600.0), need_bits=True)
+    assert item.status == "not-measured"
+    assert "the candidate's was thrown away: the file there is an earlier one" in item.words

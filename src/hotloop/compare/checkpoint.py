@@ -42,9 +42,9 @@ def checkpoint(base: Run, candidate: Run, *, alike: bool, need_bits: bool) -> It
     words = [f"{len(mine['entries']):,} entries alike"]
     loads = [(base.trace.executable, other), (candidate.trace.executable, mine)]
     answers = _load_all(loads)
-    over = _written_over(candidate, other, base, mine), _written_over(base, mine, candidate, other)
+    over = _another(candidate, other, base, mine), _another(base, mine, candidate, other)
     for at, whose in enumerate(("candidate", "base")):
-        loaded, said = (None, "was written over since") if over[at] else answers[at]
+        loaded, said = (None, over[at]) if over[at] else answers[at]
         if loaded is False:
             return passed("checkpoint", False, f"the {whose}'s does not load: {said}")
         words.append(f"the {whose}'s {said}")
@@ -122,15 +122,18 @@ def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str
     return ""
 
 
-def _written_over(run: Run, note: Note, beside: Run, other: Note) -> bool:
-    """Whether the file is no longer what this run wrote."""
+def _another(run: Run, note: Note, beside: Run, other: Note) -> str:
+    """Why the file that is there is not what this run wrote; "" where it is, or there is none."""
     mine, its = run.recording, beside.recording
-    if note["path"] == other["path"] and mine.start_unix_s < its.start_unix_s:
-        return True
     try:
-        return Path(note["path"]).stat().st_mtime > mine.start_unix_s + mine.wall_s + _LATER_S
+        written_s = Path(note["path"]).stat().st_mtime
     except OSError:
-        return False
+        return ""
+    if written_s < mine.start_unix_s:
+        return "was thrown away: the file there is an earlier one"
+    shared = note["path"] == other["path"] and mine.start_unix_s < its.start_unix_s
+    later = written_s > mine.start_unix_s + mine.wall_s + _LATER_S
+    return "was written over since" if shared or later else ""
 
 
 def _load_all(loads: Sequence[tuple[str, Note]]) -> list[tuple[bool | None, str]]:
