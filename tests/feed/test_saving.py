@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -87,11 +88,11 @@ def test_what_is_changed_after_the_call_is_not_in_the_file(tmp_path: Path, gate:
     assert found["view"][0] == 5
 
 
-@pytest.mark.parametrize("reads", ["open", "load", "replace", "listdir", "program"])
+@pytest.mark.parametrize("reads", ["open", "load", "replace", "listdir", "program", "exists", "size"])
 def test_who_comes_upon_the_file_waits_until_it_is_there(tmp_path: Path, gate: Gate, reads: str) -> None:
     path = tmp_path / "a.pt"
     gate.save(torch.ones(3), path)
-    assert not path.exists()
+    assert not gate.opened
     threading.Timer(0.2, gate.go.set).start()
     if reads == "open":
         assert path.read_bytes()[:2] == b"PK"
@@ -101,14 +102,20 @@ def test_who_comes_upon_the_file_waits_until_it_is_there(tmp_path: Path, gate: G
         path.replace(tmp_path / "b.pt")
     elif reads == "listdir":
         assert list(tmp_path.iterdir()) == [path]
-    else:
+    elif reads == "program":
         subprocess.run(["test", "-s", str(path)], check=True)
+    else:
+        assert path.exists() if reads == "exists" else path.stat().st_size > 500
 
 
 def test_other_files_are_read_meanwhile(tmp_path: Path, gate: Gate) -> None:
-    (tmp_path / "notes.txt").write_text("x")
+    other = tmp_path / "logs" / "notes.txt"
+    other.parent.mkdir()
+    other.write_text("x")
     gate.save(torch.ones(3), tmp_path / "a.pt")
-    assert (tmp_path / "notes.txt").read_text() == "x"
+    assert other.read_text() == "x"
+    assert list(other.parent.iterdir()) == [other]
+    other.unlink()
     assert not gate.opened
 
 
@@ -140,10 +147,41 @@ def test_a_file_that_could_not_be_written_is_told_and_the_next_call_raises(
     gate.go.set()
     with pytest.warns(RuntimeWarning, match=r"gone/a\.pt could not be written"):
         saving._WRITER.wait()
+    saving._WRITER.wait()
     with pytest.raises(RuntimeError, match="gone"):
         async_save(torch.ones(1), tmp_path / "b.pt")
     async_save(torch.ones(1), tmp_path / "b.pt")
     assert torch.load(tmp_path / "b.pt") == 1
+
+
+def test_warnings_that_are_errors_end_no_writing(tmp_path: Path) -> None:
+    then = "step == 2 and os.rename('gone', 'left'); time.sleep(0.1)"
+    code = SCRIPT.format(src=str(SRC), then=then).replace("last.pt", "gone/last.pt")
+    code = "import time, os; os.mkdir('gone')\n" + code
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "Parent directory" in done.stderr
+    assert done.returncode == 1
+
+
+def test_of_several_ranks_the_file_is_there_on_return(tmp_path: Path, gate: Gate) -> None:
+    gate.go.set()
+    code = (
+        f"import sys, os, torch; sys.path.insert(0, {str(SRC)!r})\n"
+        "import torch.distributed as dist; from hotloop.feed import async_save\n"
+        "dist.init_process_group('gloo')\n"
+        "for step in range(5):\n"
+        "    if dist.get_rank() == 0: async_save(torch.full((500_000,), float(step)), 'a.pt')\n"
+        "    dist.barrier()\n"
+        "    assert (torch.load('a.pt') == step).all()\n"
+        "    dist.barrier()\n"
+    )
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29541", "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env={**env, "RANK": str(rank)})
+        for rank in range(2)
+    ]
+    assert [rank.wait(60) for rank in ranks] == [0, 0]
 
 
 def test_a_folder_that_is_not_there_raises_as_torch_does(tmp_path: Path) -> None:

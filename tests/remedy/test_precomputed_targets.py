@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ def number(points: torch.Tensor) -> int:
 
 
 PHASE = [0]
+SHIFT = 1
+GENERATOR = torch.Generator()
+
+
+def shifted(points: torch.Tensor) -> torch.Tensor:
+    return points + SHIFT
+
+
+def generated(points: torch.Tensor) -> torch.Tensor:
+    return points + torch.rand((), generator=GENERATOR)
 
 
 def phased(points: torch.Tensor) -> torch.Tensor:
@@ -136,6 +147,7 @@ def test_other_arguments_are_other_targets(context: Any) -> None:
         ("ranked", "depends on the others of its batch"),
         ("noisy", "it draws random numbers"),
         ("noisy_in_python", "it draws random numbers"),
+        ("generated", "from a generator of its own"),
         ("written", "it changes what it is given"),
         ("total", "something other than tensors of samples"),
         ("number", "something other than tensors of samples"),
@@ -149,6 +161,7 @@ def test_what_cannot_be_kept_is_refused_at_once_and_nothing_is_drawn(
     def all_of() -> list[Any]:
         torch.manual_seed(3)
         random.seed(3)
+        GENERATOR.manual_seed(3)
         found = [function(points) for points in batches(3)]
         return [*(one.tolist() if isinstance(one, torch.Tensor) else one for one in found), random.random()]
 
@@ -177,6 +190,23 @@ def test_methods_are_kept_for_each_object(context: Any) -> None:
         assert torch.equal(one.targets(points), points + 1)
         assert torch.equal(other.targets(points), points + 3)
     assert sum(CALLS) == 2 * 24 + 8
+
+
+def test_what_the_function_reads_besides_is_part_of_what_it_was_given(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(context, "shifted")
+    for points in batches(2):
+        assert torch.equal(shifted(points), points + 1)
+    monkeypatch.setattr(sys.modules[__name__], "SHIFT", 4)
+    put(context, "Head.targets")
+    head = Head()
+    for points in batches(2):
+        assert torch.equal(shifted(points), points + 4)
+        assert torch.equal(head.targets(points), points + 1)
+    head.shift = 7
+    for points in batches(1):
+        assert torch.equal(head.targets(points), points + 7)
 
 
 def test_results_that_need_gradients_are_left_alone(context: Any) -> None:
@@ -215,15 +245,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 def targets(points):
-    global made
-    made += len(points)
+    made.append(len(points))
     maps = torch.zeros(len(points), 16, 16)
     for number, (x, y) in enumerate(points.tolist()):
         maps[number, y, x] = 1.0
     return maps
 
 if __name__ == "__main__":
-    made = 0
+    made = []
     torch.manual_seed(0)
     data = TensorDataset(torch.rand(64, 1, 16, 16), torch.randint(0, 16, (64, 2)))
     model = torch.nn.Conv2d(1, 1, 3, padding=1)
@@ -234,7 +263,7 @@ if __name__ == "__main__":
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    print(made, repr(loss.item()))
+    print(sum(made), repr(loss.item()))
 """
 
 

@@ -8,9 +8,11 @@ leaves the one before.
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import shutil
+import stat
 import sys
 import threading
 import warnings
@@ -27,12 +29,14 @@ Opener = Callable[[str], Any]
 
 _OPEN: Final[Opener] = torch.serialization._open_zipfile_writer
 
-#: Audit events of what may come upon a file that is not complete yet, beside "open".
+#: Audit events of what may come upon a file that is not complete yet, by the paths they tell; of programs
+#: nobody knows what they read.
 _TOUCHING: Final = {
-    "os.rename", "os.remove", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.utime",
-    "os.listdir", "os.scandir", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen",
-    "shutil.copyfile", "shutil.copytree", "shutil.move", "shutil.rmtree", "shutil.make_archive",
+    "open", "os.rename", "os.remove", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
+    "os.utime", "os.listdir", "os.scandir", "shutil.copyfile", "shutil.copytree", "shutil.move",
+    "shutil.rmtree", "shutil.make_archive",
 }  # fmt: skip
+_PROGRAMS: Final = {"os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen"}
 
 
 def async_save(
@@ -41,11 +45,11 @@ def async_save(
     """Like ``torch.save``; to a path it returns when the state is copied, and a thread writes the file.
 
     ``f`` appears, or is replaced, when it is complete. One file is written and one more waits at a time; a
-    newer state for the same path takes the place of one that waits. Whatever this process then does with
-    files that Python tells of (opening this one; renaming, copying, listing, starting a program) waits for
-    what is being written, and so does the end of the process; ``os.path.exists`` and ``os._exit`` do not.
-    Where the memory has no room for a copy, or ``f`` is no regular file, the state is written before this
-    returns.
+    newer state for the same path takes the place of one that waits. Who in this process then asks for the
+    file (opens, renames, copies it, lists its folder, looks whether it exists, starts a program) waits until
+    it is complete, and so does the end of the process; ``os._exit`` does not, nor what C code or another
+    process does. Where ``torch.distributed`` has several ranks, which would read too early, where the memory
+    has no room for a copy, or ``f`` is no regular file, the state is written before this returns.
 
     Raises:
         OSError, RuntimeError: what ``torch.save`` raises; also for the state before, which could not be
@@ -75,7 +79,7 @@ class Deferred:
         _WRITER.check()
         self._path, self._opener = path, opener
         self._records: list[tuple[Any, ...]] = []
-        self._room = _room() if _replaceable(path) else 0
+        self._room = _room() if _replaceable(path) and not several_ranks() else 0
         self._real: Any = None  # the context manager of torch's writer, and what it gave
         self._zip: Any = None
 
@@ -97,27 +101,31 @@ class Deferred:
         if self._zip is not None:
             self._zip.write_record(name, data, num_bytes)
             return
-        if isinstance(data, torch.UntypedStorage):
-            self._room -= num_bytes
-            data = data.clone()
-        self._records.append((name, data, num_bytes))
+        try:
+            kept = data.clone() if isinstance(data, torch.UntypedStorage) else data
+        except (MemoryError, RuntimeError):  # somebody else took the memory
+            self._write_at_once().write_record(name, data, num_bytes)
+            return
+        self._room -= num_bytes
+        self._records.append((name, kept, num_bytes))
 
     def __getattr__(self, name: str) -> Any:
         """What else torch asks of its writer it gets, of the real one."""
         if name.startswith("__"):
             raise AttributeError(name)
-        self._write_at_once()
-        return getattr(self._zip, name)
+        return getattr(self._write_at_once(), name)
 
-    def _write_at_once(self) -> None:
+    def _write_at_once(self) -> Any:
+        """Torch's writer, with the records so far in it."""
         if self._real is not None:
-            return
+            return self._zip
         _WRITER.wait()  # an older state must not replace this one
         self._real = self._opener(self._path)
         self._zip = self._real.__enter__()
         for record in self._records:
             self._zip.write_record(*record)
         self._records = []
+        return self._zip
 
 
 class _File:
@@ -125,14 +133,14 @@ class _File:
 
     def __init__(self, path: str, opener: Opener, records: list[tuple[Any, ...]]) -> None:
         self.path = os.path.realpath(path)
+        self._name = Path(path)
         self._opener, self._records = opener, records
 
     def write(self) -> None:
         """Write it aside, and have it take its name. Raises what torch or the system raises."""
         target = Path(self.path)
         # torch names the folder within the archive after the file, up to its last dot.
-        stem = target.stem if target.suffix else target.name
-        aside = target.with_name(f"{stem}.part-{os.getpid()}-{threading.get_ident()}")
+        aside = target.with_name(f"{self._name.stem}.hotloop-part")
         try:
             with self._opener(str(aside)) as zip_file:
                 for record in self._records:
@@ -166,6 +174,7 @@ class _Writer:
             self._hooked = True
             os.register_at_fork(after_in_child=self.restart)
             sys.addaudithook(self._audit)
+            self._watch_stat()
         with self._moved:
             self._moved.wait_for(lambda: self._waiting is None or self._waiting.path == file.path)
             if self._current is not None:
@@ -198,7 +207,7 @@ class _Writer:
                 file.write()
             except Exception as error:
                 self._error = error
-                warnings.warn(f"{file.path} could not be written: {error}", RuntimeWarning, stacklevel=1)
+                _tell(f"{file.path} could not be written: {error}")
             with self._moved:
                 self._current, self._waiting = self._waiting, None
                 file = self._current
@@ -208,23 +217,60 @@ class _Writer:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if self._current is None or threading.get_ident() == self._ident:
             return
-        if event in _TOUCHING or (event == "open" and self._is_to_be(args[0])):
+        if event in _PROGRAMS or (event in _TOUCHING and any(map(self._concerns, args))):
             self.wait()
 
-    def _is_to_be(self, path: Any) -> bool:
+    def _concerns(self, path: Any) -> bool:
+        """Whether a path is a file that is to be written, or a folder above it."""
         if not isinstance(path, str | bytes | os.PathLike):
             return False
         real = os.path.realpath(os.fsdecode(path))
-        return any(file is not None and file.path == real for file in (self._current, self._waiting))
+        # The one that waits first: it may become the current one meanwhile.
+        files = [file.path for file in (self._waiting, self._current) if file is not None]
+        return any(file == real or file.startswith(real.rstrip(os.sep) + os.sep) for file in files)
+
+    def _watch_stat(self) -> None:
+        """``os.stat``, under ``os.path.exists`` and the like, raises no audit event."""
+        original: Any = os.stat
+
+        @functools.wraps(original)
+        def waiting_stat(path: Any, *args: Any, **kwargs: Any) -> Any:
+            waits = self._current is not None and threading.get_ident() != self._ident
+            if waits and self._concerns(path):
+                self.wait()
+            return original(path, *args, **kwargs)
+
+        for known in (os.supports_follow_symlinks, os.supports_dir_fd, os.supports_fd):
+            if original in known:
+                known.add(waiting_stat)
+        os.stat = waiting_stat
 
 
 _WRITER: Final = _Writer()
 
 
+def several_ranks() -> bool:
+    """Whether other processes of this job may read what this one writes."""
+    distributed = torch.distributed
+    ready = distributed.is_available() and distributed.is_initialized()
+    return bool(ready and distributed.get_world_size() > 1)
+
+
+def _tell(words: str) -> None:
+    try:
+        warnings.warn(words, RuntimeWarning, stacklevel=1)
+    except RuntimeWarning:  # warnings are errors here, and this is not the thread to raise one
+        print(f"hotloop.feed: {words}", file=sys.stderr)
+
+
 def _replaceable(path: str) -> bool:
     """Whether a complete file can take the place of what is there."""
-    real = Path(os.path.realpath(path))
-    return (real.is_file() or not real.exists()) and os.access(real.parent, os.W_OK | os.X_OK)
+    real = os.path.realpath(path)
+    try:
+        regular = stat.S_ISREG(os.lstat(real).st_mode)
+    except OSError:
+        regular = True  # not there yet
+    return regular and os.access(Path(real).parent, os.W_OK | os.X_OK)
 
 
 def _room() -> int:

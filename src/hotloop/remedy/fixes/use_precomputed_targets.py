@@ -8,7 +8,10 @@ REMEDY = Remedy(
     id="use-precomputed-targets",
     summary="Compute targets that never change once instead of in every step.",
     effect="exact",
-    alters="kept results take memory, up to a quarter of what is free",
+    alters=(
+        "kept results take memory, up to a quarter of what is free; a function that comes to give other "
+        "results is noticed within 16 batches"
+    ),
     answers=("host/recomputed-targets",),
     live="hotloop.remedy.live.targets:PrecomputedTargets",
     parameter=Parameter(

@@ -19,7 +19,7 @@ def install(probe: Probe, wanted: list[list[Any]]) -> list[Form]:
     forms = [form for entry in wanted if (form := make(probe, *entry)) is not None]
     for form in forms:
         form.guard(form.install)()
-        probe.on_exit("remedies", form.exits)
+        probe.on_exit(f"end of {form.name}", form.exits)
     return forms
 
 

@@ -43,10 +43,16 @@ class AsynchronousCheckpoint(Form):
     def _make(self, name_or_buffer: Any, original: Any) -> Any:
         if not isinstance(name_or_buffer, str):  # a buffer
             return None
+        if self._saving.several_ranks():
+            self.say("other ranks may read a checkpoint, and would not wait for it")
+            return None
         self.took()
         return self._saving.Deferred(name_or_buffer, original)
 
     def exits(self) -> None:
         """Everything is written before the process ends, also by ``os._exit``."""
-        self._saving.wait_for_saves()
+        try:
+            self._saving.wait_for_saves()
+        except (OSError, RuntimeError) as error:
+            self.say(f"a checkpoint could not be written: {error}")
         super().exits()

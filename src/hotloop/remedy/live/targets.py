@@ -24,7 +24,10 @@ _CHECKED: Final = 2
 _AGAIN_EVERY: Final = 16
 #: Arguments known by their identity: more are made anew for each call.
 _MOST_OBJECTS: Final = 64
-#: Of the usable memory.
+_PLAIN: Final = (bool, int, float, str, bytes, type(None))
+#: Types that random numbers are drawn from, of torch, numpy and Python.
+_GENERATORS: Final = ("Generator", "RandomState", "Random")
+#: Of this rank's share of the usable memory.
 _ROOM_PART: Final = 0.25
 
 
@@ -142,8 +145,10 @@ class Samples:
 
     def state(self) -> list[Any]:
         """Of the random number generators, on which results must not depend."""
-        numpy = sys.modules.get("numpy")
-        found = [random.getstate(), self._torch.get_rng_state().numpy().tobytes()]
+        torch, numpy = self._torch, sys.modules.get("numpy")
+        found: list[Any] = [random.getstate(), torch.get_rng_state().numpy().tobytes()]
+        if torch.cuda.is_initialized():
+            found += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
         return [*found, numpy.random.get_state()[1].tobytes()] if numpy is not None else found
 
     def learn(self, asked: Asked, before: list[Any], result: Any) -> None:
@@ -159,6 +164,8 @@ class Samples:
             raise Unfit("it draws random numbers")
         if asked.versions != self._versions(asked.leaves):
             raise Unfit("it changes what it is given")
+        if any(type(value).__name__ in _GENERATORS for value in self._around(asked)):
+            raise Unfit("it may draw random numbers from a generator of its own")
         results, spec = self._tree.tree_flatten(result)
         count = self._count(asked, results)
         if self._spec is not None and spec != self._spec:
@@ -232,7 +239,8 @@ class Samples:
 
     def _keys(self, asked: Asked, count: int) -> list[bytes]:
         """One for each sample: what is its own, and what the whole call was given."""
-        whole = hashlib.blake2b(repr(asked.spec).encode(), digest_size=16)
+        plain = [value for value in self._around(asked) if isinstance(value, _PLAIN)]
+        whole = hashlib.blake2b(repr((asked.spec, plain)).encode(), digest_size=16)
         rows = [hashlib.blake2b(digest_size=16) for _ in range(count)]
         for leaf in asked.leaves:
             if self._is_batched(leaf, count):
@@ -247,10 +255,18 @@ class Samples:
         common = whole.digest()
         return [common + digest.digest() for digest in rows]
 
+    def _around(self, asked: Asked) -> list[Any]:
+        """What the function may read besides: the module's values that it names, attributes of objects."""
+        code = getattr(self._function, "__code__", None)
+        values = getattr(self._function, "__globals__", {})
+        read = [values[name] for name in (code.co_names if code is not None else ()) if name in values]
+        objects = [leaf for leaf in asked.leaves if not isinstance(leaf, self._torch.Tensor)]
+        held = [value for leaf in objects for value in getattr(leaf, "__dict__", {}).values()]
+        return [*read, *objects, *held]
+
     def _named(self, leaf: Any) -> str:
         torch = self._torch
-        plain = (bool, int, float, str, bytes, type(None), torch.device, torch.dtype, torch.Size)
-        if isinstance(leaf, plain):
+        if isinstance(leaf, (*_PLAIN, torch.device, torch.dtype, torch.Size)):
             return f"{type(leaf).__name__} {leaf!r}"
         if type(leaf).__module__ == "numpy" and hasattr(leaf, "tobytes") and not leaf.dtype.hasobject:
             return f"{leaf.dtype} {leaf.shape} {hashlib.blake2b(leaf.tobytes()).hexdigest()}"
@@ -303,5 +319,5 @@ def through(code: CodeType, call: Callable[..., Any]) -> CodeType:
 
 def room() -> float:
     """Bytes that results may take."""
-    usable: float = importlib.import_module("hotloop.feed.budget").usable_memory_bytes()
-    return _ROOM_PART * usable
+    budget = importlib.import_module("hotloop.feed.budget")
+    return float(_ROOM_PART * budget.usable_memory_bytes() / budget.local_world_size())
