@@ -11,6 +11,7 @@ import pytest
 from tests.remedy.test_live_forms import Context
 from tests.running import run_observed
 
+from hotloop.probe.counting import StepCount
 from hotloop.remedy import catalogue
 from hotloop.remedy.live.logged import FewerImages, FewerScalars
 
@@ -39,9 +40,13 @@ class Run:
 
     def __init__(self) -> None:
         self.logged: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = [{}]
 
     def log(self, data: dict[str, Any], step: int | None = None, commit: bool | None = None) -> None:
         self.logged.append(data)
+        self.rows[-1].update(data)
+        if commit or (commit is None and step is None):
+            self.rows.append({})
 
 
 class Image:
@@ -60,7 +65,8 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Any:
         module = ModuleType(name)
         setattr(module, kind[0], kind[1])
         monkeypatch.setitem(sys.modules, name, module)
-    found = Context()
+    found: Any = Context()
+    found.count = StepCount()
     yield found
     found.hooks.undo()
     assert not found.errors
@@ -83,6 +89,50 @@ def test_each_nth_is_written_by_writer_and_name(context: Any) -> None:
     assert len(steps_of(one, "note")) == 9
     assert steps_of(other, "loss") == [9]
     assert (form.count, form.group, form.status()) == (12, 4, "in effect: 7 of 19 calls written")
+
+
+def test_what_comes_seldom_is_written(context: Any) -> None:
+    form = FewerScalars(context, 4)
+    form.install()
+    writer, step = Writer(), 0
+    for epoch in range(10):
+        for _ in range(8):
+            context.count.rounds += 1
+            writer.add_scalar("loss", 0.5, step)
+            step += 1
+        writer.add_scalar("val/acc", 0.5, epoch)
+    assert steps_of(writer, "val/acc") == list(range(10))
+    assert steps_of(writer, "loss") == list(range(0, 80, 4))
+    seldom = FewerScalars(context, 4)
+    seldom.install()
+    for epoch in range(3):
+        context.count.rounds += 8
+        Writer.add_scalar(writer, "test", 0.5, epoch)
+    assert seldom.status() == "all 3 calls written: they come too seldom to leave any out"
+
+
+@pytest.mark.parametrize("logs_at", ["each batch", "each update"])
+def test_each_nth_is_written_of_a_step_in_parts(context: Any, logs_at: str) -> None:
+    FewerScalars(context, 4).install()
+    writer = Writer()
+    logged = 0
+    for batch in range(64):
+        updates = batch % 4 == 3
+        context.count.batches += 1
+        context.count.rounds += updates
+        if updates or logs_at == "each batch":
+            writer.add_scalar("loss", 0.5, logged)
+            logged += 1
+    assert steps_of(writer, "loss") == list(range(0, logged, 4))
+
+
+def test_pictures_are_counted_however_seldom_they_come(context: Any) -> None:
+    FewerImages(context, 4).install()
+    writer = Writer()
+    for step in range(0, 800, 100):
+        context.count.rounds += 100
+        writer.add_image("samples", None, step)
+    assert steps_of(writer, "samples") == [0, 400]
 
 
 def test_what_a_written_call_calls_is_written(context: Any) -> None:
@@ -154,6 +204,29 @@ def test_a_tracker_gets_pictures_each_nth_time_and_numbers_stay(context: Any) ->
         ["loss", "seen"],
         ["alone"],
     ]
+
+
+def test_a_row_of_a_tracker_ends_where_the_script_ends_it(context: Any) -> None:
+    FewerScalars(context, 2).install()
+    run = Run()
+    for step in range(4):
+        if step:
+            run.log({"a": step}, commit=False)
+        run.log({"b": step})
+    assert run.rows == [{"b": 0}, {"a": 1, "b": 1}, {"a": 3, "b": 3}, {}]
+
+
+def test_pictures_that_end_a_row_of_a_tracker_are_written(context: Any) -> None:
+    FewerImages(context, 2).install()
+    run = Run()
+    for step in range(3):
+        run.log({"loss": step}, None, False)
+        run.log({"seen": Image()})
+    assert [row.get("loss") for row in run.rows] == [0, 1, 2, None]
+    for step in range(3):
+        run.log({"loss": step}, step=step)
+        run.log({"seen": Image()}, step=step)
+    assert sum("seen" in data for data in run.logged[6:]) == 1
 
 
 SCRIPT = """

@@ -8,7 +8,7 @@ REMEDY = Remedy(
     id="fewer-images",
     summary="Log images and figures less often.",
     effect="semantic",
-    alters="fewer pictures are kept",
+    alters="fewer pictures are kept; wandb's own step axis gets shorter where calls give no step",
     answers=("cadence/images",),
     parameter=Parameter(name="every", kind="count", words="log each Nth time", default=10, minimum=1),
     live="hotloop.remedy.live.logged:FewerImages",

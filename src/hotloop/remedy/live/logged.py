@@ -1,4 +1,4 @@
-"""Live forms that let a logger write each Nth time, by writer, method and name; the first time always.
+"""Live forms that let a logger write less often, by writer, method and name; the first time always.
 
 What the script itself computes and draws for a call is done as before: only the call is left out.
 """
@@ -43,10 +43,14 @@ class _EachNth(Form):
 
     switchable = True
     methods: ClassVar[tuple[str, ...]] = ()
+    #: A call is written, too, once N rounds of the optimizers have passed since the last that was.
+    spares_rare: ClassVar[bool] = False
 
     def install(self) -> None:
         """Around the writers that are imported, now or later."""
-        self._counts: Known[dict[Any, int]] = Known()
+        #: By name: calls left out since the last that was written, and the round that one was in.
+        self._since: Known[dict[Any, tuple[int, int]]] = Known()
+        self._open_rows: Known[bool] = Known()
         self._inside: set[int] = set()
         self._calls = 0
         for module in _WRITERS:
@@ -61,6 +65,8 @@ class _EachNth(Form):
     def status(self) -> str:
         """With what was left out."""
         said = super().status()
+        if self._calls and said.startswith("nothing"):
+            return f"all {self._calls} calls written: they come too seldom to leave any out"
         written = self._calls - self.count
         return f"in effect: {written} of {self._calls} calls written" if said == "in effect" else said
 
@@ -79,8 +85,13 @@ class _EachNth(Form):
 
     def _tracker(self, module: Any) -> None:
         def admit(run: Any, args: Any, kwargs: Any) -> Any:
-            data = args[0] if args else kwargs.get("data")
-            rest = self.shortened(run, data) if isinstance(data, dict) else data
+            given = {**dict(zip(("data", "step", "commit"), args, strict=False)), **kwargs}
+            data, step, commit = map(given.get, ("data", "step", "commit"))
+            commits = step is None if commit is None else bool(commit)
+            is_open = bool(self._open_rows.get(run))
+            rest = self.shortened(run, data, is_open and commits) if isinstance(data, dict) else data
+            if (rest or rest is data) and is_open == commits:
+                self._open_rows.put(run, not commits)
             if rest is data:
                 return None
             if not rest:
@@ -93,23 +104,29 @@ class _EachNth(Form):
         names: dict[str, Any] = {"form": self, "inside": self._inside, "admit": self.guard(admit)}
         self.probe.hooks.patch(owner, name, lambda original: compile_beside(original, _CALL, **names))
 
-    def _written(self, owner: Any, name: Any) -> bool:
-        """Whether it is this call's turn."""
-        counts = self._counts.get(owner)
-        if counts is None:
-            counts = {}
-            self._counts.put(owner, counts)
-        number = counts.get(name, 0)
-        if number or len(counts) < _MAX_NAMES:
-            counts[name] = number + 1
+    def _written(self, owner: Any, name: Any, *, ends_row: bool = False) -> bool:
+        """Whether it is this call's turn, or it ends a row that others have begun."""
+        since = self._since.get(owner)
+        if since is None:
+            since = {}
+            self._since.put(owner, since)
         self._calls += 1
-        if number % self.value == 0:
+        now = self.probe.count.rounds
+        left_out, then = since.get(name, (self.value, now))
+        is_rare = self.spares_rare and now - then >= self.value
+        if ends_row or is_rare or left_out + 1 >= self.value:
+            if name in since or len(since) < _MAX_NAMES:
+                since[name] = (0, now)
             return True
+        since[name] = (left_out + 1, then)
         self.took()
         return False
 
-    def shortened(self, run: Any, data: dict[str, Any]) -> Mapping[str, Any]:
-        """What is to be logged of a tracker's values: all (the same object), some, or none."""
+    def shortened(self, run: Any, data: dict[str, Any], ends_row: bool) -> Mapping[str, Any]:
+        """What is to be logged of a tracker's values: all (the same object), some, or none.
+
+        ``ends_row``: the call commits what others before it left uncommitted.
+        """
         raise NotImplementedError
 
     def left_out(self, name: str, args: Any, kwargs: Any) -> None:
@@ -117,26 +134,28 @@ class _EachNth(Form):
 
 
 class FewerScalars(_EachNth):
-    """Numbers and histograms."""
+    """Numbers and histograms; those of an evaluation or an epoch, N updates apart, are written."""
 
     methods = ("add_scalar", "add_scalars", "add_histogram", "add_histogram_raw")
+    spares_rare = True
 
-    def shortened(self, run: Any, data: dict[str, Any]) -> Mapping[str, Any]:
+    def shortened(self, run: Any, data: dict[str, Any], ends_row: bool) -> Mapping[str, Any]:
         """All or nothing; what comes with a picture is written."""
-        if any(map(_is_picture, data.values())) or self._written(run, tuple(data)):
+        if any(map(_is_picture, data.values())) or self._written(run, tuple(data), ends_row=ends_row):
             return data
         return {}
 
 
 class FewerImages(_EachNth):
-    """Images, figures and videos."""
+    """Images, figures and videos: one of N, however seldom; a single one may cost many steps."""
 
     methods = ("add_image", "add_images", "add_image_with_boxes", "add_figure", "add_video")
 
-    def shortened(self, run: Any, data: dict[str, Any]) -> Mapping[str, Any]:
+    def shortened(self, run: Any, data: dict[str, Any], ends_row: bool) -> Mapping[str, Any]:
         """Without the pictures; the numbers are written."""
         pictures = tuple(name for name, value in data.items() if _is_picture(value))
-        if not pictures or self._written(run, pictures):
+        ends_row = ends_row and len(pictures) == len(data)
+        if not pictures or self._written(run, pictures, ends_row=ends_row):
             return data
         return {name: value for name, value in data.items() if name not in pictures}
 
