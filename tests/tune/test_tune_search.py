@@ -156,6 +156,14 @@ def test_what_fills_first_is_launched_for_three_epochs(tmp_path: Path) -> None:
     assert "an epoch has 80 steps: too long" in tuned.left_out[0].why
 
 
+def test_what_fills_is_told_by_its_name(tmp_path: Path) -> None:
+    tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path)
+    arm = (catalogue.parse("use-precomputed-targets=train.py:targets"), *tuned.best)
+    words = " ".join(render(replace(tuned, best=arm), ["train"], None, tmp_path).split())
+    assert "use-precomputed-targets: the first epoch fills it" in words
+    assert "cache-samples" not in words
+
+
 def test_what_is_predicted_to_stay_behind_waits_for_the_winner(tmp_path: Path) -> None:
     scenario = Scenario(factors(num_workers=3.0, prefetch_factor=1.3), (SHALLOW, SLOW))
     tuned = tune(scenario, tmp_path)

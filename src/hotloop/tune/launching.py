@@ -241,9 +241,9 @@ class Launcher:
         return folder
 
 
-def fills(arm: Arm) -> bool:
-    """Whether an arm shows nothing before its first epoch is over."""
-    return any(one.remedy.id in _FILLED for one in arm)
+def fills(arm: Arm) -> list[str]:
+    """The remedies of an arm that show nothing before its first epoch is over."""
+    return [one.remedy.id for one in arm if one.remedy.id in _FILLED]
 
 
 def _settings(arm: Arm) -> dict[str, Any]:
@@ -290,7 +290,8 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
     missing = _not_in_effect(request.arm, seen)
     if missing:
         return replace(blank, status="refused", why="; ".join(missing))
-    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=fills(request.arm))
+    filling = bool(fills(request.arm))
+    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling)
     if found is None:
         return replace(blank, why="too few training steps were seen")
     return replace(

@@ -14,7 +14,7 @@ from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.remedy.source import patch as patches
 from hotloop.remedy.source import publish
 from hotloop.remedy.source.scene import Scene
-from hotloop.tune.launching import CACHE, fills
+from hotloop.tune.launching import fills
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
 from hotloop.tune.trial import Arm, Examined, Trial, command_of, spell
@@ -209,8 +209,10 @@ def _effects(tuned: Tuned) -> list[str]:
         if one.remedy.alters
     ]
     words += [f"{one.remedy.id}: needs hotloop at run time" for one in arm if one.remedy.depends]
-    if fills(arm):
-        words.append(f"{CACHE}: the first epoch fills it, as slow as now; the gain is of those after it")
+    words += [
+        f"{one}: the first epoch fills it, as slow as now; the gain is of those after it"
+        for one in fills(arm)
+    ]
     return [*_wrapped(f"effect: {told}"), *(line for one in words for line in _wrapped(f"  {one}"))]
 
 
