@@ -12,7 +12,7 @@ from hotloop.audit.kept import kept
 from hotloop.audit.rules.config.ignored_value import LOADER_SETTINGS, is_read
 from hotloop.audit.tree import Tree
 from hotloop.findings import Finding
-from hotloop.probe.config import meaning_of
+from hotloop.probe.config import INTERVAL, meaning_of
 
 ID = "config/dead-key"
 
@@ -23,7 +23,7 @@ def check(tree: Tree) -> Iterator[Finding]:
     What their names mean must be known, or the section they stand in be read key by key.
     """
     for option in tree.options:
-        if meaning_of(option.name) and not is_read(tree, option.name):
+        if _meaning(option.name) and not is_read(tree, option.name):
             yield hit(
                 ID,
                 option.module,
@@ -34,7 +34,7 @@ def check(tree: Tree) -> Iterator[Finding]:
             )
     for config in tree.configs:
         for entry in config.entries:
-            meaning = meaning_of(entry.name)
+            meaning = _meaning(entry.name)
             is_ours = _consumer_is_here(tree, meaning) if meaning else _is_read_by_key(tree, config, entry)
             if is_ours and _is_dead(tree, config, entry):
                 yield at_entry(
@@ -48,6 +48,12 @@ def check(tree: Tree) -> Iterator[Finding]:
         yield from _put_away(tree, config)
 
 
+def _meaning(name: str) -> str | None:
+    """What a name means; nothing for how often something is due: libraries read that by themselves."""
+    meaning = meaning_of(name)
+    return None if meaning == INTERVAL else meaning
+
+
 def _put_away(tree: Tree, config: ConfigFile) -> Iterator[Finding]:
     """Sections and keys that are taken from the configuration and kept for nothing."""
     firsts = {part: entry for entry in reversed(config.entries) for part in entry.key.split(".")}
@@ -58,7 +64,7 @@ def _put_away(tree: Tree, config: ConfigFile) -> Iterator[Finding]:
                 ID,
                 config,
                 entry,
-                "medium" if name != entry.name or meaning_of(name) else "low",
+                "medium" if name != entry.name or _meaning(name) else "low",
                 f"{place.module.name}:{place.assign.lineno} keeps {name} in self.{place.attribute}, which "
                 f"nothing reads: with {owner.name if owner else 'it'} the setting has no effect.",
                 "Apply it where it is read, or remove it.",
