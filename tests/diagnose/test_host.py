@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -272,8 +273,25 @@ for batch in data:
 """
 
 
+def module(name: str, cls: str, share: float = 0.8, calls: float = 40, call_s: float = 1e-4) -> ModuleCost:
+    return ModuleCost(
+        name=name,
+        cls=cls,
+        forward_share=share,
+        backward_share=0.5,
+        depth=1,
+        calls=calls,
+        call_s=call_s,
+    )
+
+
 def in_rounds(
-    text: str, name: str, inside: str = "", calls: float = 40, call_s: float = 1e-4
+    text: str,
+    name: str = "",
+    inside: str = "",
+    calls: float = 40,
+    call_s: float = 1e-4,
+    modules: Sequence[ModuleCost] = (),
 ) -> list[Finding]:
     """The findings where forward spends its time at a line, or in what it calls, for a submodule's calls."""
     texts = RECURRENT.splitlines()
@@ -293,17 +311,7 @@ def in_rounds(
     measured = steps(
         {"forward": 0.05, "backward": 0.03},
         lines=(hottest,),
-        modules=(
-            ModuleCost(
-                name=name,
-                cls="Cell",
-                forward_share=0.8,
-                backward_share=0.5,
-                depth=1,
-                calls=calls,
-                call_s=call_s,
-            ),
-        ),
+        modules=tuple(modules) or (module(name, "Cell", calls=calls, call_s=call_s),),
         source_loop=Place(file=TRAIN, line=len(texts) - 1, function="<module>"),
     )
     return [
@@ -338,6 +346,20 @@ def test_rounds_that_are_few_long_or_the_models_depth_are_compute() -> None:
     assert not in_rounds("self.blocks[k](x)", "blocks")
     assert not in_rounds("head(x) for head", "heads")
     assert not in_rounds("self.out(h)", "head")  # another module's calls
+
+
+def test_of_submodules_of_one_name_those_of_the_loops_own_class_are_meant() -> None:
+    def named(*parents: tuple[str, str]) -> list[Finding]:
+        modules = [module(name, cls, calls=0) for name, cls in parents]
+        modules += [
+            module(f"{name}.cell".lstrip("."), "Cell", share=0.5 + i / 10)
+            for i, (name, _) in enumerate(parents)
+        ]
+        return in_rounds("self.cell(x[:, t], h)", modules=modules)
+
+    (item,) = named(("net", "Net"), ("other", "Other"))
+    assert "calls net.cell (Cell)" in item.message
+    assert not named(("one", "One"), ("other", "Other"))
 
 
 HOOKS = """\

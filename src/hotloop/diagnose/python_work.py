@@ -178,15 +178,25 @@ def _rounds_above(evidence: Evidence, line: LineCost) -> Iterator[tuple[Place, L
         if line.statement is None or _function(place) == _function(line.statement):
             return
         for loop in rounds_around(evidence, place):
-            module = _short_calls(evidence, loop)
+            module = _short_calls(evidence, place, loop)
             if module is not None:
                 yield place, loop, module
 
 
-def _short_calls(evidence: Evidence, loop: Loop) -> ModuleCost | None:
-    """Of the submodules a loop hands its items to, the costliest, if its calls are many and short."""
-    limits = evidence.limits
-    handed = [one for one in evidence.steps.modules if one.name.rpartition(".")[2] in loop.hands]
+def _short_calls(evidence: Evidence, place: Place, loop: Loop) -> ModuleCost | None:
+    """Of the submodules a loop hands its items to, the costliest, if its calls are many and short.
+
+    Modules of several parents may have one name: those count whose parent is of the class of the loop.
+    """
+    limits, modules = evidence.limits, evidence.steps.modules
+    classes = {one.name: one.cls.rpartition(".")[2] for one in modules}
+    owner = place.function.rpartition(".")[0].rpartition(".")[2]
+    handed: list[ModuleCost] = []
+    for name in loop.hands:
+        named = [one for one in modules if one.name.rpartition(".")[2] == name]
+        if len(named) > 1:
+            named = [one for one in named if owner and classes.get(one.name.rpartition(".")[0]) == owner]
+        handed += named
     module = max(handed, key=lambda one: one.forward_share, default=None)
     if module is None or module.calls < limits.many_calls or module.call_s > limits.short_call_s:
         return None
