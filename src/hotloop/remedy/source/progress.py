@@ -52,14 +52,30 @@ def _below_a_second(source: str) -> bool:
 
 
 def _draws(code: Code, call: cst.Call) -> bool:
-    """Whether a method of a bar draws it: of what a name was bound to in the same function, or module."""
+    """Whether a method of a bar that goes on draws it: of what a name was bound to in the same function."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _DRAW:
         return False
     receiver, function = code.source(call.func.value), code.above(call, cst.FunctionDef)
-    return any(
+    return _moves(code, call.func.value) and any(
         code.source(target) == receiver
         and (isinstance(target, cst.Attribute) or code.above(target, cst.FunctionDef) is function)
         for target in _bars(code)
+    )
+
+
+def _moves(code: Code, bar: cst.BaseExpression) -> bool:
+    """Whether a bar is drawn anew by itself: a ``for`` goes over it, or it is updated."""
+    name, function = code.source(bar), code.function_of(bar)
+    shown = [loop.iter for loop in code.nodes(cst.For)]
+    shown += [
+        call.func.value
+        for call in code.nodes(cst.Call)
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "update"
+    ]
+    return any(
+        code.source(node) == name and (isinstance(node, cst.Attribute) or code.function_of(node) is function)
+        for one in shown
+        for node in code.nodes(cst.BaseExpression, one)  # type: ignore[type-abstract]
     )
 
 
