@@ -21,6 +21,7 @@ REMEDY = Remedy(
         "transfer/pageable",
     ),
     source="hotloop.remedy.source.prefetching:device_prefetch",
+    source_effect="numeric",
     depends=True,
     words="wrap the loader: hotloop.feed.DevicePrefetcher(loader, device)",
 )

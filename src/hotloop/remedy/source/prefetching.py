@@ -43,6 +43,11 @@ def device_prefetch(plan: Plan, value: Any) -> None:
     built = plan.scene.loaders
     if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
         plan.remark("only batches that are pinned are copied while a step computes: add pin-memory")
+    if built and not plan.settings.get("num_workers", built[0].settings.get("num_workers")):
+        plan.remark(
+            "without workers the next batches are made before the step: what dataset and loop draw from one "
+            "generator comes in another order"
+        )
     if loop.reads_parts:
         plan.remark("all of a batch is copied, what the loop does not read too")
 
