@@ -70,7 +70,9 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         notes.site(frames)
     argv = facts.get("argv", ["train.py"])
     notes.add("process", cwd=str(folder), argv=argv)
-    for path in sorted(folder.rglob("*.py")):
+    loaded = [folder / name for name in facts.get("loaded", ())]
+    notes.add("files", files=[str(path) for path in loaded])
+    for path in sorted(set(folder.rglob("*.py")) - set(loaded)):
         data = path.read_bytes()
         notes.add("source", file=str(path), sha256=hashlib.sha256(data).hexdigest(), text="")
     process = Process(
@@ -87,6 +89,8 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         roles=dict(enumerate(facts.get("roles", ()), 1)),
         lead=facts.get("lead", 1),
         loop=notes.place(loop) if loop else None,
+        times=dict.fromkeys(facts.get("where", {}), facts.get("times", 40)),
+        passes=facts.get("passes", 1),
         where={remedy: notes.place(place) for remedy, place in facts.get("where", {}).items()},
     )
 

@@ -31,7 +31,10 @@ _ASKED: Final = frozenset(["print", "len", "isinstance", "type", "id", "dict"])
 def drop_unused_fields(plan: Plan, value: Any) -> None:
     """The entry of each field goes out of the dictionary; what was computed for it before stays."""
     built = driving(plan)
-    seen = [note for note in plan.scene.process.notes.get("unread", ()) if note.get("loader") == built.id]
+    notes = plan.scene.process.notes.get("unread", ())
+    seen = [note for note in notes if note.get("loader") == built.id]
+    alike = _of_the_same_samples(plan, built)
+    read = {str(name) for note in notes if note.get("loader") in alike for name in note.get("read", ())}
     given = [name.strip() for name in str(value or "").split(",") if name.strip()]
     fields = dict.fromkeys(given or [str(name) for note in seen for name in note.get("unread", ())])
     if not fields:
@@ -43,7 +46,7 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
     for field in fields:
         try:
             entry = entries.get(field)
-            if any(field in note.get("read", ()) for note in seen):
+            if field in read:
                 raise Cannot(f"the run reads {field}", str(code.path), code.line(made))
             if entry is None:
                 raise Cannot(f"{field} is not written plainly there", str(code.path), code.line(made))
@@ -101,13 +104,14 @@ def _check(plan: Plan, code: Code, owner: cst.ClassDef, entry: cst.DictElement, 
     if any(_names(note.get("value"), field) for note in plan.scene.config):
         raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(entry))
     inside, codes = code.span(owner), _codes(plan)
+    spread = any(arg.star == "**" for other in codes for arg in other.nodes(cst.Arg))
     for other in codes:
-        for node in _mentions(other, field):
+        for node in (*_mentions(other, field), *(_named(other, field) if spread else ())):
             here = other is code and inside[0] <= code.span(node)[0] < inside[1]
             if not here:
                 raise Cannot(f"{field} is named here too", str(other.path), other.line(node))
-    for other, call in _Batches(plan, codes).taken_whole():
-        raise Cannot("a batch may be read as a whole here", str(other.path), other.line(call))
+    for other, taken in _Batches(plan, codes).taken_whole():
+        raise Cannot("a batch may be read as a whole here", str(other.path), other.line(taken))
     own = [one for one in code.nodes(cst.Subscript, owner) if code.source(one.value) == "self"]
     if own or any(one.attr.value == "__getitem__" for one in code.nodes(cst.Attribute, owner)):
         raise Cannot("the dataset reads its own samples", str(code.path), code.line(own[0] if own else owner))
@@ -130,13 +134,31 @@ def _mentions(code: Code, field: str) -> Iterator[cst.CSTNode]:
             yield name
 
 
+def _named(code: Code, field: str) -> Iterator[cst.CSTNode]:
+    """Parameters and keywords of a field's name: what ``model(**batch)`` may fill."""
+    for param in code.nodes(cst.Param):
+        if param.name.value == field:
+            yield param
+    for arg in code.nodes(cst.Arg):
+        if arg.keyword is not None and arg.keyword.value == field:
+            yield arg
+
+
+def _of_the_same_samples(plan: Plan, built: Built) -> frozenset[int]:
+    """The loaders whose dataset is of the same class: what one of them reads must stay."""
+    kind = (built.settings.get("dataset") or {}).get("class")
+    notes = plan.scene.process.notes.get("loader", ())
+    alike = (int(one["id"]) for one in notes if kind and (one.get("dataset") or {}).get("class") == kind)
+    return frozenset([built.id, *alike])
+
+
 def _codes(plan: Plan) -> list[Code]:
+    """Every file of the user's that was loaded. Raises Cannot where one cannot be read as it was."""
     found = []
-    for file in plan.scene.files():
-        try:
+    for file in plan.scene.loaded():
+        if file.suffix == ".py" and not {"site-packages", "dist-packages"} & set(file.parts):
             found.append(plan.scene.code(file))
-        except Cannot:
-            continue
+            plan.scene.unchanged(file)
     return found
 
 
@@ -154,9 +176,19 @@ class _Batches:
         self._defined = {one.name.value for code in codes for one in code.nodes(cst.FunctionDef)}
         self._defined |= {one.name.value for code in codes for one in code.nodes(cst.ClassDef)}
 
-    def taken_whole(self) -> Iterator[tuple[Code, cst.Call]]:
-        """Calls that are given a batch whole and are not the user's, or that take its values in order."""
+    def taken_whole(self) -> Iterator[tuple[Code, cst.CSTNode]]:
+        """Calls that are given a batch whole and are not the user's, or that take its values in order; and
+        what copies all of it into something else: a comprehension, ``{**batch}``.
+        """
         for code in self._codes:
+            for copied in code.nodes(cst.StarredDictElement):
+                if self._is_one(code, copied.value):
+                    yield code, copied
+            for part in code.nodes(cst.CompFor):
+                for call in code.nodes(cst.Call, part.iter):
+                    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+                    if owner is not None and last_name(call.func) == "items" and self._is_one(code, owner):
+                        yield code, call
             for call in code.nodes(cst.Call):
                 owner = call.func.value if isinstance(call.func, cst.Attribute) else None
                 values = owner is not None and last_name(call.func) == "values" and self._is_one(code, owner)

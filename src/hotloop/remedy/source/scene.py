@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,7 @@ import numpy as np
 from hotloop.findings import Finding, Place
 from hotloop.measure.places import Frame, Places, places_of
 from hotloop.measure.settings import same
-from hotloop.measure.steps import Setting, Steps
+from hotloop.measure.steps import Interval, Setting, Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process, Recording
 from hotloop.remedy.source.code import Code
@@ -67,6 +68,8 @@ class Scene:
     lead: int | None = None  # the loader that drives training
     loop: Place | None = None  # where the steps are driven
     where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
+    times: Mapping[str, int] = field(default_factory=dict)  # how often it happened, by the same
+    passes: int = 0  # of the loader that drives training, 0 not known
     started_unix_s: float | None = None  # when the run began
     launched: Path | None = None  # where the command was started, None not known
     _texts: dict[Path, Text] = field(default_factory=dict)
@@ -204,7 +207,7 @@ class Scene:
             try:
                 self._codes[path] = Code(text)
             except ValueError as error:
-                raise Cannot(str(error), str(path)) from None
+                raise Cannot(str(error).replace(str(path), path.name), str(path)) from None
         return self._codes[path]
 
     def files(self) -> list[Path]:
@@ -212,10 +215,14 @@ class Scene:
         main = self.main
         return sorted(self.hashes, key=lambda path: (path != main, str(path)))
 
+    def loaded(self) -> list[Path]:
+        """The user's files that were loaded, those of them first that were seen to run."""
+        loaded = (file for note in self.process.notes.get("files", ()) for file in note.get("files", ()))
+        return list(dict.fromkeys([*self.files(), *map(Path, loaded)]))
+
     def codes(self, word: str) -> Iterator[Code]:
         """The user's files that were loaded and hold a word; those that cannot be read are left out."""
-        loaded = (file for note in self.process.notes.get("files", ()) for file in note.get("files", ()))
-        for path in dict.fromkeys([*self.files(), *map(Path, loaded)]):
+        for path in self.loaded():
             try:
                 if word in self.text(path).text:
                     yield self.code(path)
@@ -262,6 +269,11 @@ class Scene:
             lead=driving.id if driving else None,
             loop=steps.source_loop,
             where={n: f.where for f in reversed(list(findings)) if f.where for n in f.remedies},
+            times={
+                "less-frequent-evaluation": _most_at_a_place(steps.evaluations),
+                "less-frequent-checkpoint": _most_at_a_place(steps.checkpoints),
+            },
+            passes=len(driving.iter_s) if driving else 0,
             started_unix_s=recording.start_unix_s,
         )
 
@@ -274,3 +286,9 @@ class Scene:
             n for n in self.config if n.get("meaning") == name and same(n.get("value"), setting.configured)
         ]
         return next((n for n in notes if n.get("source") != "argparse" or n.get("given")), None)
+
+
+def _most_at_a_place(intervals: Iterable[Interval]) -> int:
+    """How often something was done, where several files are written at a time too."""
+    places = Counter(one.place for one in intervals)
+    return max(places.values(), default=0)

@@ -1,0 +1,12 @@
+from torch.utils.data import DataLoader, Dataset
+
+
+class Scenes(Dataset):
+    def __getitem__(self, i):
+        return {"image": self.rows[i], "flow": i % 6}
+
+
+
+def fit(rows):
+    for batch in DataLoader(Scenes()):
+        print(batch["image"])

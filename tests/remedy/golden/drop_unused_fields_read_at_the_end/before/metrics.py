@@ -1,0 +1,2 @@
+def report(batch):
+    print(batch["flow"])
