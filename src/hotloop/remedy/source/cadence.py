@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from hotloop.findings import Place
 from hotloop.measure.places import Frame
 from hotloop.probe.config import INTERVAL, meaning_of
 from hotloop.remedy.source.callers import only_caller
-from hotloop.remedy.source.code import Code, last_name
+from hotloop.remedy.source.code import Code, Function, last_name
 from hotloop.remedy.source.conditions import counted, ifs_around, remainders, statement_at, zeros
 from hotloop.remedy.source.follow import Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
@@ -45,6 +46,15 @@ _TRAINS: Final = frozenset(
         "requires_grad_",
     ]
 )
+#: Names of models that follow the one that is trained.
+_AVERAGE: Final = re.compile(r"ema|averag|swa|teacher|polyak|momentum|soft_|shadow|target", re.IGNORECASE)
+#: Calls that only tell what they are given.
+_TELLS: Final = re.compile(
+    r"^(print|write|set_postfix\w*|set_description\w*|log(_\w+)?|add_(scalars?|text|hparams)|info|debug"
+    r"|warning|critical|track)$"
+)
+#: Calls that make words or a plain number of a value.
+_SPELLS: Final = frozenset(["str", "format", "float", "int", "round", "item", "len", "join", "dict"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +74,7 @@ def rarer(plan: Plan, value: Any) -> None:
         raise Cannot("no finding of this run says where")
     found = _condition(plan, place)
     _guards_only_it(plan, found)
+    _leaves_some(plan, found, int(value or _USUAL))
     _multiply(plan, found, int(value or _USUAL))
     code, body = found.code, found.branch.body
     if len(body.body) > 1:
@@ -133,40 +144,224 @@ def _guards_only_it(plan: Plan, found: _Condition) -> None:
     for frame in plan.scene.scoring if plan.remedy == "less-frequent-checkpoint" else ():
         if frame.file == file and first <= frame.line <= last:
             raise Cannot("an evaluation stands under the same `if`", file, frame.line)
-    for where, call in _calls(plan, code, branch.body, _DEPTH, set()):
-        if last_name(call.func) in _TRAINS:
-            words = f"{where.source(call.func)}() is done under the same `if`"
-            raise Cannot(words, str(where.path), where.line(call))
-    for node in code.nodes(cst.Attribute, branch.body):
-        if node.attr.value == "param_groups":
-            raise Cannot("the optimizer is changed under the same `if`", file, code.line(node))
+    for where, body in _reached(plan, found):
+        for call in where.nodes(cst.Call, body):
+            if last_name(call.func) in _TRAINS or _averages(where, call):
+                words = f"{where.source(call.func)}() is done under the same `if`"
+                raise Cannot(words, str(where.path), where.line(call))
+        for node in where.nodes(cst.Attribute, body):
+            if node.attr.value == "param_groups":
+                words = "the optimizer is changed under the same `if`"
+                raise Cannot(words, str(where.path), where.line(node))
+    _ends_nothing(code, branch)
     for jump in code.nodes(cst.Continue, branch.body):
         loops = [code.above(jump, kind) for kind in (cst.For, cst.While)]
         if not any(loop is not None and code.line(loop) >= first for loop in loops):
             raise Cannot("the step is cut short under the same `if`", file, code.line(jump))
     _closes_nothing(code, branch)
+    _changes_nothing(plan, code, branch)
 
 
-def _calls(
-    plan: Plan, code: Code, node: cst.CSTNode, depth: int, seen: set[cst.CSTNode]
-) -> Iterator[tuple[Code, cst.Call]]:
-    """The calls under a node, and those of the user's functions that they call."""
-    for call in code.nodes(cst.Call, node):
-        yield code, call
-        where, function = _called(plan, code, call)
-        if function is not None and function not in seen and depth:
-            seen.add(function)
-            yield from _calls(plan, where, function, depth - 1, seen)
+def _reached(plan: Plan, found: _Condition) -> list[tuple[Code, cst.CSTNode]]:
+    """What stands under the ``if``, and the user's functions that are called from there."""
+    reached: list[tuple[Code, cst.CSTNode]] = [(found.code, found.branch.body)]
+    seen: set[cst.CSTNode] = set()
+    after = reached
+    for _ in range(_DEPTH):
+        before, after = after, []
+        for code, node in before:
+            for call in code.nodes(cst.Call, node):
+                for where, function in _called(plan, code, call):
+                    if function not in seen and not _runs_it(found, where, function):
+                        seen.add(function)
+                        after.append((where, function))
+        reached = [*reached, *after]
+    return reached
 
 
-def _called(plan: Plan, code: Code, call: cst.Call) -> tuple[Code, cst.CSTNode | None]:
-    if isinstance(call.func, cst.Attribute) and last_name(call.func.value) in ("self", "cls"):
+def _runs_it(found: _Condition, code: Code, function: Function) -> bool:
+    """Whether a function is one that the ``if`` was reached through: ``model.train()`` is no ``train``."""
+    start, end = code.span(function)
+    lines = {code.line(function), code.line(function.name), *(code.line(d) for d in function.decorators)}
+    if code is found.code and start <= code.span(found.branch)[0] < end:
+        return True
+    first, last = found.code.line(found.branch), found.code.end(found.branch)[0]
+    for frame in found.frames:
+        if frame.file == str(code.path) and frame.func_line in lines:
+            return True
+        if frame.file == str(found.code.path) and first <= frame.line <= last:
+            break  # what follows is called from there
+    return False
+
+
+def _called(plan: Plan, code: Code, call: cst.Call) -> list[tuple[Code, Function]]:
+    """The function of the user's that a call means; of a method that cannot be told, each of its name."""
+    name, func = last_name(call.func), call.func
+    if isinstance(func, cst.Attribute) and last_name(func.value) in ("self", "cls"):
         owner = code.above(call, cst.ClassDef)
-        name = call.func.attr.value
         own = code.nodes(cst.FunctionDef, owner) if owner is not None else ()
-        return code, next((one for one in own if one.name.value == name), None)
-    where, found = Follower(plan.scene, ()).definition(code, call.func)
-    return where, found if isinstance(found, cst.FunctionDef) else None
+        found = [(code, one) for one in own if one.name.value == name]
+        if found:
+            return found
+    else:
+        where, meant = Follower(plan.scene, ()).definition(code, func)
+        if isinstance(meant, cst.FunctionDef):
+            return [(where, meant)]
+    if not name or code.qualified(func):
+        return []
+    if isinstance(func, cst.Name) and not code.assignments(func, name):
+        return []  # built in
+    return [
+        (other, one)
+        for other in plan.scene.codes(name)
+        for one in other.nodes(cst.FunctionDef)
+        if one.name.value == name and isinstance(func, cst.Attribute) == _is_method(other, one)
+    ]
+
+
+def _is_method(code: Code, function: Function) -> bool:
+    return isinstance(code.parents.get(code.parents[function]), cst.ClassDef)
+
+
+def _averages(code: Code, call: cst.Call) -> bool:
+    """Whether a call moves an averaged model: ``ema.update(model)``, ``update_ema(...)``."""
+    words = code.source(call.func)
+    return "update" in last_name(call.func).lower() and _AVERAGE.search(words) is not None
+
+
+def _ends_nothing(code: Code, branch: cst.If) -> None:
+    """Raises Cannot where a loop or the function around the ``if`` is left under it."""
+    first, file = code.span(branch)[0], str(code.path)
+    for jump in code.nodes(cst.Break, branch.body):
+        loops = [one for one in (code.above(jump, cst.For), code.above(jump, cst.While)) if one is not None]
+        if not any(code.span(loop)[0] >= first for loop in loops):
+            raise Cannot("training may be ended under the same `if`", file, code.line(jump))
+    for end in code.nodes(cst.Return, branch.body):
+        if code.function_of(end) is code.function_of(branch):
+            raise Cannot("its function may be left under the same `if`", file, code.line(end))
+
+
+def _changes_nothing(plan: Plan, code: Code, branch: cst.If) -> None:
+    """Raises Cannot where what is set under the ``if`` is read outside of it, but to be told."""
+    start, end = code.span(branch.body)
+    for target in _set_in(code, branch.body):
+        if code.function_of(target) is not code.function_of(branch):
+            continue
+        for other, read in _reads(plan, code, target):
+            at = other.span(read)[0]
+            inside = other is code and start <= at < end
+            if inside or _is_told(other, read) or (other is code and _set_anew(code, branch, target, read)):
+                continue
+            words = f"{code.source(target)} is set under the same `if` and read here"
+            raise Cannot(words, str(other.path), other.line(read))
+
+
+def _set_in(code: Code, under: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """What is bound under a node by a plain statement."""
+    targets: list[cst.BaseExpression] = [one.target for one in code.nodes(cst.AssignTarget, under)]
+    targets += [one.target for one in code.nodes(cst.AugAssign, under)]
+    targets += [one.target for one in code.nodes(cst.AnnAssign, under)]
+    while targets:
+        target = targets.pop(0)
+        if isinstance(target, cst.Tuple | cst.List):
+            targets += [one.value for one in target.elements]
+        elif isinstance(target, cst.Name | cst.Attribute | cst.Subscript):
+            yield target
+
+
+def _reads(plan: Plan, code: Code, target: cst.BaseExpression) -> Iterator[tuple[Code, cst.CSTNode]]:
+    """Where a name, an attribute of any object, or a subscript as it is spelled is read."""
+    if isinstance(target, cst.Name):
+        nodes = {access.node for one in code.assignments(target, target.value) for access in one.references}
+        yield from ((code, node) for node in sorted(nodes, key=code.begin) if not _is_set(code, node))
+        return
+    if isinstance(target, cst.Attribute):
+        for other in plan.scene.codes(target.attr.value):
+            for node in other.nodes(cst.Attribute):
+                if node.attr.value == target.attr.value and not _is_set(other, node):
+                    yield other, node
+        return
+    for one in code.nodes(cst.Subscript):
+        if code.source(one) == code.source(target) and not _is_set(code, one):
+            yield code, one
+
+
+def _is_set(code: Code, node: cst.CSTNode) -> bool:
+    above = code.parents.get(node)
+    if isinstance(above, cst.AssignTarget):
+        return True
+    if isinstance(above, cst.AnnAssign):
+        return above.target is node
+    return isinstance(above, cst.Element) and isinstance(
+        code.parents.get(code.parents[above]), cst.AssignTarget
+    )
+
+
+def _is_told(code: Code, node: cst.CSTNode) -> bool:
+    """Whether a value is given to a call that only tells it."""
+    call = code.above(node, cst.Call)
+    while call is not None and last_name(call.func) in _SPELLS:
+        call = code.above(call, cst.Call)
+    if call is None or code.qualified(call.func).partition(".")[0] in ("torch", "math", "numpy"):
+        return False
+    return _TELLS.search(last_name(call.func)) is not None
+
+
+def _set_anew(code: Code, branch: cst.If, target: cst.BaseExpression, read: cst.CSTNode) -> bool:
+    """Whether a name holds another value by the time it is read, on every way from the ``if``."""
+    if not isinstance(target, cst.Name):
+        return False
+    at, after = code.span(read)[0], code.span(branch)[1]
+    if code.function_of(read) is not code.function_of(branch):
+        return False
+    since = after if at >= after else _begin_of_round(code, branch, read)
+    if since is None:
+        return True  # it is read before, and never again
+    for one in code.assignments(target, target.value):
+        statement = code.statement_of(one.node)
+        whole = isinstance(statement, cst.SimpleStatementLine | cst.For | cst.With)
+        if statement is None or not whole or not since <= code.span(statement)[0]:
+            continue
+        earlier = code.span(one.node)[0] < at and not _within(code, read, statement)
+        if earlier and _block_holds(code, statement, read):
+            return True
+    return False
+
+
+def _within(code: Code, read: cst.CSTNode, statement: cst.CSTNode) -> bool:
+    """Whether a read is part of the plain statement that binds: ``tau = tau * 2``, ``tau += 1``."""
+    plain = isinstance(statement, cst.SimpleStatementLine)
+    start, end = code.span(statement)
+    return plain and start <= code.span(read)[0] < end
+
+
+def _begin_of_round(code: Code, branch: cst.If, read: cst.CSTNode) -> int | None:
+    """Where the innermost loop around both begins."""
+    inner: cst.CSTNode | None = code.parents.get(branch)
+    while inner is not None and not isinstance(inner, cst.FunctionDef):
+        if isinstance(inner, cst.For | cst.While):
+            start, end = code.span(inner)
+            if start <= code.span(read)[0] < end:
+                return start
+        inner = code.parents.get(inner)
+    return None
+
+
+def _block_holds(code: Code, statement: cst.CSTNode, read: cst.CSTNode) -> bool:
+    """Whether a statement runs in each way to a read behind it: it stands in a block around it."""
+    block = code.parents.get(statement)
+    around: cst.CSTNode | None = read
+    if isinstance(statement, cst.For | cst.With):
+        start, end = code.span(statement.body)
+        if start <= code.span(read)[0] < end:
+            return True  # its target
+        if isinstance(statement, cst.For):
+            return False
+    while around is not None:
+        if around is block:
+            return True
+        around = code.parents.get(around)
+    return False
 
 
 def _closes_nothing(code: Code, branch: cst.If) -> None:
@@ -186,6 +381,49 @@ def _closes_nothing(code: Code, branch: cst.If) -> None:
             if code.source(target) in grown:
                 words = f"{code.source(target)} is begun anew under the same `if`: it would add up more"
                 raise Cannot(words, str(code.path), code.line(assign))
+
+
+# -- how often it is left ------------------------------------------------------------------------------------
+
+
+def _leaves_some(plan: Plan, found: _Condition, value: int) -> None:
+    """Raises Cannot where the count does not get as far as N would be; says so where that is not known."""
+    code, times = found.code, plan.scene.times.get(plan.remedy, 0)
+    count = counted(code, found.part.left)
+    passes = _counts_of(plan, code, count)
+    if times and passes:
+        if times < value * passes:
+            each = "" if passes == 1 else f" in {passes} passes"
+            words = (
+                f"it was done {times} times in the run{each}: with {value} times the number it would not be"
+            )
+            raise Cannot(
+                words, str(code.path), code.line(found.branch), write="take a smaller number, or none"
+            )
+        return
+    every = code.source(found.part.right)
+    plan.remark(f"{plan.remedy}: look that {code.source(count)} still gets to {value} times {every}")
+
+
+def _counts_of(plan: Plan, code: Code, count: cst.BaseExpression) -> int:
+    """How often a counter began at its start in the run, 0 where that is not known."""
+    if not isinstance(count, cst.Name):
+        return 1
+    passes = plan.scene.passes
+    for one in code.assignments(count, count.value):
+        if isinstance(one.node, cst.Param):
+            return 1 if passes == 1 or "epoch" in count.value.lower() else 0
+        loop = code.above(one.node, cst.For)
+        is_its = loop is not None and code.span(one.node)[0] < code.span(loop.body)[0]
+        if loop is None or not is_its:
+            continue
+        outer: cst.For | None = loop
+        while outer is not None and (outer := code.above(outer, cst.For)) is not None:
+            if code.function_of(outer) is code.function_of(loop):
+                return passes
+        if any(last_name(call.func) == "enumerate" for call in code.nodes(cst.Call, loop.iter)):
+            return passes
+    return 1
 
 
 # -- the number ----------------------------------------------------------------------------------------------
