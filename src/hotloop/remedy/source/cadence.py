@@ -20,7 +20,7 @@ from hotloop.remedy.source.follow import Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.readers import readers
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.values import chain_of
+from hotloop.remedy.source.values import chain_of, value_of
 
 #: Where the finding asks for no other number.
 _USUAL: Final = 4
@@ -47,7 +47,10 @@ _TRAINS: Final = frozenset(
     ]
 )
 #: Names of models that follow the one that is trained.
-_AVERAGE: Final = re.compile(r"ema|averag|swa|teacher|polyak|momentum|soft_|shadow|target", re.IGNORECASE)
+_AVERAGE: Final = re.compile(
+    r"(?<![a-z])(ema|swa|teacher|polyak|momentum|soft|shadow|target)(?![a-z])"
+    r"|Ema|EMA|SWA|Swa|Teacher|Polyak|Momentum|Shadow|Target|[Aa]verag(?!\w*(meter|Meter|metric|loss))"
+)
 #: Calls that only tell what they are given.
 _TELLS: Final = re.compile(
     r"^(print|write|set_postfix\w*|set_description\w*|log(_\w+)?|add_(scalars?|text|hparams)|info|debug"
@@ -394,9 +397,7 @@ def _leaves_some(plan: Plan, found: _Condition, value: int) -> None:
     if times and passes:
         if times < value * passes:
             each = "" if passes == 1 else f" in {passes} passes"
-            words = (
-                f"it was done {times} times in the run{each}: with {value} times the number it would not be"
-            )
+            words = f"it was done {times} times in the run{each}: {value} times as rarely is never"
             raise Cannot(
                 words, str(code.path), code.line(found.branch), write="take a smaller number, or none"
             )
@@ -416,6 +417,8 @@ def _counts_of(plan: Plan, code: Code, count: cst.BaseExpression) -> int:
         loop = code.above(one.node, cst.For)
         is_its = loop is not None and code.span(one.node)[0] < code.span(loop.body)[0]
         if loop is None or not is_its:
+            if isinstance(value_of(code, one.node), cst.Integer) and _is_begun_anew(code, one.node, count):
+                return passes
             continue
         outer: cst.For | None = loop
         while outer is not None and (outer := code.above(outer, cst.For)) is not None:
@@ -424,6 +427,23 @@ def _counts_of(plan: Plan, code: Code, count: cst.BaseExpression) -> int:
         if any(last_name(call.func) == "enumerate" for call in code.nodes(cst.Call, loop.iter)):
             return passes
     return 1
+
+
+def _is_begun_anew(code: Code, bound: cst.CSTNode, count: cst.CSTNode) -> bool:
+    """Whether a counter is set back with each pass: in a loop, or in a function that makes one pass."""
+    function = code.function_of(bound)
+    return bool(_loops(code, bound)) or (function is not None and len(_loops(code, count)) == 1)
+
+
+def _loops(code: Code, node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The loops around a node in its function."""
+    found: list[cst.CSTNode] = []
+    above = code.parents.get(node)
+    while above is not None and not isinstance(above, cst.FunctionDef):
+        if isinstance(above, cst.For | cst.While):
+            found.append(above)
+        above = code.parents.get(above)
+    return found
 
 
 # -- the number ----------------------------------------------------------------------------------------------
