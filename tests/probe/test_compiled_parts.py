@@ -211,7 +211,7 @@ def test_samples_come_from_both_forms(tmp_path: Path) -> None:
     for pure in ("", "1"):
         env = {"HOTLOOP_PURE": pure, "HOTLOOP_HZ": "200"}
         run = run_observed(script, folder=tmp_path / f"pure{pure}", env=env)
-        spinning = {note["id"] for note in run.notes["stack"] if note["frames"][-1][2] == "spin"}
+        spinning = {n["id"] for n in run.notes["stack"] if n["frames"] and n["frames"][-1][2] == "spin"}
         rows = [row for row in run.of("sample") if row.value in spinning]
         assert len(rows) > 5 and all(row.obj <= 1000 and not row.site for row in rows)
         assert {note["id"] for note in run.notes["stack"]} >= {row.value for row in rows}

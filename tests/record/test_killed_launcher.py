@@ -34,7 +34,7 @@ for tick in range(10_000):
         written += 1
     worker = {"role": "worker", "ppid": os.getpid(), "parent_main_pid": os.getpid()}
     crafted.write(store.raw_dir, dead, 20_000_000 + tick, steps=tick % 5, **worker)
-    print(written, tick + 1, flush=True)
+    print(f"{written} {tick + 1}", flush=True)  # in one write
     store.take_in()
 """
 
