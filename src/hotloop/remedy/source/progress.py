@@ -8,13 +8,13 @@ from typing import Any, Final
 import libcst as cst
 
 from hotloop.remedy.source.calls import calls_in
-from hotloop.remedy.source.code import Code, argument, has_spread, last_name
+from hotloop.remedy.source.code import Code, argument, has_spread
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 
 _BARS: Final = ("tqdm", "trange")
-#: What draws a bar anew, and where ``refresh`` stands among the arguments.
-_DRAW: Final = {"set_postfix": 1, "set_postfix_str": 1, "set_description": 1, "set_description_str": 1}
+#: What draws a bar anew; ``refresh`` is the second argument of each.
+_DRAW: Final = ("set_postfix", "set_postfix_str", "set_description", "set_description_str")
 
 
 def throttled_progress(plan: Plan, value: Any) -> None:
@@ -29,12 +29,13 @@ def throttled_progress(plan: Plan, value: Any) -> None:
                 plan.keyword(code, call, "mininterval", "1.0")
                 found += 1
         elif _draws(code, call):
-            given = argument(call, "refresh", _DRAW[last_name(call.func)])
+            given = argument(call, "refresh", 1)
             if given is None:
                 plan.keyword(code, call, "refresh", "False")
+                found += 1
             elif code.source(given) == "True":
                 plan.replace(code, given, "False", "refresh: True → False")
-            found += given is None or code.source(given) == "True"
+                found += 1
     if not found:
         raise Cannot("no bar of tqdm that could be drawn less often stands in your code")
 
@@ -55,17 +56,12 @@ def _draws(code: Code, call: cst.Call) -> bool:
     """Whether a method of a bar that goes on draws it: of what a name was bound to in the same function."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _DRAW:
         return False
-    receiver, function = code.source(call.func.value), code.above(call, cst.FunctionDef)
-    return _moves(code, call.func.value) and any(
-        code.source(target) == receiver
-        and (isinstance(target, cst.Attribute) or code.above(target, cst.FunctionDef) is function)
-        for target in _bars(code)
-    )
+    bar = call.func.value
+    return _moves(code, bar) and any(_is_same(code, bar, target) for target in _bars(code))
 
 
 def _moves(code: Code, bar: cst.BaseExpression) -> bool:
     """Whether a bar is drawn anew by itself: a ``for`` goes over it, or it is updated."""
-    name, function = code.source(bar), code.function_of(bar)
     shown = [loop.iter for loop in code.nodes(cst.For)]
     shown += [
         call.func.value
@@ -73,10 +69,16 @@ def _moves(code: Code, bar: cst.BaseExpression) -> bool:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "update"
     ]
     return any(
-        code.source(node) == name and (isinstance(node, cst.Attribute) or code.function_of(node) is function)
+        _is_same(code, bar, node)
         for one in shown
         for node in code.nodes(cst.BaseExpression, one)  # type: ignore[type-abstract]
     )
+
+
+def _is_same(code: Code, bar: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+    """Whether two expressions are spelled alike, names in one function."""
+    alike = code.source(node) == code.source(bar)
+    return alike and (isinstance(node, cst.Attribute) or code.function_of(node) is code.function_of(bar))
 
 
 def _bars(code: Code) -> Iterator[cst.BaseExpression]:
