@@ -246,13 +246,11 @@ def _ends_nothing(code: Code, branch: cst.If) -> None:
 
 def _changes_nothing(plan: Plan, code: Code, branch: cst.If) -> None:
     """Raises Cannot where what is set under the ``if`` is read outside of it, but to be told."""
-    start, end = code.span(branch.body)
     for target in _set_in(code, branch.body):
         if code.function_of(target) is not code.function_of(branch):
             continue
         for other, read in _reads(plan, code, target):
-            at = other.span(read)[0]
-            inside = other is code and start <= at < end
+            inside = other is code and code.holds(branch.body, read)
             if inside or _is_told(other, read) or (other is code and _set_anew(code, branch, target, read)):
                 continue
             words = f"{code.source(target)} is set under the same `if` and read here"
@@ -333,9 +331,7 @@ def _set_anew(code: Code, branch: cst.If, target: cst.BaseExpression, read: cst.
 
 def _within(code: Code, read: cst.CSTNode, statement: cst.CSTNode) -> bool:
     """Whether a read is part of the plain statement that binds: ``tau = tau * 2``, ``tau += 1``."""
-    plain = isinstance(statement, cst.SimpleStatementLine)
-    start, end = code.span(statement)
-    return plain and start <= code.span(read)[0] < end
+    return isinstance(statement, cst.SimpleStatementLine) and code.holds(statement, read)
 
 
 def _begin_of_round(code: Code, branch: cst.If, read: cst.CSTNode) -> int | None:

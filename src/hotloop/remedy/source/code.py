@@ -119,6 +119,11 @@ class Code:
                 ):
                     yield node
 
+    def holds(self, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Whether a node begins within another."""
+        start, end = self.span(outer)
+        return start <= self.span(node)[0] < end
+
     def above(self, node: cst.CSTNode, kind: type[Node]) -> Node | None:
         """The innermost node of a kind around another."""
         found = self.parents.get(node)

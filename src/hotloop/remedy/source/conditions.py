@@ -103,10 +103,9 @@ def _made(code: Code, node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _bound_in(code: Code, body: cst.CSTNode, name: str) -> bool:
-    start, end = code.span(body)
     bound = [one.node for one in code.assignments(body, name)]
     bound += [one for one in code.nodes(cst.AugAssign, body) if last_name(one.target) == name]
-    return any(start <= code.span(node)[0] < end for node in bound)
+    return any(code.holds(body, node) for node in bound)
 
 
 def counted(code: Code, node: cst.BaseExpression) -> cst.BaseExpression:

@@ -103,12 +103,11 @@ def _check(plan: Plan, code: Code, owner: cst.ClassDef, entry: cst.DictElement, 
             raise Cannot(f"{field} is made with effects of its own", str(code.path), code.line(entry))
     if any(_names(note.get("value"), field) for note in plan.scene.config):
         raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(entry))
-    inside, codes = code.span(owner), _codes(plan)
+    codes = _codes(plan)
     spread = any(arg.star == "**" for other in codes for arg in other.nodes(cst.Arg))
     for other in codes:
         for node in (*_mentions(other, field), *(_named(other, field) if spread else ())):
-            here = other is code and inside[0] <= code.span(node)[0] < inside[1]
-            if not here:
+            if other is not code or not code.holds(owner, node):
                 raise Cannot(f"{field} is named here too", str(other.path), other.line(node))
     for other, taken in _Batches(plan, codes).taken_whole():
         raise Cannot("a batch may be read as a whole here", str(other.path), other.line(taken))
@@ -232,7 +231,6 @@ def _is_call(node: cst.CSTNode | None) -> bool:
 def _only_for(code: Code, entry: cst.DictElement, name: str) -> bool:
     """Whether what a call gave in the same function is read by nothing but one entry."""
     function: Function | None = code.function_of(entry)
-    start, end = code.span(entry.value)
     for node in code.nodes(cst.Name, entry.value):
         if node.value != name:
             continue
@@ -241,5 +239,5 @@ def _only_for(code: Code, entry: cst.DictElement, name: str) -> bool:
         if not known or len(values) != len(known) or not all(map(_is_call, values)):
             return False
         reads = {access.node for one in known for access in one.references}
-        return all(start <= code.span(read)[0] < end for read in reads)
+        return all(code.holds(entry.value, read) for read in reads)
     return False

@@ -124,8 +124,7 @@ class _Loop:
         return list(found.values())
 
     def _holds(self, node: cst.CSTNode) -> bool:
-        start, end = self.code.span(self.node)
-        return start <= self.code.span(node)[0] < end
+        return self.code.holds(self.node, node)
 
     def _one_device(self) -> str:
         found = {self._device(call): call for call in self._moves}
@@ -171,7 +170,7 @@ class _Loop:
         later = [at for one in known if (at := self.code.span(one.node)[0]) >= behind]
         end = min(later, default=len(self.code.text.text))
         for statement in self.statements:
-            inside = [one.node for one in known if self._within(one.node, statement)]
+            inside = [one.node for one in known if self.code.holds(statement, one.node)]
             first, last = self.code.span(statement)
             if first >= start and inside and isinstance(statement, cst.SimpleStatementLine):
                 end = last  # bound to something else from there on
@@ -179,10 +178,6 @@ class _Loop:
         for node in sorted({_root(one.node) for k in known for one in k.references}, key=self.code.begin):
             if start <= self.code.span(node)[0] < end:
                 self._read(name, node)
-
-    def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
-        start, end = self.code.span(outer)
-        return start <= self.code.span(node)[0] < end
 
     def _read(self, name: cst.Name, node: cst.CSTNode, within: int = 0) -> None:
         read = node
