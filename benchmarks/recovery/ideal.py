@@ -1,8 +1,8 @@
 """The ideal loader: ``ideal.py SCRIPT ARGS...`` runs a script, its batches in memory after one epoch.
 
-From then on a batch is one ``index_select`` per field, in the order that a permutation gives, by no
-``DataLoader``: what a loop written by hand around tensors would do. What a step took then is told at the end,
-as JSON on standard error.
+From then on a batch is one ``index_select`` per field, in the order that a permutation gives, whatever makes
+samples out of the way. It is handed out by torch's own iterator, which hotloop watches in the tuned run too.
+What a step took then is told at the end, as JSON on standard error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 #: The key of what is told.
 TOLD = "ideal_s_per_step"
@@ -33,10 +34,29 @@ def held(loader: DataLoader[Any]) -> Iterator[Any]:
     key = (type(loader.dataset), len(loader.dataset), loader.batch_size)  # type: ignore[arg-type]
     asked: list[float] = []
     ASKED.setdefault(key, []).append(asked)
-    batches = again(loader, *HELD[key]) if key in HELD else first(loader, key)
+    if key not in HELD:
+        return timed(first(loader, key), asked)
+    return Ideal(again(loader, *HELD[key]), asked)
+
+
+def timed(batches: Iterator[Any], asked: list[float]) -> Iterator[Any]:
     for batch in batches:
         asked.append(time.perf_counter())
         yield batch
+
+
+class Ideal(_SingleProcessDataLoaderIter):
+    """Torch's iterator around batches that are there."""
+
+    def __init__(self, batches: Iterator[Any], asked: list[float]) -> None:
+        plain = DataLoader(range(1))  # type: ignore[arg-type]
+        super().__init__(plain)
+        self._batches, self._asked = batches, asked
+
+    def _next_data(self) -> Any:
+        batch = next(self._batches)
+        self._asked.append(time.perf_counter())
+        return batch
 
 
 def first(loader: DataLoader[Any], key: tuple[Any, ...]) -> Iterator[Any]:

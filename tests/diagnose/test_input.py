@@ -10,6 +10,7 @@ import pytest
 from synthetic import DATASET, TRAIN, evidence, input_run, line, loader, on_accelerator, steps
 
 from hotloop.diagnose import diagnose
+from hotloop.diagnose.bottleneck import bottleneck, verdict
 from hotloop.diagnose.costs import feed
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place
@@ -23,6 +24,35 @@ def found(run: Steps, **world: Any) -> dict[str, Finding]:
 def first(run: Steps, **world: Any) -> str:
     findings = diagnose(evidence(run, **world))
     return findings[0].id if findings else ""
+
+
+# -- passes over the data ------------------------------------------------------------------------------------
+
+
+def passes(*waits: float, num_each: int = 25) -> Steps:
+    """A run of passes over the data without workers, each with its own wait per step."""
+    wait = np.repeat(waits, num_each)
+    use = loader(make_s=wait, wait_s=wait, num_batches=len(wait), num_iterators=len(waits))
+    use = replace(use, batches_per_epoch=float(num_each))
+    phases = {"data_wait": wait, "forward": 0.001, "backward": 0.001, "optimizer": 0.001}
+    return steps(phases, num_steps=len(wait), loaders=(use,))
+
+
+def test_a_first_pass_that_fills_a_cache_asks_for_nothing() -> None:
+    """More workers would each fill a cache of their own, and lose it with the epoch."""
+    run = passes(0.05, 0.0001, 0.0001)
+    findings = found(run)
+    assert {item.severity for item in findings.values()} == {"info"}
+    assert findings["input/cold-start"].message.startswith("The first pass over the data waits 50.0 ms")
+    assert bottleneck(run) == "device"
+    assert "the first pass over the data left out" in verdict(run, tuple(findings.values()))
+
+
+@pytest.mark.parametrize("waits", [(0.05, 0.05, 0.05), (0.05, 0.0001, 0.05), (0.05, 0.02, 0.02)])
+def test_passes_that_wait_again_are_what_they_are(waits: tuple[float, ...]) -> None:
+    run = passes(*waits)
+    assert found(run)["input/single-process"].severity == "high"
+    assert bottleneck(run) == "input"
 
 
 # -- the model -----------------------------------------------------------------------------------------------

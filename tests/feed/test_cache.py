@@ -471,3 +471,58 @@ def test_missing_says_what_it_is() -> None:
     assert cache.get(0, None) is None
     assert cache.gather(np.array([0])) is MISSING
     cache.close()
+
+
+# -- a cache that has everything -----------------------------------------------------------------------------
+
+
+class Named(Dataset[Any]):
+    """Samples that are dictionaries with a tensor, an array, and numbers in a tuple."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        number = range(40)[index]
+        return {
+            "x": torch.full((3, 2), number, dtype=torch.float64),
+            "y": (np.full(4, number, np.int16), number, number / 3, number % 2 == 0),
+            "none": torch.empty(0, 5),
+        }
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_whole_cache_gathers_what_torch_collates(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(fast, "gather", None)
+    dataset = Named()
+    kept = cached(dataset, shared=False)
+    for index in range(len(dataset)):
+        kept[index]
+    assert kept.cache.whole is None
+    kept.gather(list(range(40)))
+    whole = kept.cache.whole
+    assert whole is not None
+    before = kept.stats().hits
+    for indices in ([3, 1, 39], [7], [-1, -40, 0], np.array([5, 5]), [np.int64(2), 4]):
+        assert same(kept.gather(indices), default_collate([dataset[int(index)] for index in indices]))
+    assert kept.stats().hits == before + 11
+    into: list[torch.Tensor] = []
+    out = kept.gather([8, 9], lambda shape, dtype: into.append(torch.empty(shape, dtype=dtype)) or into[-1])
+    assert same(out, default_collate([dataset[8], dataset[9]]))
+    assert any(out["x"] is one for one in into)
+    with pytest.raises(IndexError):
+        kept.gather([0, 40])
+    kept.cache.stop(0)
+    assert kept.cache.whole is None
+    assert same(kept.gather([3, 1]), default_collate([dataset[3], dataset[1]]))
+
+
+def test_a_cache_of_texts_or_of_samples_that_differ_is_gathered_by_looking_them_up() -> None:
+    for samples in ([("a", 1), ("bc", 2)] * 8, [torch.zeros(2), torch.ones(3)] * 8):
+        kept = cached(Listed(samples), shared=False)
+        for _ in range(3):
+            for index in range(0, 16, 2):
+                kept.gather([index])
+                kept.gather([index + 1])
+        assert kept.cache.whole is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop import units
+from hotloop.diagnose.first_pass import first_pass
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
@@ -40,12 +41,15 @@ def bottleneck(steps: Steps) -> str:
 
 def class_costs(steps: Steps) -> dict[str, float]:
     """Seconds over the training span each class costs; host time hidden behind the device counts as the
-    device's.
+    device's, and what only the first pass over the data waited for as nobody's.
     """
     seconds = {phase: _exposed(steps, phase) for phases in CLASSES.values() for phase in phases}
     costs = {
         name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"
     }
+    filling = first_pass(steps)
+    if filling is not None:
+        costs["input"] = filling.kept(costs["input"])
     hidden = sum(max(0.0, steps.span_totals.get(phase, 0.0) - seconds[phase]) for phase in seconds)
     costs["device"] += hidden
     return costs
@@ -64,6 +68,8 @@ def verdict(steps: Steps | None, findings: Sequence[Finding], doubt: str = "") -
         first = f"No training step was seen. First: {_lowercase(urgent.message)}" if urgent else ""
         return first or "No training step was seen: nothing can be said about its speed."
     bound = _BOUND[name].format(share=units.share(share))
+    if first_pass(steps) is not None:
+        bound += ", the first pass over the data left out"
     if urgent is None:
         return f"{bound}. {_doubtful(doubt)}" if doubt else _healthy(bound, name, steps)
     if name == "device":
@@ -114,7 +120,9 @@ def _largest(steps: Steps) -> tuple[str, float]:
         return "startup", startup / steps.wall_s
     costs = class_costs(steps)
     name = max(costs, key=lambda key: (costs[key], key == "device"))
-    return name, min(1.0, costs[name] / steps.span_s) if steps.span_s > 0 else 0.0
+    filling = first_pass(steps)
+    span_s = steps.span_s - (filling.excess_s if filling is not None else 0.0)
+    return name, min(1.0, costs[name] / span_s) if span_s > 0 else 0.0
 
 
 def _exposed(steps: Steps, phase: str) -> float:

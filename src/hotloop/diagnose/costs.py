@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.first_pass import FirstPass, first_pass
 from hotloop.diagnose.hotspots import making_lines
 from hotloop.diagnose.reading import sleeps
 from hotloop.measure.blocks import t95
@@ -135,7 +136,8 @@ def feed(evidence: Evidence) -> Feed | None:
         return None
     workers = int(loader.settings.get("num_workers") or 0)
     batches = max(loader.num_batches, len(loader.wait_s)) / steps.num_steps
-    make = _make_s(loader, workers)
+    filling = first_pass(steps, evidence.limits)
+    make = _make_s(loader, workers, filling)
     if make is None:
         return None
     excess = first_excess(loader, make) / steps.num_steps
@@ -146,7 +148,7 @@ def feed(evidence: Evidence) -> Feed | None:
     # Who sleeps waits for a clock, though on a crowded machine it waits for a core as well when that rings.
     computing = min(computing, 1.0 - _sleeping_ratio(loader))
     make_cpu = make * batches * computing * met.got
-    wait = max(0.0, steps.per_step("data_wait") - excess)
+    wait = max(0.0, steps.per_step("data_wait") - excess) if filling is None else filling.later_s
     return Feed(
         loader=replace(loader, lines=making_lines(steps, loader)),
         busy_s=busy,
@@ -217,8 +219,10 @@ def phase_interval(steps: Steps, cost_s: float, *phases: str) -> tuple[float, fl
     return interval(cost_s, series[steady])
 
 
-def _make_s(loader: LoaderUse, workers: int) -> float | None:
-    """Mean seconds to make one batch; without workers a fetch is a make."""
+def _make_s(loader: LoaderUse, workers: int, filling: FirstPass | None) -> float | None:
+    """Mean seconds to make one batch, once the first pass is over; without workers a fetch is a make."""
+    if filling is not None and workers == 0:
+        return filling.later_s
     if len(loader.make_s):
         return float(np.mean(loader.make_s))
     if workers == 0 and len(loader.wait_s):

@@ -20,6 +20,10 @@ class Limits:
     high_ratio: float = 0.30
     medium_ratio: float = 0.10
 
+    #: Later passes over the data that wait less than this part of what the first did find it kept: the first
+    #: filled a cache (the page cache, the dataset's own), which noise does not do to every one of them.
+    later_pass_ratio: float = 0.33
+
     # -- host, device, cadence, config, numerics, distributed --------------------------------------------
     #: Samples a group of lines needs before it is spoken of: below it the 95 % interval is wider than +-60 %.
     min_samples: int = 10

@@ -21,6 +21,7 @@ from hotloop.feed.cache.reading import MISSING, SampleReader
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.cache.table import MAGIC, READY, Header, Row, Table, table_bytes
+from hotloop.feed.cache.whole import Whole
 from hotloop.feed.cache.writing import SampleWriter
 from hotloop.feed.collating import Out
 from hotloop.feed.errors import CacheError
@@ -96,6 +97,12 @@ class SampleCache:
         if batch is not MISSING:
             self._shared.count_hits(indices if hits is None else hits)
         return batch
+
+    @property
+    def whole(self) -> Whole | None:
+        """What gathers batches fastest, once all samples are known to be here; None while it cannot."""
+        whole = self._reader.whole
+        return None if whole is None or self._shared.header[Header.STOPPED] else whole
 
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of these samples that are not here, each once."""

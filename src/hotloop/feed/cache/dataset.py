@@ -91,6 +91,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def gather(self, indices: Sequence[Any], out: Out | None = None) -> Any:
         """The collated batch, as ``default_collate`` gives it; one vectorised copy if all are cached."""
+        whole = self.cache.whole
+        if whole is not None and self._remaining is None:
+            batch = whole.gather(indices, out)
+            if batch is not None:
+                return batch
         numbers = self._numbers(indices) if self._remaining is None else None
         if numbers is not None:
             if (batch := self.cache.gather(numbers, out)) is not MISSING:

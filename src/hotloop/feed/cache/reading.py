@@ -14,11 +14,15 @@ from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.table import READY, Header
+from hotloop.feed.cache.whole import Whole
 from hotloop.feed.collating import Out
 from hotloop.feed.tree import tree_map
 
 #: Stands for «not here» where None may be a sample.
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__slots__": ()})()
+
+#: Times per epoch that a cache is looked through for whether it has become whole.
+_LOOKS = 4
 
 
 class SampleReader:
@@ -28,6 +32,8 @@ class SampleReader:
         self._shared = shared
         self._copy = copy
         self._batched: dict[int, Batched | None] = {}
+        self.whole: Whole | None = None
+        self._unseen = 0  # samples to be gathered before it is worth a look whether all are here
 
     def read(self, index: int) -> Any:
         """A sample, or MISSING."""
@@ -97,19 +103,29 @@ class SampleReader:
             (table.version[indices] != version).any() or table.state[indices].min() != READY
         ):
             return MISSING
+        self._unseen -= len(indices)
+        if self._unseen < 0:
+            self._unseen = len(table.state) // _LOOKS
+            self.has_all()
         return batched.collated(leaves)
 
     def has_all(self) -> bool:
-        """Whether :meth:`gather` will find all samples from now on."""
+        """Whether :meth:`gather` will find all samples from now on; ``whole`` may then do it instead."""
+        if self.whole is not None:
+            return True
         shared, table = self._shared, self._shared.table
         if shared.evicts or not len(table.state) or table.state.min() != READY:
             return False
         fence()
         number = int(table.layout[0])
-        if number == INLINE or (table.layout != number).any() or self._batched_for(number) is None:
+        if number == INLINE or (table.layout != number).any():
+            return False
+        batched = self._batched_for(number)
+        if batched is None:
             return False
         try:
             shared.arena.bytes(shared.header[Header.FRONTIER])
+            self.whole = Whole.of(shared, batched)
         except OSError:
             return False
         return True

@@ -90,11 +90,16 @@ class Shared:
         """Many readings, all of them found."""
         if self.evicts:
             self.policy.used(indices)
-        self.own_row()
-        saved = int(self.table.cost_s[indices].sum(dtype=np.float64) * 1e9)
+        if len(indices):
+            self.count_found(len(indices), float(self.table.cost_s[indices].mean(dtype=np.float64)) * 1e9)
+
+    def count_found(self, num: int, each_ns: float) -> None:
+        """So many readings, which saved so much each."""
+        if self._row_number < 0:
+            self.own_row()
         with self._counting:
-            self.row[Row.HITS] += len(indices)
-            self.row[Row.SAVED_NS] += saved
+            self.row[Row.HITS] += num
+            self.row[Row.SAVED_NS] += int(num * each_ns)
 
 
 _holds: weakref.WeakSet[Shared] = weakref.WeakSet()

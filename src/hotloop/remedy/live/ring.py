@@ -61,6 +61,15 @@ class CacheSamples(LoaderForm):
         self._refused: weakref.WeakSet[Any] = weakref.WeakSet()
         super()._join(module)
 
+        changes = changes_of(self.probe, module)
+        changes.make = self._make if changes.make is None else changes.make
+
+    def _make(self, loader: Any, original: Any) -> Any:
+        iterator = original(loader)
+        if isinstance(loader.dataset, Gathered):
+            loader.dataset.hand_out(iterator)
+        return iterator
+
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The dataset behind a cache, made at the first iteration."""
         kept = self._caches.get(loader) or self._latest
@@ -158,6 +167,10 @@ class Gathered:
     def __getitems__(self, indices: Any) -> Any:
         data = sys.modules["torch.utils.data"]
         return self.cached.gather(indices, _shared if data.get_worker_info() is not None else None)
+
+    def hand_out(self, iterator: Any) -> None:
+        """Let torch's iterator take its batches straight from the cache, once that has all samples."""
+        importlib.import_module("hotloop.remedy.live.at_hand").hand_out(iterator, self.cached)
 
 
 class Prepared:

@@ -11,12 +11,12 @@ from hotloop.diagnose import costs, says
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.first_pass import FirstPass, first_pass
 from hotloop.diagnose.hotspots import Hotspot, hottest
-from hotloop.findings import Finding
+from hotloop.findings import Finding, Place
 
 ID = "input/cold-start"
 EFFORT = EDIT
-COSTED = True
 
 #: So many first batches show what each epoch pays.
 _MANY = 3
@@ -27,10 +27,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     longer.
     """
     feed = costs.feed(evidence)
-    if feed is None or len(feed.loader.first_batch_s) == 0:
+    if feed is None:
         return
     loader = feed.loader
     limits = evidence.limits
+    filling = first_pass(evidence.steps, limits)
+    if filling is not None:
+        yield _filling(filling, loader.where)
+    if len(loader.first_batch_s) == 0:
+        return
     firsts = loader.first_batch_s.copy()
     started_once = len(firsts) == 1 or loader.settings.get("persistent_workers")
     if feed.workers and len(loader.iter_s) and started_once:
@@ -69,6 +74,27 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where=loader.where if spot is None else spot.place,
         remedies=("persistent-workers",) if feed.workers and not once else (),
         data={"first_batch_s": typical, "once": once},
+    )
+
+
+def _filling(filling: FirstPass, where: Place | None) -> Finding:
+    first, later = units.duration(filling.wait_s), units.duration(filling.later_s)
+    return Finding(
+        id=ID,
+        severity="info",
+        message=(
+            f"The first pass over the data waits {first} per step, later ones {later}: what it reads or "
+            "makes is kept. Costs of the input are those of later passes."
+        ),
+        advice=(
+            "Leave it in a run of many epochs; where every start of one hurts, store what the first pass "
+            "makes on disk."
+        ),
+        evidence=(
+            f"{units.duration(filling.excess_s)} in {filling.num_steps} steps that later passes do not take",
+        ),
+        where=where,
+        data={"first_pass_wait_s": filling.wait_s, "later_wait_s": filling.later_s},
     )
 
 

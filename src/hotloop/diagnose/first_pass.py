@@ -1,0 +1,51 @@
+"""A first pass over the data that waits for what later passes find kept: a cache that fills, files read once.
+
+What it costs fades with every epoch; a figure averaged over the first few describes no other one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hotloop.diagnose.limits import Limits
+from hotloop.measure.steps import Steps
+
+#: Steps at the start of each pass that are left out: workers that begin, queues that fill.
+_BEGIN: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstPass:
+    """Seconds that a step of the first pass waited for data, and one of the later passes."""
+
+    num_steps: int
+    wait_s: float
+    later_s: float
+    excess_s: float  # of the training span, in all
+
+    def kept(self, seconds: float) -> float:
+        """What of a wait over the training span comes again with every pass."""
+        return max(0.0, seconds - self.excess_s)
+
+
+def first_pass(steps: Steps, limits: Limits | None = None) -> FirstPass | None:
+    """The first pass, where each later one waited far less; None where there is none, or none to compare."""
+    limits = limits or Limits()
+    loader = steps.train_loader()
+    if loader is None or not loader.batches_per_epoch or not loader.num_batches or loader.num_iterators < 2:
+        return None
+    length = round(loader.batches_per_epoch * steps.num_steps / max(loader.num_batches, 1))
+    passes = steps.num_steps // length if length else 0
+    if passes < 2 or length < limits.min_steps:
+        return None
+    wait = steps.phase("data_wait")
+    means = [float(wait[at + _BEGIN : at + length].mean()) for at in range(0, passes * length, length)]
+    first, later = means[0], max(means[1:])
+    if later > limits.later_pass_ratio * first or first - later < limits.worth_fixing_ratio * steps.step_s:
+        return None
+    excess = float(np.maximum(0.0, wait[:length] - later).sum())
+    usual = float(np.mean(means[1:]))
+    return FirstPass(num_steps=length, wait_s=first, later_s=usual, excess_s=excess)
