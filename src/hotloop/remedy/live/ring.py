@@ -170,7 +170,7 @@ class Gathered:
 
     def hand_out(self, iterator: Any) -> None:
         """Let torch's iterator take its batches straight from the cache, once that has all samples."""
-        importlib.import_module("hotloop.remedy.live.at_hand").hand_out(iterator, self.cached)
+        importlib.import_module("hotloop.feed.cache.at_hand").hand_out(iterator, self.cached)
 
 
 class Prepared:

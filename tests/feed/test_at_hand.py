@@ -19,7 +19,7 @@ from torch.utils.data import (
 )
 
 from hotloop.feed import cached
-from hotloop.remedy.live.at_hand import hand_out
+from hotloop.feed.cache.at_hand import hand_out
 from hotloop.remedy.live.ring import Gathered, as_it_is
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from hotloop.feed import CachedDataset
+from hotloop.feed.cache.dataset import CachedDataset
 
 #: Their order depends on nothing that happens while it is gone through, and draws on no generator but theirs.
 _FIXED: Final = (SequentialSampler, RandomSampler, SubsetRandomSampler)
