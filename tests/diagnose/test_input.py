@@ -357,6 +357,7 @@ def test_a_scaler_per_sample_is_named_once() -> None:
         "x = torch.FloatTensor(self.rows[i].tolist())",
         "x = torch.tensor([float(v) for v in row])",
         "a = np.array(img).astype('f4')",
+        "x = torch.stack([torch.tensor(row) for row in rows]).unsqueeze(0)",
     ],
 )
 def test_conversions_are_known_by_their_text(source: str) -> None:
@@ -371,6 +372,9 @@ def test_conversions_are_known_by_their_text(source: str) -> None:
         ("x = self.augment(x)", ""),
         ("x = torch.tensor(signal.resample(raw, n))", "scipy.signal._signaltools"),
         ("x = decode(b)", "PIL.Image"),
+        ("x = torch.from_numpy(np.fft.fft2(a).real.astype(np.float32))", "numpy.fft._pocketfft"),
+        ("x = torch.from_numpy(np.abs(np.sort(a))[:64].astype(np.float32))", ""),
+        ("x = torch.tensor(np.convolve(a, b))", "numpy._core.numeric"),
     ],
 )
 def test_other_work_is_no_conversion(source: str, library: str) -> None:

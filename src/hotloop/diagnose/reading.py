@@ -21,7 +21,14 @@ _CONVERSION_LIBRARY = re.compile(
     r"^sklearn\.(preprocessing|impute|compose|utils)|^torchvision\.transforms\.(v2\.)?functional"
 )
 #: Libraries below a conversion's line in which the time is still the conversion's.
-_PLAIN_LIBRARY = re.compile(r"^$|^torch(\.|$)|^numpy\.?(_?core|_core)?(\.|$)|^PIL\.Image$")
+_PLAIN_LIBRARY = re.compile(r"^$|^torch($|\.(?!functional|nn\b|fft))|^numpy($|\._?core(\.|$))|^PIL\.Image$")
+#: Functions of an array library; those that neither convert nor lay out compute something.
+_FUNCTION = re.compile(r"\b(?:np|numpy|torch|scipy|F|jnp|cp)((?:\.\w+)+)\(")
+_LAYS_OUT = re.compile(
+    r"^\.(tensor|as_tensor|from_numpy|\w*Tensor|asarray|array|ascontiguousarray|asfortranarray|u?int\d*|float\d*|bool_?"
+    r"|stack|v?stack|hstack|cat|concat|concatenate|expand_dims|unsqueeze|squeeze|reshape|ravel|transpose|permute"
+    r"|moveaxis|swapaxes|copy|clone|zeros|ones|empty|zeros_like|empty_like|ones_like|full)$"
+)
 
 _READ = re.compile(
     r"\bopen\(|\.read(lines|line|into|_direct|_bytes|_text)?\(|\bnp\.(load|fromfile|memmap|loadtxt|genfromtxt)\("
@@ -65,7 +72,13 @@ def is_conversion(line: LineCost) -> bool:
         return True
     if line.library.startswith("sklearn") and re.search(r"\btransform\(", line.source):
         return True
-    return bool(_CONVERSION.search(line.source)) and bool(_PLAIN_LIBRARY.match(line.library))
+    plain = _PLAIN_LIBRARY.match(line.library) and _CONVERSION.search(line.source)
+    return bool(plain) and not _computes(line.source)
+
+
+def _computes(source: str) -> bool:
+    """Whether a line calls a function of an array library that does more than convert: a transform, a sort."""
+    return not all(_LAYS_OUT.match(name) for name in _FUNCTION.findall(source))
 
 
 def is_gather(source: str, library: str) -> bool:
