@@ -77,7 +77,7 @@ def is_conversion(line: LineCost) -> bool:
 
 
 def _computes(source: str) -> bool:
-    """Whether a line calls a function of an array library that does more than convert: a transform, a sort."""
+    """Whether a line calls a function of an array library that does more than convert, such as a sort."""
     return not all(_LAYS_OUT.match(name) for name in _FUNCTION.findall(source))
 
 
