@@ -33,6 +33,7 @@ from hotloop.record.publish import write_text_atomic
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Recording
 from hotloop.record.store import Store
+from hotloop.remedy.source.in_force import InForce
 from hotloop.report import html, json, model
 from hotloop.report.ranks import lead
 
@@ -94,6 +95,7 @@ def observe(
     memory: bool = False,
     memory_every: int | None = None,
     env: Mapping[str, str] | None = None,
+    patch: InForce | None = None,
     watch_tick: Callable[[], None] | None = None,
     stdout: IO[str] | None = None,
     stderr: IO[str] | None = None,
@@ -104,12 +106,16 @@ def observe(
 
     ``memory`` watches closely what grows (slows the command down); ``memory_every`` says a line on standard
     error every so many steps. ``env`` is added to the command's environment (remedies, interventions);
-    ``watch_tick`` is called once or twice a second. With ``apart`` the command's writes are thrown away;
-    ``guard`` ends it where it has to.
+    ``patch`` is in force in it; ``watch_tick`` is called once or twice a second. With ``apart`` the command's
+    writes are thrown away; ``guard`` ends it where it has to.
     """
     store = Store(folder)
     machine, kills = facts(with_gpus=False), oom_kills()
-    store.begin(command, machine)
+    put: Mapping[str, str] = {}
+    more: dict[str, Any] = {}
+    if patch is not None:
+        put, more = patch.put(folder), {"patch": {"files": list(map(str, patch.files))}}
+    store.begin(command, machine, **more)
     sampler = Sampler(closely=memory)
     watch = MemoryWatch(machine, say=_say, every=memory_every)
 
@@ -131,13 +137,15 @@ def observe(
             src_dir=Path(__file__).resolve().parents[1],
             steps=steps,
             profile=profile,
-            env_extra={**(env or {}), **({"HOTLOOP_MEMORY": "1"} if memory else {})},
+            env_extra={**(env or {}), **put, **({"HOTLOOP_MEMORY": "1"} if memory else {})},
             on_tick=tick,
             stdout=stdout,
             stderr=stderr,
             prefix=apart.prefix if apart is not None else (),
         )
     except UsageError:
+        if patch is not None:
+            patch.take_back(folder)
         store.discard()
         raise
     store.add_machine(oom_kills=since(kills))

@@ -70,7 +70,13 @@ def main(options: argparse.Namespace) -> int:
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
-    examination = flow.examine(flow.read(options.run))
+    recording = flow.read(options.run)
+    if recording.patch is not None:
+        raise UsageError(
+            f"a patch was in force in {options.run}: its code is not what lies on disk",
+            hint=f"write it first, git apply {options.run / 'patched' / 'patch.diff'}, and run again",
+        )
+    examination = flow.examine(recording)
     steps = lead(examination.ranks)
     process = next((p for p in examination.recording.ranks if steps and p.pid == steps.pid), None)
     if process is None or steps is None:

@@ -12,8 +12,8 @@ from hotloop.cli.streams import silence, takes_color
 from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
-    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--evidence] [--throw-away] [--profile] "
-    "[--memory-every N] [--json] -- COMMAND..."
+    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--patch FILE] [--evidence] [--throw-away] "
+    "[--profile] [--memory-every N] [--json] -- COMMAND..."
 )
 
 
@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="put a remedy in force without an edit: ID or ID=VALUE; may be repeated",
+    )
+    parser.add_argument(
+        "--patch",
+        metavar="FILE",
+        type=Path,
+        help="put a unified diff in force in every Python process, no file being written",
     )
     parser.add_argument(
         "--evidence", action="store_true", help="record what is computed, for hotloop verify to compare"
@@ -62,7 +68,9 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
     from hotloop import flow  # not at the top: --help and --version stay fast
     from hotloop.remedy import catalogue
+    from hotloop.remedy.source import in_force
 
+    patch = in_force.read(options.patch, command) if options.patch else None
     env = catalogue.environment(map(catalogue.parse, options.apply))
     if options.evidence:
         env["HOTLOOP_EVIDENCE"] = "1"
@@ -75,6 +83,7 @@ def main(options: argparse.Namespace) -> int:
             profile=options.profile,
             memory_every=options.memory_every,
             env=env,
+            patch=patch,
             stdout=sys.stderr if options.json else None,
             **aside,
         )

@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from hotloop.errors import CheckFailed, UsageError
 if TYPE_CHECKING:
     from hotloop.compare.run import Run
     from hotloop.compare.verdict import Effect
+    from hotloop.remedy.source.in_force import InForce
 
 _USAGE = """hotloop verify [--effect EFFECT] [--baseline RUN]... [--expect FILE] [--json] BASE CANDIDATE
-       hotloop verify --apply REMEDY... [--repeats N] [--steps N] [--out DIR] ... -- COMMAND..."""
+       hotloop verify [--apply REMEDY]... [--patch FILE] [--repeats N] ... -- COMMAND..."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="BASE CANDIDATE | -- COMMAND",
         nargs="*",
-        help="two folders of hotloop run --evidence, or with --apply a command after --",
+        help="two folders of hotloop run --evidence, or with --apply or --patch a command after --",
     )
     parser.add_argument(
         "--effect",
@@ -59,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="what the candidate has: ID or ID=VALUE",
     )
+    launch.add_argument(
+        "--patch", metavar="FILE", type=Path, help="a unified diff that is in force in the candidate"
+    )
     launch.add_argument("--repeats", metavar="N", type=_positive, default=1, help="launches of each side")
     launch.add_argument("--steps", metavar="N", type=_positive, help="end each run after N steady steps")
     add_argument(parser)
@@ -76,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.report import json
 
     asked = expectation.read(options.expect) if options.expect else None
-    pairs = _launched(options) if options.apply else [_given(options)]
+    pairs = _launched(options) if options.apply or options.patch else [_given(options)]
     runs = [(run_of(a), run_of(b)) for a, b in pairs]
     base, candidate = runs[0]
     verdict = judge(
@@ -110,7 +115,7 @@ def _given(options: argparse.Namespace) -> tuple[Path, Path]:
     if len(options.what) != 2:
         raise UsageError(
             f"two runs are compared, a base and a candidate; given: {len(options.what)}",
-            hint=f"with --apply a command is launched twice; usage: {_USAGE}",
+            hint=f"with --apply or --patch a command is launched twice; usage: {_USAGE}",
         )
     return Path(options.what[0]), Path(options.what[1])
 
@@ -119,24 +124,34 @@ def _launched(options: argparse.Namespace) -> list[tuple[Path, Path]]:
     """Run the command as it is and with the remedies, taking turns: base, candidate, candidate, base, ..."""
     from hotloop import flow
     from hotloop.remedy import catalogue
+    from hotloop.remedy.source import in_force
 
     command = options.what
     if not command:
         raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
-    applied = catalogue.environment(map(catalogue.parse, options.apply))
+    patch = in_force.read(options.patch, command) if options.patch else None
+    change = _Change(env=catalogue.environment(map(catalogue.parse, options.apply)), patch=patch)
     whole = options.out or flow.new_run_folder(None, command)
     pairs = []
     for number in range(options.repeats):
-        sides: list[tuple[str, dict[str, str]]] = [("base", {}), ("candidate", applied)]
+        sides: list[tuple[str, _Change | None]] = [("base", None), ("candidate", change)]
         folders: dict[str, Path] = {}
-        for name, env in sides if number % 2 == 0 else reversed(sides):
+        for name, side in sides if number % 2 == 0 else reversed(sides):
             label = name if options.repeats == 1 else f"{name}-{number + 1}"
-            folders[name] = _launch(whole / label, command, env, options)
+            folders[name] = _launch(whole / label, command, side, options)
         pairs.append((folders["base"], folders["candidate"]))
     return pairs
 
 
-def _launch(folder: Path, command: list[str], env: dict[str, str], options: argparse.Namespace) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class _Change:
+    """What the candidate has: the environment of its remedies, a patch in force."""
+
+    env: dict[str, str]
+    patch: InForce | None
+
+
+def _launch(folder: Path, command: list[str], change: _Change | None, options: argparse.Namespace) -> Path:
     from hotloop import flow
 
     print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
@@ -147,14 +162,15 @@ def _launch(folder: Path, command: list[str], env: dict[str, str], options: argp
             command,
             made,
             steps=options.steps,
-            env={**env, "HOTLOOP_EVIDENCE": "1"},
+            env={**(change.env if change else {}), "HOTLOOP_EVIDENCE": "1"},
+            patch=change.patch if change else None,
             stdout=sys.stderr,
             apart=room,
             guard=guard,
         )
     if guard is not None and guard.why:
         raise CheckFailed(f"the command was ended: it {guard.why}")
-    if done.exit_code and not env:
+    if done.exit_code and change is None:
         raise UsageError(
             f"the command ended with exit code {done.exit_code} as it is: nothing to compare with",
             hint="its words are above; get it to run first",
@@ -163,12 +179,17 @@ def _launch(folder: Path, command: list[str], env: dict[str, str], options: argp
 
 
 def _applied_effect(candidate: Run) -> Effect | None:
-    """The widest class among the candidate's remedies, None without any."""
+    """The widest class among the candidate's remedies, None without any.
+
+    Nobody knows that of a patch: it is not held to bits.
+    """
     from hotloop.remedy import catalogue
     from hotloop.remedy.remedy import EFFECTS
 
     known: dict[str, Any] = {remedy.id: remedy for remedy in catalogue.remedies()}
     found = [EFFECTS.index(known[n["id"]].effect) for n in candidate.applied if n["id"] in known]
+    if candidate.recording.patch is not None:
+        found.append(EFFECTS.index("numeric"))
     return EFFECTS[max(found)] if found else None
 
 

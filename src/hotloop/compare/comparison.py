@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -177,6 +178,8 @@ def _in_effect(run: Run) -> dict[str, Any]:
     samples = run.lead.samples[np.isfinite(run.lead.samples)]
     if "batch_size" not in found and len(samples):
         found["samples per step"] = float(np.median(samples))
+    if run.recording.patch is not None:
+        found["patch in force"] = ", ".join(Path(file).name for file in run.recording.patch.met)
     for note in run.applied:
         value = note.get("value")
         found[f"applied {note['id']}"] = value if value is not None else note.get("status")

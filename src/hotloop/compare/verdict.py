@@ -127,6 +127,7 @@ def judge(
     items = [
         _completed(base, candidate, enough),
         *_applied(candidate),
+        *_patched(candidate),
         *checks,
         finite_loss(candidate),
         saved,
@@ -283,6 +284,19 @@ def _completed(base: Run, candidate: Run, enough: Sequence[Parity]) -> Item:
     if ended_on_purpose(base, candidate):
         return passed("completed", True, f"{words}, --steps ended the {'candidate' if b < a else 'base'}")
     return passed("completed", "differs" in enough, words, b, a)
+
+
+def _patched(candidate: Run) -> list[Item]:
+    """A patch whose files were not loaded is not proven by a run without them."""
+    patch = candidate.recording.patch
+    if patch is None:
+        return []
+    met, missed = (", ".join(Path(file).name for file in files) for files in (patch.met, patch.missed))
+    if not met:
+        return [passed("patch", False, f"{missed}: not imported")]
+    if missed:
+        return [unmeasured("patch", f"{missed}: not imported; {met}: in force")]
+    return [passed("patch", True, f"{met}: in force")]
 
 
 def _applied(candidate: Run) -> list[Item]:

@@ -34,7 +34,8 @@ _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _POLL_S: Final = 0.02
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
 _OURS: Final = frozenset(
-    f"HOTLOOP_{name}" for name in ("RAW", "SRC", "STEPS", "PROFILE", "MEMORY", "APPLY", "WHAT_IF", "DRAWS")
+    f"HOTLOOP_{name}"
+    for name in ("RAW", "SRC", "STEPS", "PROFILE", "MEMORY", "APPLY", "PATCH", "WHAT_IF", "DRAWS")
 )
 
 

@@ -127,14 +127,17 @@ def _limits() -> dict[str, int]:
 
 
 def source_text(file: str) -> tuple[str, str] | None:
-    """The text of a source file and its SHA-256; None where it cannot be read or is too large."""
+    """The text of a source file, as it runs, and SHA-256; None where it cannot be read or is too large."""
     from hashlib import sha256
 
+    patch = sys.modules.get("hotloop_patch")
+    data = patch.text_of(file) if patch is not None else None
     try:
-        if os.path.getsize(file) > _MAX_SOURCE:
-            return None
-        with open(file, "rb") as stream:
-            data = stream.read()
+        if data is None:
+            if os.path.getsize(file) > _MAX_SOURCE:
+                return None
+            with open(file, "rb") as stream:
+                data = stream.read()
     except (OSError, ValueError):
         return None
     return data.decode("utf-8", "replace"), sha256(data).hexdigest()

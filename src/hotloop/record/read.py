@@ -19,7 +19,7 @@ from hotloop.errors import RecordingError
 from hotloop.record import raw, runfile
 from hotloop.record.bucket import read_processes
 from hotloop.record.owners import Facts, Seat, assign
-from hotloop.record.recording import ROW_DTYPE, Note, Process, Recording
+from hotloop.record.recording import ROW_DTYPE, InForce, Note, Process, Recording
 from hotloop.record.schema import is_empty, unpack
 from hotloop.record.spill import empty_rows, release
 from hotloop.record.store import Store
@@ -279,7 +279,16 @@ def _recording(
         complete=bool(run.get("complete", False)),
         without_torch=tuple(map(str, run.get("without_torch") or ())),
         cwd=str(run.get("cwd") or ""),
+        patch=_in_force(run.get("patch")),
     )
+
+
+def _in_force(patch: object) -> InForce | None:
+    """What ``run.json`` says of a patch; of a run whose launcher was killed nobody knows what it met."""
+    if not isinstance(patch, Mapping):
+        return None
+    files = tuple(map(str, patch.get("files", ())))
+    return InForce(files=files, met=tuple(map(str, patch.get("met", files))))
 
 
 def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Process:

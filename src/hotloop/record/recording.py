@@ -46,6 +46,19 @@ class Process:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InForce:
+    """A patch that was in force in a run: the files it changes, and those of them that were loaded."""
+
+    files: tuple[str, ...]
+    met: tuple[str, ...]
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Files of the patch that no process loaded: of them the run says nothing."""
+        return tuple(file for file in self.files if file not in self.met)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recording:
     """What one run left: its command, its training processes (``ranks``), the machine, the sampled system."""
 
@@ -66,3 +79,4 @@ class Recording:
     num_jobs: int = 1  # trainings seen; of several, ``measure.jobs`` leaves the ranks of one
     without_torch: tuple[str, ...] = ()  # interpreters that looked for torch and could not import it
     cwd: str = ""  # where the command was started; its processes may have gone elsewhere
+    patch: InForce | None = None  # code of the run that is not what lies on disk

@@ -123,7 +123,9 @@ class Store:
 
     def finish(self, outcome: Ending) -> None:
         """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
-        self._run["without_torch"] = self._without_torch()
+        self._run["without_torch"] = self._told("without-torch")
+        if "patch" in self._run:
+            self._run["patch"]["met"] = self._told("patch-met")
         self._close(outcome.pid, outcome.end_ns)
         self._run.update(
             start_ns=outcome.start_ns,
@@ -200,9 +202,9 @@ class Store:
             except (OSError, sqlite3.Error) as error:
                 self._warn(f"not all could be stored: {error}")
 
-    def _without_torch(self) -> list[str]:
-        """Interpreters that looked for torch and could not import it, each once."""
-        path = self.raw_dir / "without-torch"
+    def _told(self, name: str) -> list[str]:
+        """What processes that may have no notes left word of, each line once."""
+        path = self.raw_dir / name
         try:
             found = path.read_text(encoding="utf-8", errors="replace").splitlines()
             path.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +67,7 @@ def build(
         "lead_rank": main.rank if main else None,
         "what_if": [row.to_json() for row in what_if.rows] if what_if is not None else [],
         "applied": _applied(_process(recording, main)),
+        "patch": _patch(recording),
         "memory": system.memory(recording),
         "overhead_s_per_step": cost.overhead_s_per_step(_process(recording, main), main),
         **_details(main, sources),
@@ -83,6 +85,21 @@ def _applied(process: Process | None) -> list[dict[str, Any]]:
     notes = process.notes.get("remedy", ()) if process is not None else ()
     last = {note["id"]: {key: note.get(key) for key in keys} for note in notes}
     return list(last.values())
+
+
+def _patch(recording: Recording) -> dict[str, Any] | None:
+    """The files of a patch that was in force, as the reader knows them."""
+    patch = recording.patch
+    if patch is None:
+        return None
+    sides = {"met": patch.met, "missed": patch.missed}
+    return {name: [_near(file, recording) for file in files] for name, files in sides.items()}
+
+
+def _near(file: str, recording: Recording) -> str:
+    folder = Path(recording.cwd or ".")
+    path = Path(file)
+    return str(path.relative_to(folder)) if folder in path.parents else file
 
 
 def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
@@ -268,7 +285,9 @@ def _offset_s(recording: Recording, main: Steps | None) -> float:
 
 def _warnings(recording: Recording) -> list[str]:
     """What hotloop could not see, in words, each once."""
-    words = list(recording.warnings)
+    missed = (_patch(recording) or {}).get("missed", ())
+    words = [f"The patch was not met: {file} was not imported." for file in missed]
+    words += recording.warnings
     for process in (item for rank in recording.ranks for item in (rank, *rank.workers)):
         words += [str(note.get("text", "")) for note in process.notes.get("warning", [])]
         words += [_disabled(note) for note in process.notes.get("disabled", [])]

@@ -47,7 +47,9 @@ def _head(report: Report, width: int) -> list[Line]:
     ]
     if end:
         first = _justified(first, [(end, "red")], width)
-    return [first, [], *([(line, "bold")] for line in words.wrap(report["verdict"], width))]
+    patched = ", ".join((report.get("patch") or {}).get("met", ()))
+    under = [[(words.cut(f"patch in force: {patched}", width), "dim")]] if patched else []
+    return [first, *under, [], *([(line, "bold")] for line in words.wrap(report["verdict"], width))]
 
 
 def _bar(report: Report, width: int) -> list[Line]:

@@ -78,6 +78,14 @@ def _start_hotloop(torch, import_start_ns):
         print(f"hotloop: not observing this process: {type(error).__name__}: {error}", file=sys.__stderr__)
 
 
+def _put_patch_in_force():
+    try:
+        import hotloop_patch  # noqa: F401 - beside this file
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        print(f"hotloop: the patch is not in force in this process: {words}", file=sys.__stderr__)
+
+
 def _run_users_own():
     """Find the sitecustomize that ours hides, and run it under its own name."""
     from importlib.machinery import PathFinder
@@ -96,4 +104,6 @@ def _run_users_own():
 
 if environ.get("HOTLOOP_RAW") and "torch" not in sys.modules:
     sys.meta_path.insert(0, _TorchFinder())
+if environ.get("HOTLOOP_PATCH"):
+    _put_patch_in_force()
 _run_users_own()

@@ -23,6 +23,7 @@ def render(report: Report) -> Markup:
         tag("h1", verdict),
         tag("p", first, class_="lead") if first else None,
         tag("p", tag("code", words.command(report["command"])), class_="command"),
+        _patch(report),
         _figures(report),
         _reasons(report),
         _warnings(report),
@@ -44,6 +45,12 @@ def _exit(report: Report) -> Markup | None:
     if report["exit_code"]:
         return tag("p", f"The command ended with exit code {report['exit_code']}", class_="eyebrow bad")
     return None
+
+
+def _patch(report: Report) -> Markup | None:
+    """The code that ran is not what lies on disk: a reader has to know."""
+    met = (report.get("patch") or {}).get("met")
+    return tag("p", "With a patch in force: ", tag("code", ", ".join(met)), class_="command") if met else None
 
 
 def _figures(report: Report) -> Markup:
