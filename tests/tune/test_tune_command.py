@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -83,20 +84,22 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-#: A race of three arms in one round: what a search is worth is tested without launches.
+#: A race of three arms in so many rounds: what a search is worth is tested without launches.
 SHORT = """
 import sys
 from hotloop.cli.main import main
 from hotloop.tune import search
-search._MOST_ARMS, search._MOST_ROUNDS = 3, 1
+search._MOST_ARMS, search._MOST_ROUNDS = 3, int(sys.argv.pop(1))
 sys.exit(main())
 """
 
 
-def tune(project: Path, *words: str, timeout_s: float = 400) -> subprocess.CompletedProcess[str]:
+def tune(
+    project: Path, *words: str, rounds: int = 1, timeout_s: float = 400
+) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-c", SHORT, "tune", *words],
+        [sys.executable, "-c", SHORT, str(rounds), "tune", *words],
         cwd=project, env=env, capture_output=True, text=True, timeout=timeout_s,
     )  # fmt: skip
 
@@ -211,3 +214,73 @@ def test_a_launch_of_the_step_alone_always_says_what_came_of_it(
     trial = Trial(key="alone", remedies=(), status="measured", folder="", seconds=1.0, why=why, more=more)
     (line,) = _told(trial)
     assert line.startswith("the step alone: ") and told in line
+
+
+EVALUATES = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 96
+    def __getitem__(self, i):
+        time.sleep(0.015)
+        return torch.full((8,), i / 96), torch.tensor([i / 96])
+
+def evaluate(model):
+    model.eval()
+    with torch.no_grad():
+        for _ in range(4):
+            time.sleep(0.03)
+            model(torch.zeros(4, 8))
+    model.train()
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+step = 0
+for x, y in DataLoader(Slow(), batch_size=2, shuffle=True):
+    loss = (model(x) - y).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    step += 1
+    if step % 4 == 0:
+        evaluate(model)
+"""
+
+
+def test_a_patched_remedy_and_a_live_one_are_found_told_and_resumed(project: Path) -> None:
+    (project / "train.py").write_text(EVALUATES)
+    before = {path.name: path.read_bytes() for path in project.iterdir()}
+    command = (sys.executable, "train.py")
+    words = ("--out", "../tuned", "--budget", "4m", "--allow", "semantic", "--json", "--", *command)
+    done = tune(project, *words, rounds=2)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    remedies = {word.partition("=")[0] for word in document["best"]["remedies"]}
+    assert remedies >= {"less-frequent-evaluation", "num-workers"}, document["best"]
+    assert document["best"]["effect"] == "semantic"
+    assert {path.name: path.read_bytes() for path in project.iterdir()} == before
+    best = project.parent / "tuned" / "best.diff"
+    assert document["in_force"] == "best.diff"
+    assert "+    if step % " in best.read_text()
+    assert "num_workers" not in best.read_text()
+    raced = [one for one in document["trials"] if set(one["remedies"]) == set(document["best"]["remedies"])]
+    for trial in raced:
+        text = project.parent / "tuned" / trial["folder"] / "patched" / "patch.diff"
+        assert text.read_bytes() == best.read_bytes()
+    assert f"--patch {best.resolve()} --apply num-workers" in document["command"]
+
+    again = tune(project, *words, rounds=2)
+    assert json.loads(again.stdout) == document
+
+    printed = document["command"].replace("hotloop run", f"{sys.executable} -m hotloop run --out ../run")
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    ran = subprocess.run(
+        shlex.split(printed), cwd=project, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "patch in force: train.py" in ran.stderr
+    assert "applied num-workers: in effect" in ran.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.remedy import catalogue
+from hotloop.remedy.remedy import Effect
 from hotloop.tune import candidates
 from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
@@ -27,7 +29,7 @@ from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.sweep import to_json as sweep_json
-from hotloop.tune.trial import Ran, Request, rate
+from hotloop.tune.trial import Arm, Ran, Request, rate
 
 SLOW = finding("input/single-process", "num-workers", num_workers=4)
 SHALLOW = finding("input/shallow-prefetch", "prefetch-factor", cost_s=0.004, prefetch_factor=8)
@@ -607,3 +609,36 @@ def test_a_size_that_does_not_fit_ends_the_sweep_with_its_reason(tmp_path: Path)
     assert [one.batch_size for one in swept.sizes] == [8, 16, 32]
     assert "OutOfMemoryError" in swept.ended
     assert swept.knee == 16
+
+
+def test_what_has_no_live_form_is_tried_as_a_patch_with_a_number_that_can_be_written() -> None:
+    evidence = Scenario(factors(), ())._evidence(frozenset(), 0.04)
+    rare = finding("cadence/evaluation", "less-frequent-evaluation", every_nth=75)
+
+    def told(
+        allow: Effect, cannot: Callable[[Arm], str] | None, have: Arm = ()
+    ) -> tuple[list[str], list[str]]:
+        found = candidates.ideas(evidence, (rare,), have, candidates.Limits(allow=allow), (), cannot=cannot)
+        return [one.name for one in found.candidates], [one.why for one in found.left_out]
+
+    few = told("semantic", lambda arm: "" if arm[0].value < 10 else "75 times as rarely is never")
+    assert few == (["less-frequent-evaluation=9"], [])
+    most = "up to 2.00x, all that cadence/evaluation costs"
+    assert told("semantic", lambda _: "no patch: x") == ([], [f"no patch: x; {most}"])
+    assert told("numeric", lambda _: "") == ([], [f"semantic: needs --allow semantic; {most}"])
+    assert told("semantic", None) == ([], [f"cannot be tried without an edit; {most}"])
+    # What a run under the patch asks for is of the code as it runs then.
+    assert told("semantic", lambda _: "", (catalogue.parse("less-frequent-evaluation=9"),)) == ([], [])
+
+
+def test_launches_see_what_a_patch_has_done_less_often(tmp_path: Path) -> None:
+    rare = finding("cadence/evaluation", "less-frequent-evaluation", steps_between=20.0, every_nth=75)
+    here = launcher(Scenario(factors(), (rare,)), tmp_path, allow="semantic")
+    with closing(here.journal):
+        here.first()
+        here.steps = 50
+        arm = (catalogue.parse("less-frequent-evaluation=9"),)
+        assert here.sees(arm)
+        assert round(here.steps * here.longer(())) == 60
+        assert round(here.steps * here.longer(arm)) == 180
+        assert not here.sees((catalogue.parse("less-frequent-checkpoint=4"),))

@@ -85,7 +85,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace, command: list[str], folder: Path) -> tuple[dict[str, Any], str, bool]:
     """tune.json, its words, and whether anything faster was found; all of it is on disk."""
-    from hotloop.record.publish import write_text_atomic
+    from hotloop.record.publish import write_bytes_atomic, write_text_atomic
     from hotloop.tune import outcome, sweep
     from hotloop.tune.candidates import Limits
     from hotloop.tune.journal import Journal
@@ -101,21 +101,26 @@ def _tune(options: argparse.Namespace, command: list[str], folder: Path) -> tupl
         bench = _bench(command, folder, progress, in_place=options.in_place)
         say = Say(trying=progress.trying, done=progress.done)
         launcher = Launcher(
-            bench=bench, journal=journal, folder=folder, budget_s=options.budget, limits=limits, say=say
-        )
+            bench=bench, journal=journal, folder=folder, budget_s=options.budget, limits=limits, say=say,
+            command=command,
+        )  # fmt: skip
         if options.sweep:
             swept = sweep.sweep(launcher)
             document, words = sweep.to_json(swept, launcher, command), sweep.render(swept)
             found = swept.best != swept.found
         else:
             tuned = Search(launcher=launcher).run()
-            written = None
+            written, put = None, None
             if tuned.best:
-                seen = launcher.examine(tuned.first)
-                written = outcome.patch(seen, tuned.best)
+                patches = launcher.patches
+                assert patches is not None  # there was a first run
+                written = patches.write(tuned.best)
                 write_text_atomic(folder / "tune.patch", written.diff)
-            document = outcome.to_json(tuned, command, written)
-            words, found = outcome.render(tuned, command, written, folder), bool(tuned.best)
+                if in_force := patches.in_force(tuned.best):
+                    put = folder / outcome.IN_FORCE
+                    write_bytes_atomic(put, in_force.diff)
+            document = outcome.to_json(tuned, command, written, put)
+            words, found = outcome.render(tuned, command, written, folder, put), bool(tuned.best)
     write_text_atomic(folder / "tune.json", json.dumps(document, indent=2) + "\n")
     return document, words, found
 
@@ -174,7 +179,8 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
                 command,
                 where,
                 steps=request.steps,
-                env=catalogue.environment(request.arm) | _plan(request) | {"HOTLOOP_DRAWS": "1"},
+                env=catalogue.environment(request.live) | _plan(request) | {"HOTLOOP_DRAWS": "1"},
+                patch=request.patch,
                 watch_tick=progress.tick,
                 stdout=log,
                 stderr=log,
@@ -214,6 +220,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             alone_s=float(echoes[0]["step_s"]) if echoes else None,
             draws=_draws(found),
             files=_files(found.recording),
+            missed=found.recording.patch.missed if found.recording.patch is not None else (),
         )
 
     return Bench(run=run, examine=examine)

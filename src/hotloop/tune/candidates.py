@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final
@@ -17,7 +17,7 @@ from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.tune.pipeline import Pipeline, Setup, calibrate, gain, predict
 from hotloop.tune.pipeline.pipeline import EpochCost
 from hotloop.tune.pipeline.predict import fast
-from hotloop.tune.trial import Arm, spell
+from hotloop.tune.trial import Arm, edited, effect_of, spell
 from hotloop.units import size
 
 #: Of these one at a time.
@@ -87,9 +87,9 @@ class Limits:
     allow: Effect
     most_bytes: float | None = None
 
-    def forbids(self, remedy: Remedy) -> bool:
-        """Whether it may alter more than is allowed."""
-        return EFFECTS.index(remedy.effect) > EFFECTS.index(self.allow)
+    def forbids(self, effect: Effect) -> bool:
+        """Whether that alters more than is allowed."""
+        return EFFECTS.index(effect) > EFFECTS.index(self.allow)
 
 
 def ideas(
@@ -101,11 +101,13 @@ def ideas(
     *,
     once: bool = False,
     alone_s: float | None = None,
+    cannot: Callable[[Arm], str] | None = None,
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
     ``once``: the run goes through its data a single time. ``alone_s``: what a step takes that waits for
-    nothing, where that was measured.
+    nothing, where that was measured. ``cannot``: why what in an arm has no live form cannot be
+    tried as a patch; None: nothing is.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
@@ -115,13 +117,16 @@ def ideas(
     step_s = evidence.steps.step_s
     loader = evidence.steps.train_loader()
     stream = loader is not None and bool(loader.settings.get("iterable"))
+    rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
     for finding in findings:
         if finding.cost_s_per_step < _LEAST_SHARE * step_s:
             continue
         ratio = step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
         for remedy in _remedies(finding):
+            if remedy.id in rewritten:
+                continue
             why_not = _no_stream(remedy, finding) if stream else None
-            why_not = why_not or _why_not(remedy, finding, limits, ratio)
+            why_not = why_not or _why_not(remedy, finding, limits, ratio, patched=cannot is not None)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
@@ -129,6 +134,13 @@ def ideas(
             group = together if remedy in together else [remedy]
             new = [Applied(remedy=one, value=_value(one, finding)) for one in group]
             one = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio)
+            why = ""
+            if cannot is not None and edited(tuple(new)):
+                arm, why = _writable(have, new, cannot)
+                one = replace(one, arm=arm)
+            if why:
+                left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
+                continue
             found.setdefault(one.name, one)
     if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
         cached = _cached(pipeline, evidence, onto(have, [catalogue.parse("cache-samples")]), found.values())
@@ -183,16 +195,40 @@ def _remedies(finding: Finding) -> list[Remedy]:
     return [*named, *(one for one in catalogue.answering(finding.id) if one.live and one not in named)]
 
 
-def _why_not(remedy: Remedy, finding: Finding, limits: Limits, ratio: float) -> LeftOut | None:
-    words = remedy.words.replace("{value!r}", "{value}").replace(
-        "{value}", str(_value(remedy, finding) or "N")
-    )
-    if not remedy.has_live(_value(remedy, finding)):
-        why = f"cannot be tried without an edit; up to {ratio:.2f}x, all that {finding.id} costs"
-        return LeftOut(remedy=remedy.id, why=why, by_hand=words)
-    if limits.forbids(remedy):
-        return LeftOut(remedy=remedy.id, why=f"{remedy.effect}: needs --allow {remedy.effect}", by_hand=words)
+def _why_not(
+    remedy: Remedy, finding: Finding, limits: Limits, ratio: float, *, patched: bool
+) -> LeftOut | None:
+    one = Applied(remedy=remedy, value=_value(remedy, finding))
+    if edited((one,)) and not (patched and remedy.source):
+        return _by_hand(remedy, finding, "cannot be tried without an edit", ratio)
+    effect = effect_of(one)
+    if limits.forbids(effect):
+        return _by_hand(
+            remedy, finding, f"{effect}: needs --allow {effect}", ratio if edited((one,)) else 0.0
+        )
     return None
+
+
+def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tuple[Arm, str]:
+    """The arm with the largest number asked for that a patch can be made with: half of it, half of that, ...
+
+    With why there is none: a run of twelve evaluations cannot keep one in 75, but one in 9.
+    """
+    arm = onto(have, new)
+    why = first = cannot(arm)
+    while why and len(new) == 1 and isinstance(new[0].value, int) and new[0].value > 3:
+        new = [replace(new[0], value=new[0].value // 2)]
+        arm = onto(have, new)
+        why = cannot(arm)
+    return arm, first if why else ""
+
+
+def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:
+    """What is left to a person, and the most that it can give where that is known."""
+    value = str(_value(remedy, finding) or "N")
+    words = remedy.words.replace("{value!r}", "{value}").replace("{value}", value)
+    most = f"; up to {ratio:.2f}x, all that {finding.id} costs" if ratio else ""
+    return LeftOut(remedy=remedy.id, why=why + most, by_hand=words)
 
 
 def _no_stream(remedy: Remedy, finding: Finding) -> LeftOut | None:
@@ -227,6 +263,8 @@ def onto(have: Arm, new: Iterable[Applied]) -> Arm:
 
 def switchable(one: Applied) -> bool:
     """Whether a remedy can be switched on and off within a run."""
+    if edited((one,)):
+        return False
     module, _, form = one.remedy.live.partition(":")
     return bool(getattr(import_module(module), form).switchable)
 

@@ -12,7 +12,20 @@ from typing import Any, Final
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.tune.candidates import Limits
 from hotloop.tune.journal import Journal
-from hotloop.tune.trial import Arm, Bench, Examined, Ran, Request, Trial, device_bytes, queue_of, rate, spell
+from hotloop.tune.patching import Patches
+from hotloop.tune.trial import (
+    Arm,
+    Bench,
+    Examined,
+    Ran,
+    Request,
+    Trial,
+    device_bytes,
+    edited,
+    queue_of,
+    rate,
+    spell,
+)
 from hotloop.units import duration
 
 #: The first run may take this part of the budget, but not less and not more than these.
@@ -31,6 +44,13 @@ CACHE: Final = "cache-samples"
 #: Show nothing before they are filled; epochs of a launch: one fills, one makes up, one shows.
 _FILLED: Final = (CACHE, "use-precomputed-targets")
 FILL_EPOCHS: Final = 3
+#: Patches with these have something done less often: a launch has to see it. All launches may have so many
+#: times as many steps for that.
+_VIEWER: Final = "throttle-viewer"
+_RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint", _VIEWER)
+_MOST_LONGER: Final = 4
+#: What remedy.source.each_nth writes for a viewer.
+_VIEWER_STEPS: Final = 50
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
 #: Launches that must fit into the budget beside the first: an arm, twice.
@@ -63,6 +83,8 @@ class Launcher:
     budget_s: float
     limits: Limits
     say: Say
+    command: Sequence[str] = ()
+    patches: Patches | None = None  # of the run as found
     steps: int | None = None
     launch_s: float = 0.0
     start_s: float = 0.0  # of a launch, before its first step and after its last
@@ -70,6 +92,7 @@ class Launcher:
     epoch_s: float = 0.0  # and what they take as found
     once: bool = False  # the run goes through its data a single time
     own: Mapping[str, Any] = field(default_factory=dict)  # the loader's, where launches are no whole epochs
+    periods: dict[str, int] = field(default_factory=dict)  # remedy id -> steps from one time to the next
     found: Trial | None = None  # the first run, its rate taken as if it had been a launch
     spent: bool = False  # something was not launched for lack of time
     _before_s: float = 0.0
@@ -95,7 +118,23 @@ class Launcher:
             return known[-1].seconds
         if fills(arm) and self.steps is not None:
             return self.start_s + self.epoch_s * (1 + (FILL_EPOCHS - 1) / ratio)
-        return self.start_s + max(0.0, self.launch_s - self.start_s) / max(ratio, _SLOWEST)
+        stepping_s = max(0.0, self.launch_s - self.start_s) * self.longer(arm)
+        return self.start_s + stepping_s / max(ratio, _SLOWEST)
+
+    def longer(self, arm: Arm) -> float:
+        """How many times as many steps a launch of an arm has: whole periods of what it does less often."""
+        if self.steps is None:
+            return 1.0
+        factor = {one.remedy.id: int(one.value or 1) for one in rarer(arm)}
+        periods = {_VIEWER: _VIEWER_STEPS} if _VIEWER in factor else {}
+        most = max(
+            (period * factor.get(name, 1) for name, period in (self.periods | periods).items()), default=1
+        )
+        return -(-self.steps // most) * most / self.steps
+
+    def sees(self, arm: Arm) -> bool:
+        """Whether launches of an arm see what it has done less often."""
+        return all(one.remedy.id in self.periods or one.remedy.id == _VIEWER for one in rarer(arm))
 
     def room(self, seconds: float, key: str = "") -> bool:
         """Whether the budget has room for so many seconds; what is in the journal costs nothing."""
@@ -126,6 +165,7 @@ class Launcher:
                 hint = f"it was ended after {duration(stop_s)}{more}; {hint}"
             raise CheckFailed(f"the run as found gives nothing to tune: {trial.why}", hint=hint)
         self.journal.hold(seen.files)
+        self.patches = Patches(seen=seen, command=self.command, cut=bool(trial.more.get("stopped")))
         self._plan(trial, seen)
         # Of a pair the other may be over as soon as it began.
         least_s = launches * (self.launch_s + self.start_s) / 2
@@ -153,13 +193,15 @@ class Launcher:
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         self.start_s, self.epoch_s = float(steps.start_s[0]) + 1.0, epoch * trial.s_per_step
         self.epoch = epoch
+        self.periods = _periods(seen, _MOST_LONGER * num) if self.limits.allow == "semantic" else {}
         self.launch_s = wall_s
         passes = loader.num_iterators if loader is not None else 0
         self.once = passes == 1 and steps.num_steps <= epoch and not trial.more.get("stopped")
         if trial.more.get("stopped") or num <= 0.7 * steps.num_steps:
             self.steps = num
             self.launch_s = min(wall_s, self.start_s + num * trial.s_per_step)
-        cut = rate(seen.evidence.ranks, steps, strict=False, most=self.steps)
+        most = round(self.steps * self.longer(())) if self.steps is not None else None
+        cut = rate(seen.evidence.ranks, steps, strict=False, most=most)
         self.found = trial
         if cut is not None:
             self.found = replace(trial, s_per_step=cut.s_per_step, samples_per_s=cut.samples_per_s)
@@ -175,7 +217,8 @@ class Launcher:
         for arm in arms:
             if needless is not None and needless(arm, found):
                 continue
-            trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=self.patience_s)
+            timeout_s = self.patience_s * self.longer(arm)
+            trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=timeout_s)
             if not arm and trial.status == "measured":
                 self.launch_s = trial.seconds
             found[spell(arm)] = trial
@@ -186,6 +229,8 @@ class Launcher:
         """One launch of so many steps, and as many as its arm's workers make ahead of them."""
         if steps is not None and self.own:
             steps += max(0, queue_of({**self.own, **_settings(arm)}) - queue_of(self.own))
+        if steps is not None:
+            steps = round(steps * self.longer(arm))
         if steps is not None and fills(arm):
             steps = max(steps, FILL_EPOCHS * self.epoch)
         return self._trial(key, arm, timeout_s=timeout_s, steps=steps)
@@ -217,6 +262,7 @@ class Launcher:
         request = Request(
             folder=self._new_folder(),
             arm=arm,
+            patch=self.patches.in_force(arm) if self.patches is not None else None,
             timeout_s=min(timeout_s, most_s),
             most_bytes=self.limits.most_bytes,
             **more,
@@ -239,6 +285,22 @@ class Launcher:
         while (folder := self.folder / "trials" / f"{number:03d}").exists():
             number += 1  # of a trial that did not come to an end
         return folder
+
+
+def rarer(arm: Arm) -> Arm:
+    """The remedies of an arm whose patch has something done less often."""
+    return tuple(one for one in edited(arm) if one.remedy.id in _RARER)
+
+
+def _periods(seen: Examined, most: int) -> dict[str, int]:
+    """What the run does every so many steps, at most ``most``, by the remedy that has it done less often."""
+    told = (
+        (name, round(finding.data["steps_between"]))
+        for finding in seen.findings
+        for name in finding.remedies
+        if name in _RARER and finding.data.get("steps_between")
+    )
+    return {name: steps for name, steps in told if 0 < steps <= most}
 
 
 def fills(arm: Arm) -> list[str]:
@@ -306,7 +368,12 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
 
 def _not_in_effect(arm: Arm, seen: Examined) -> list[str]:
     """What the remedies say that were not in effect, each in one line."""
-    status = {one.remedy.id: seen.applied.get(one.remedy.id, "nothing was noted") for one in arm}
+    if seen.missed:
+        return [
+            f"the patch was not met: {', '.join(Path(file).name for file in seen.missed)} was not imported"
+        ]
+    live = [one for one in arm if one not in edited(arm)]
+    status = {one.remedy.id: seen.applied.get(one.remedy.id, "nothing was noted") for one in live}
     missing = {name: words for name, words in status.items() if not words.startswith("in effect")}
     return [
         " ".join((words if len(arm) == 1 else f"{name}: {words}").split()) for name, words in missing.items()

@@ -11,38 +11,21 @@ from statistics import fmean, harmonic_mean
 from typing import Any, Final
 
 from hotloop.remedy.remedy import EFFECTS, Effect
-from hotloop.remedy.source import patch as patches
-from hotloop.remedy.source import publish
-from hotloop.remedy.source.scene import Scene
 from hotloop.tune.launching import fills
+from hotloop.tune.patching import Written
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
-from hotloop.tune.trial import Arm, Examined, Trial, command_of, spell
+from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, spell
 from hotloop.units import duration, rate
 
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """The patch: its text, where it applies, and what is left to a person."""
-
-    diff: str
-    root: str
-    left: tuple[str, ...]
+#: The patch that is in force under the command that tune ends with, as it was raced.
+IN_FORCE: Final = "best.diff"
 
 
-def patch(seen: Examined, arm: Arm) -> Written:
-    """The source form of an arm, from the run as found."""
-    evidence, findings = seen.evidence, seen.findings
-    assert evidence is not None
-    process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
-    made = patches.make(Scene.of(process, evidence.recording, evidence.steps, findings), arm)
-    root = publish.root_of(made) if made.files else Path.cwd()
-    left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
-    return Written(diff=made.diff(root), root=str(root), left=left)
-
-
-def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> dict[str, Any]:
-    """tune.json, schema 1."""
+def to_json(
+    tuned: Tuned, command: Sequence[str], written: Written | None, patch: Path | None = None
+) -> dict[str, Any]:
+    """tune.json, schema 1; ``patch`` is in force under its command."""
     base = _baseline(tuned)
     gain = tuned.gain if tuned.best else None
     return {
@@ -63,7 +46,8 @@ def to_json(tuned: Tuned, command: Sequence[str], written: Written | None) -> di
         "launch": {"steps": tuned.steps, "fill_steps": tuned.fill_steps},
         "trials": [trial.to_json() for trial in tuned.trials],
         "left_out": [vars(one) for one in tuned.left_out],
-        "command": shlex.join(command_of(tuned.best, command)),
+        "command": shlex.join(command_of(tuned.best, command, patch)),
+        "in_force": patch.name if patch is not None else None,
         "patch": "tune.patch" if written and written.diff else None,
         "by_hand": list(written.left) if written else [],
         "ended": tuned.ended,
@@ -76,7 +60,7 @@ _OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers"})
 
 def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
     """The furthest that any remedy of an arm may go, with samples that draw from these generators."""
-    found: list[Effect] = [one.remedy.effect for one in arm]
+    found: list[Effect] = [effect_of(one) for one in arm]
     if draws and any(one.remedy.id in _OTHER_DRAWS for one in arm):
         found.append("numeric")
     return max(found, key=EFFECTS.index, default="exact")
@@ -115,8 +99,10 @@ def _baseline(tuned: Tuned) -> _Baseline:
     )
 
 
-def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder: Path) -> str:
-    """The result for the terminal."""
+def render(
+    tuned: Tuned, command: Sequence[str], written: Written | None, folder: Path, patch: Path | None = None
+) -> str:
+    """The result for the terminal; ``patch`` is in force under the command it tells."""
     lines = [*_table(tuned), ""]
     base = _baseline(tuned)
     if tuned.best and tuned.gain is not None:
@@ -129,9 +115,9 @@ def render(tuned: Tuned, command: Sequence[str], written: Written | None, folder
             *_effects(tuned),
             "",
             "use it:",
-            f"    {shlex.join(command_of(tuned.best, command))}",
+            f"    {shlex.join(command_of(tuned.best, command, patch))}",
             *_write(written, tuned.best, folder),
-            *_verify(tuned, command),
+            *_verify(tuned, command, patch),
         ]
     else:
         lines += _wrapped(_nothing(tuned))
@@ -229,14 +215,14 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
     words += [
         f"in source {one.remedy.id} is {one.remedy.source_effect}: {one.remedy.words}"
         for one in arm
-        if written.diff and one.remedy.source_effect
+        if written.diff and one.remedy.source_effect and one not in edited(arm)
     ]
     return lines + [line for one in words for line in _wrapped(one)]
 
 
-def _verify(tuned: Tuned, command: Sequence[str]) -> list[str]:
-    applied = [word for one in tuned.best for word in ("--apply", str(one))]
-    verify = ["hotloop", "verify", "--effect", effect(tuned.best, tuned.draws), "--throw-away", *applied]
+def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[str]:
+    verify = ["hotloop", "verify", "--effect", effect(tuned.best, tuned.draws), "--throw-away"]
+    verify += asked(tuned.best, patch)
     if not _draws_others(tuned):
         return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
     again = ["hotloop", "run", "--evidence", "--throw-away", "--out", "another-seed", "--", *command]

@@ -16,7 +16,7 @@ from math import inf, log
 from typing import Any, Final
 
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
-from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills
+from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills, rarer
 from hotloop.tune.racing import CLEAR, LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
@@ -157,6 +157,7 @@ class Search:
             self._tried,
             once=launcher.once,
             alone_s=self._alone_s,
+            cannot=self._cannot if launcher.patches is not None else None,
         )
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)
@@ -170,6 +171,18 @@ class Search:
         promising = list(found.values())[:_MOST_ARMS]
         self._tried.update(one.name for one in promising)
         return [one for one in promising if {*map(str, one.arm)} != {*map(str, have)}]
+
+    def _cannot(self, arm: Arm) -> str:
+        """Why no trial can be made of an arm that needs a patch; "" where one can."""
+        launcher = self.launcher
+        why = launcher.patches.cannot(arm) if launcher.patches is not None else ""
+        if why:
+            return f"no patch: {why}"
+        if launcher.steps is None or not rarer(arm):
+            return ""
+        if not launcher.sees(arm) or launcher.expected_s(arm) > _FILL_PART * launcher.budget_s:
+            return "comes too rarely for a trial"
+        return ""
 
     def _shows(self, one: Candidate, have: Arm, draws: Sequence[str]) -> bool:
         """Whether a candidate could show anything in a launch."""

@@ -13,6 +13,8 @@ from hotloop.diagnose import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.remedy.catalogue import Applied
+from hotloop.remedy.remedy import Effect
+from hotloop.remedy.source.in_force import InForce
 from hotloop.whatif.estimate import WhatIf
 
 #: refused: a remedy was not in effect; failed: the command did; ended: by hotloop, for time or memory.
@@ -27,11 +29,26 @@ def spell(arm: Arm) -> str:
     return " + ".join(map(str, arm)) or "as found"
 
 
-def command_of(arm: Arm, command: Sequence[str]) -> list[str]:
+def edited(arm: Arm) -> Arm:
+    """The remedies of an arm that have no live form: a patch is in force for them."""
+    return tuple(one for one in arm if not one.remedy.has_live(one.value))
+
+
+def effect_of(one: Applied) -> Effect:
+    """What a remedy may alter in a trial: its source form may alter more than its live one."""
+    return (one.remedy.source_effect if edited((one,)) else None) or one.remedy.effect
+
+
+def asked(arm: Arm, patch: Path | None) -> list[str]:
+    """The words of ``run`` and ``verify`` for an arm, with the file that holds its patch."""
+    live = [one for one in arm if one not in edited(arm)]
+    words = ["--patch", str(patch)] if patch is not None else []
+    return [*words, *(word for one in live for word in ("--apply", str(one)))]
+
+
+def command_of(arm: Arm, command: Sequence[str], patch: Path | None = None) -> list[str]:
     """The command line that puts an arm in force."""
-    if not arm:
-        return list(command)
-    return ["hotloop", "run", *(word for one in arm for word in ("--apply", str(one))), "--", *command]
+    return ["hotloop", "run", *asked(arm, patch), "--", *command] if arm else list(command)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +65,13 @@ class Request:
     stop_s: float | None = None
     most_bytes: float | None = None
     plan: Mapping[str, Any] | None = None
+    patch: InForce | None = None
+
+    @property
+    def live(self) -> Arm:
+        """The remedies of the arm that are put in force without a patch."""
+        written = edited(self.arm)
+        return tuple(one for one in self.arm if one not in written)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +101,7 @@ class Examined:
     alone_s: float | None = None  # seconds of a step that waits for nothing, of a run that took only these
     draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
     files: tuple[Path, ...] = ()  # code and configuration that it read and did not write
+    missed: tuple[str, ...] = ()  # files of the patch in force that no process loaded
 
 
 @dataclass(frozen=True, kw_only=True)

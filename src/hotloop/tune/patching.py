@@ -1,0 +1,81 @@
+"""The source form of arms: written as a patch, or in force as one where a remedy has no live form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from hotloop.errors import UsageError
+from hotloop.remedy.source import in_force, publish
+from hotloop.remedy.source import patch as patches
+from hotloop.remedy.source.in_force import InForce
+from hotloop.remedy.source.scene import Scene
+from hotloop.tune.trial import Arm, Examined, edited
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The patch: its text, where it applies, and what is left to a person."""
+
+    diff: str
+    root: str
+    left: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class Patches:
+    """Patches made from the run as found, for the command it ran. ``cut``: it was ended before its end."""
+
+    seen: Examined
+    command: Sequence[str]
+    cut: bool = False
+    _known: dict[tuple[str, ...], InForce | str] = field(default_factory=dict)
+
+    def write(self, arm: Arm) -> Written:
+        """The source form of a whole arm."""
+        made = patches.make(self._scene, arm)
+        root = publish.root_of(made) if made.files else Path.cwd()
+        left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
+        return Written(diff=made.diff(root), root=str(root), left=left)
+
+    def in_force(self, arm: Arm) -> InForce | None:
+        """The patch of what in an arm has no live form; None where all of it has. Raises UsageError."""
+        found = self._of(edited(arm))
+        if isinstance(found, str):
+            raise UsageError(found)
+        return found
+
+    def cannot(self, arm: Arm) -> str:
+        """Why there is no such patch; "" where there is, or none is needed."""
+        found = self._of(edited(arm))
+        return found if isinstance(found, str) else ""
+
+    def _of(self, arm: Arm) -> InForce | str | None:
+        key = tuple(map(str, arm))
+        if arm and key not in self._known:
+            self._known[key] = self._made(arm)
+        return self._known.get(key)
+
+    def _made(self, arm: Arm) -> InForce | str:
+        made = patches.make(self._scene, arm)
+        if made.left or not made.files:
+            left = made.left[0] if made.left else None
+            if left is None or not left.why:
+                return "no change of the source would do it"
+            near = f"{Path(left.file).name}{f':{left.line}' if left.line else ''}: " if left.file else ""
+            return near + left.why
+        diff = made.diff(publish.root_of(made)).encode("utf-8", "surrogateescape")
+        try:
+            return in_force.of(diff, self.command, "the patch")
+        except UsageError as error:
+            return error.message
+
+    @cached_property
+    def _scene(self) -> Scene:
+        evidence = self.seen.evidence
+        assert evidence is not None
+        process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
+        scene = Scene.of(process, evidence.recording, evidence.steps, self.seen.findings)
+        return replace(scene, times={}) if self.cut else scene  # how often it is done in all is not known
