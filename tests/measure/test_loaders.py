@@ -125,6 +125,13 @@ def test_roles_epochs_and_first_batches():
     assert steps.num_epochs == 3
 
 
+def test_the_forwards_that_an_evaluations_batches_go_into_are_told():
+    steps = measure(epochs_with_evaluation(epochs=3, evaluations=10).process, {})
+    train, val = sorted(steps.loaders, key=lambda loader: loader.id)
+    assert (val.forwards, val.forward_s) == (1, pytest.approx(0.003))
+    assert (train.forwards, train.forward_s) == (0, 0)
+
+
 def test_an_epoch_that_the_end_of_the_run_cut_short_is_no_epoch():
     run = Script(PLAIN)
     for epoch, steps in enumerate((20, 20, 5)):

@@ -41,6 +41,9 @@ class Limits:
     logging_free_ratio: float = 0.01
     #: A loader that waits for more than this share of an evaluation is the evaluation's own cause.
     evaluation_wait_ratio: float = 0.5
+    #: Larger evaluation batches are advised where they take at least this share off: neighbouring timings on
+    #: a shared machine differ by about a tenth.
+    evaluation_batch_saves_ratio: float = 0.2
     #: Garbage collection under this share is ordinary housekeeping.
     gc_ratio: float = 0.03
     #: Synchronizations under this share are not looked at where no device clock says what they cost.

@@ -117,6 +117,8 @@ def _use(
     where = places.site(int(note.get("where") or 0)) if isinstance(note.get("where"), int) else None
     dataset = note.get("dataset")
     fields = tuple(batch[0].get("fields") or ()) if batch else ()
+    given = _given_to(spans, events, fetch) if role == "evaluation" else fetch[:0]
+    per_batch = max(1, len(fetch))
     return LoaderUse(
         id=number,
         role=role,
@@ -145,7 +147,22 @@ def _use(
         lines_total_s=making.lines_total_s,
         worker_stats=making.stats,
         num_worker_processes=making.num_workers_seen,
+        forward_s=float(spans.duration[given].sum()) / 1e9 / per_batch,
+        forwards=len(given) / per_batch,
     )
+
+
+def _given_to(spans: Spans, events: Events, fetch: Ints) -> Ints:
+    """The outermost forwards in evaluation mode from each of these fetches to the next one of any loader."""
+    forward = (spans.kind == row.FORWARD) & events.used
+    evaluates = (spans.flags & (row.FORWARD_GRAD | row.FORWARD_TRAINING)) == 0
+    index = np.flatnonzero(forward & evaluates & ~spans.inside(forward))
+    fetches = np.flatnonzero(events.fetch)
+    if not len(fetches):
+        return index[:0]
+    before = np.searchsorted(spans.start[fetches], spans.start[index], side="right") - 1
+    mine = (before >= 0) & np.isin(fetches[np.maximum(before, 0)], fetch)
+    return index[mine]
 
 
 def _batches_per_epoch(batches: Ints) -> float:

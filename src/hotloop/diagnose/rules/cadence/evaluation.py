@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +28,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     inside = [e for e in steps.evaluations if steps.span[0] <= e.start_s < steps.span[1]]
     where = max(inside, key=lambda e: e.seconds).place if inside else None
     every = steps_between(steps, inside)
-    interval = _interval_wanted(steps, seconds, every, limits.evaluation_free_ratio) if inside else None
+    small = _small_batches(evidence, seconds)
+    left = seconds - (small.saved_s if small is not None else 0.0)
+    wanted = _interval_wanted(steps.span_s - seconds, left, every, limits.evaluation_free_ratio)
+    interval = wanted if inside else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
     ]
@@ -37,6 +41,15 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     wait = _loader_wait(steps, limits.evaluation_wait_ratio * seconds)
     if wait is not None:
         numbers.append(_describe_wait(wait))
+    if small is not None:
+        numbers.append(
+            f"in batches of {small.batch_size} a forward takes {duration(small.forward_s)} a sample, in "
+            f"training's of {small.wanted} no more than {duration(small.in_training_s)}"
+        )
+    advice = _advice(every, interval, wait)
+    if small is not None:
+        much_left = beyond(steps, left, limits.evaluation_free_ratio) > 0
+        advice = _batching(small, seconds) + (f" Then {advice[0].lower()}{advice[1:]}" if much_left else "")
     yield cause(
         evidence,
         ID,
@@ -44,7 +57,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"Evaluation takes {share(seconds / steps.span_s)} of the training time"
             + (f": it runs every {_steps(every)}{at(where)}." if inside else ".")
         ),
-        advice=_advice(every, interval, wait),
+        advice=advice,
         numbers=numbers,
         cost_s=cost,
         where=where,
@@ -55,7 +68,66 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             "num_evaluations": len(inside),
             "steps_between": every if inside else None,
             "every_nth": max(2, round(interval / every)) if interval else None,
+            "batch_size": small.wanted if small is not None else None,
         },
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Small:
+    """An evaluation loader whose batches are too small, beside what a training batch takes."""
+
+    loader: LoaderUse
+    batch_size: int
+    wanted: int
+    forward_s: float  # a sample, in evaluation
+    in_training_s: float  # a sample, at most, in batches as large as training's
+    saved_s: float  # over the training span
+
+
+def _small_batches(evidence: Evidence, seconds: float) -> _Small | None:
+    """The evaluation loader whose forwards cost far less in training's batches, which are known to fit.
+
+    Its samples have the shapes of training's, so they can be stacked; what else a batch is used for
+    (a metric in Python) may well be work for each sample, so nothing but forward is counted.
+    """
+    steps, train = evidence.steps, evidence.steps.train_loader()
+    wanted = train.settings.get("batch_size") if train is not None else None
+    whole = steps.totals.get("evaluation", 0.0)
+    if train is None or not isinstance(wanted, int) or not train.batch_fields or whole <= 0:
+        return None
+    # Of an accelerator the host sees the launches only: a whole step is the bound there.
+    phases = ("forward", "backward", "optimizer", "sync", "transfer", "other")
+    counted = phases if evidence.on_accelerator else phases[:1]
+    in_training_s = sum(map(steps.per_step, counted)) / wanted
+    found = []
+    for loader in steps.loaders:
+        size = loader.settings.get("batch_size")
+        if loader.role != "evaluation" or not isinstance(size, int) or not 0 < size < wanted:
+            continue
+        if round(loader.forwards, 1) != 1 or _samples(loader) != _samples(train):
+            continue
+        saved_s = loader.num_batches * (loader.forward_s - size * in_training_s) * min(1, seconds / whole)
+        if saved_s >= evidence.limits.evaluation_batch_saves_ratio * seconds:
+            found.append(
+                _Small(
+                    loader=loader, batch_size=size, wanted=wanted, forward_s=loader.forward_s / size,
+                    in_training_s=in_training_s, saved_s=min(saved_s, seconds),
+                )
+            )  # fmt: skip
+    return max(found, key=lambda one: one.saved_s, default=None)
+
+
+def _samples(loader: LoaderUse) -> dict[str, tuple[int, ...]]:
+    """The shape of one sample of each field, of a loader's first batch."""
+    return {str(f.get("path")): tuple((f.get("shape") or ())[1:]) for f in loader.batch_fields}
+
+
+def _batching(small: _Small, seconds: float) -> str:
+    return (
+        f"Give the loader{at(small.loader.where)} batch_size={small.wanted}, as training has, instead of "
+        f"{small.batch_size}: that takes at least {share(small.saved_s / seconds)} off evaluation and "
+        "changes no prediction."
     )
 
 
@@ -63,10 +135,9 @@ def _steps(every: float) -> str:
     return "step" if round(every) == 1 else f"{every:.0f} steps"
 
 
-def _interval_wanted(steps: Steps, seconds: float, every: float, free: float) -> int:
+def _interval_wanted(training_s: float, seconds: float, every: float, free: float) -> int:
     """Steps between evaluations that would leave them the share ``free`` of the time."""
-    training = max(1e-9, steps.span_s - seconds)
-    return _round_up(every * seconds / training * (1 - free) / free)
+    return _round_up(every * seconds / max(1e-9, training_s) * (1 - free) / free)
 
 
 def _advice(every: float, interval: int | None, wait: LoaderUse | None) -> str:
