@@ -665,6 +665,33 @@ def test_a_collection_called_for_in_the_step_is_told_once_with_its_line() -> Non
     assert "gc.collect()" in items["host/gc-pauses"].advice
 
 
+ANOMALY = {
+    "anomaly": {"stacks": 4000, "seconds": 1.5},
+    "torch": {"grad_anomaly": True, "set_by": {"grad_anomaly": [True, TRAIN, 3]}},
+}
+
+
+def test_anomaly_detection_costs_the_stacks_it_records() -> None:
+    item = found(run([], facts=ANOMALY))["host/anomaly-detection"]
+    assert item.cost_s_per_step == pytest.approx(0.015)
+    assert item.where == Place(file=TRAIN, line=3, function="")
+    assert "train.py:3" in item.message
+    assert "40 stacks a step" in item.evidence[0]
+    brief = {**ANOMALY, "anomaly": {"stacks": 40, "seconds": 0.02}}
+    assert "host/anomaly-detection" not in found(run([], facts=brief))
+
+
+def test_python_in_forward_is_not_told_beside_anomaly_detection() -> None:
+    lines = [hot("heat[y, x] = 1.0", 1.0, "draw", phase="forward")]
+    assert "host/python-in-step" in found(run(lines))
+    assert "host/python-in-step" not in found(run(lines, facts=ANOMALY))
+
+
+def test_a_profiler_that_is_left_on_is_told_to_stop() -> None:
+    lines = [hot("scores = decode(out)", 2.0, "main", library="torch.autograd.profiler_util")]
+    assert "repeat=1" in found(run(lines, {"other": 0.02}))["host/python-in-step"].advice
+
+
 def test_a_viewer_costs_its_polling_and_its_rendering() -> None:
     place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
     lines = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from tests.running import run_observed
 
@@ -25,6 +26,40 @@ for step in range(20):
 torch.use_deterministic_algorithms(True)
 print(repr(loss.item()))
 """
+
+
+ANOMALY = """
+import torch
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+def step():
+    net(torch.ones(2, 4)).square().mean().backward()
+    optimizer.step()
+{use}
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "line"),
+    [
+        ("torch.autograd.set_detect_anomaly(True)\nfor _ in range(5): step()", 8),
+        ("with torch.autograd.detect_anomaly(check_nan=False):\n    for _ in range(5): step()", 8),
+    ],
+)
+def test_the_stacks_of_anomaly_detection_are_counted(tmp_path: Path, use: str, line: int) -> None:
+    observed = run_observed(ANOMALY.format(use=use), folder=tmp_path)
+    assert observed.returncode == 0, observed.stderr
+    assert "disabled" not in observed.notes
+    (noted,) = observed.notes["anomaly"]
+    assert noted["stacks"] == 30  # of three operations, and of what holds the gradients
+    assert 0 < noted["seconds"] < 5
+    first = observed.notes["torch"][0]
+    assert (first["grad_anomaly"], first["set_by"]["grad_anomaly"][2]) == (True, line)
+
+
+def test_without_anomaly_detection_nothing_is_counted(tmp_path: Path) -> None:
+    observed = run_observed(ANOMALY.format(use="step()"), folder=tmp_path)
+    assert "anomaly" not in observed.notes
 
 
 def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 Keys (a missing note leaves its key out, lists may be empty):
 
-``torch`` the flags (of the first step, overlaid by those at exit) · ``modules`` · ``optimizers`` ·
-``autocast`` · ``compile`` · ``ddp`` · ``memory`` (last) · ``profile`` · ``exit`` · ``disabled`` ·
-``warnings`` · ``accelerator`` whether the model or its batches were on one · ``world_size`` · ``rank`` ·
-``argv`` · ``python`` · ``env`` · ``process`` the whole process note.
+``torch`` the flags (of the first step, overlaid by those at exit) · ``anomaly`` · ``modules`` ·
+``optimizers`` · ``autocast`` · ``compile`` · ``ddp`` · ``memory`` (last) · ``profile`` · ``exit`` ·
+``disabled`` · ``warnings`` · ``accelerator`` whether the model or its batches were on one ·
+``world_size`` · ``rank`` · ``argv`` · ``python`` · ``env`` · ``process`` the whole process note.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def facts_of(process: Process, spans: Spans) -> dict[str, Any]:
     for key in ("world_size", "argv", "python", "env", "cwd", "local_rank"):
         if key in first:
             facts[key] = first[key]
-    for kind in ("torch", "autocast", "compile", "ddp", "memory", "profile", "exit"):
+    for kind in ("torch", "anomaly", "autocast", "compile", "ddp", "memory", "profile", "exit"):
         merged: Note = {}
         for note in process.notes.get(kind, ()):
             merged.update({k: v for k, v in _plain(note).items() if v is not None})

@@ -22,6 +22,7 @@ OBSERVERS: Final = (
     "observers.memory",
     "observers.growth",
     "observers.settings",
+    "observers.anomaly",
     "observers.configs",
     "observers.window",
     "observers.unread",

@@ -122,6 +122,11 @@ def watch_setters(probe: Probe, was_set: Callable[[tuple[str, ...], FrameType], 
     def deterministic_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
         was_set(("deterministic_algorithms",), frame)
 
+    def anomaly_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        was_set(("grad_anomaly",), frame)
+
+    hooks.after(torch.autograd.set_detect_anomaly, "__init__", "settings", anomaly_set)
+    hooks.after(torch.autograd.detect_anomaly, "__enter__", "settings", anomaly_set)
     hooks.after(torch.backends.ContextProp, "__set__", "settings", property_set)
     hooks.after(torch.backends.cuda.cuBLASModule, "__setattr__", "settings", matmul_set)
     hooks.after(torch, "set_float32_matmul_precision", "settings", precision_set)

@@ -33,6 +33,8 @@ _HOOK_ADVICE = (
     "enough."
 )
 
+_PROFILERS = ("torch.profiler", "torch.autograd.profiler", "torch._C._profiler")
+
 #: A step with many causes is told about the largest ones.
 _MOST_FINDINGS = 3
 
@@ -48,7 +50,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     inside = _worth(evidence, python_in_model(evidence), limits.python_in_forward_ratio, 1.0)
     for group in beside[:_MOST_FINDINGS]:
         yield _finding(evidence, group, exposed, where="between the phases of the step")
-    if not evidence.on_accelerator:
+    # Recording a stack for each operation makes Python of all of forward.
+    if not evidence.on_accelerator and not evidence.steps.facts.get("anomaly"):
         for group in inside[:_MOST_FINDINGS]:
             closure = group.hottest.phase == "optimizer"
             yield _finding(
@@ -174,6 +177,10 @@ def _subject(group: LineGroup, rollout: rollouts.Rollout | None) -> str:
 
 
 def _advice(evidence: Evidence, group: LineGroup) -> str:
+    if group.hottest.library.startswith(_PROFILERS):
+        return (
+            "Profile a few steps and stop (torch.profiler.schedule with repeat=1), or take the profiler out."
+        )
     if once_a_pass(evidence, group.hottest) is not None:
         return (
             "Do it once for all passes where each gives the same, else in fewer of them, or on whole tensors "

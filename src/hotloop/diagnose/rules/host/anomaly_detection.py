@@ -1,0 +1,50 @@
+"""Autograd's anomaly detection is on in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.costs import enough
+from hotloop.diagnose.evidence import Evidence
+from hotloop.findings import Finding, Place
+from hotloop.units import duration, share
+
+ID = "host/anomaly-detection"
+
+
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Stacks recorded in forward, whose time is exact: what the checks in backward take comes on top."""
+    steps = evidence.steps
+    noted = steps.facts.get("anomaly")
+    if not isinstance(noted, Mapping) or not enough(evidence):
+        return
+    cost = float(noted.get("seconds") or 0.0) / steps.num_steps
+    if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
+        return
+    where = _turned_on(evidence)
+    yield cause(
+        evidence,
+        ID,
+        message=(
+            f"Anomaly detection is on{at(where)}: recording a stack for every operation takes "
+            f"{duration(cost)} of every step ({share(cost / steps.step_s)}), and in backward every "
+            "gradient is searched for NaN."
+        ),
+        advice="Turn it on only while looking for a NaN.",
+        numbers=[
+            f"{float(noted.get('stacks') or 0) / steps.num_steps:.0f} stacks a step, {duration(cost)}",
+            "the search in backward is not in the cost",
+        ],
+        cost_s=cost,
+        where=where,
+    )
+
+
+def _turned_on(evidence: Evidence) -> Place | None:
+    torch = evidence.steps.facts.get("torch")
+    by = torch.get("set_by") if isinstance(torch, Mapping) else None
+    told = by.get("grad_anomaly") if isinstance(by, Mapping) else None
+    if not isinstance(told, list | tuple) or len(told) != 3:
+        return None
+    return Place(file=str(told[1]), line=int(told[2]), function="")
