@@ -481,6 +481,74 @@ def test_lines_get_their_role(name):
     assert {number: found.get(number) for number in expected} == expected
 
 
+COPIED = ("copy:deepcopy", "copy:_reconstruct")
+CAST = ("torch.nn.modules.module:Module.float", "torch.nn.modules.module:Module._apply")
+
+
+@pytest.mark.parametrize(("line", "prepared"), [("soft", CAST), ("loss", CAST), ("loss", COPIED)])
+def test_a_module_made_ready_for_a_forward_is_none_of_it(line, prepared):
+    run = Script(
+        dedent("""
+            for step in range(500):
+                soft = teacher.float()(x)  # soft
+                out = model(x)  # forward
+                loss = copy.deepcopy(critic).float()(out, soft)  # loss
+                loss.backward()  # backward
+                optimizer.step()  # update
+            """)
+    )
+
+    def asks(at):
+        if line == at:
+            with run.at(at), run.library(*prepared):
+                run.work(20)
+        with run.at(at):
+            run.forward(2, module=2, grad=False, training=False)
+
+    for _ in range(20):
+        asks("soft")
+        with run.at("forward"):
+            run.forward(2)
+        asks("loss")
+        with run.at("backward"):
+            run.backward(2)
+        with run.at("update"):
+            run.update(1)
+    lines = measure(run.process(), {}).lines
+    made = [cost for cost in lines if cost.place.line == run.line(line) and cost.library]
+    assert {(cost.role, cost.phase) for cost in made if cost.phase != "startup"} == {("other", "other")}
+
+
+@pytest.mark.parametrize(
+    ("calls", "role"),
+    [
+        (("http.client:HTTPConnection.getresponse", "socket:SocketIO.readinto"), "other"),
+        (("socket:socket.accept",), "viewer"),
+    ],
+)
+def test_what_is_asked_of_an_http_server_is_no_viewer(calls, role):
+    run = Script(
+        dedent("""
+            for step in range(500):
+                out = model(x)  # forward
+                out.backward()  # backward
+                optimizer.step()  # update
+                client.send(step)  # tell
+            """)
+    )
+    for _ in range(20):
+        with run.at("forward"):
+            run.forward(2)
+        with run.at("backward"):
+            run.backward(2)
+        with run.at("update"):
+            run.update(1)
+        with run.at("tell"), run.library(*calls):
+            run.work(20, on_cpu=0.0)
+    told = [line for line in measure(run.process(), {}).lines if line.place.line == run.line("tell")]
+    assert {line.role for line in told} == {role}
+
+
 def test_a_queue_that_is_polled_by_a_selector_is_no_viewer():
     run = Script(
         dedent("""

@@ -53,6 +53,12 @@ TORCH_PHASES = {
     "torch.optim.optimizer:wrapper": "optimizer",
     "torch.optim.optimizer:zero_grad": "optimizer",
 }
+#: A module is moved, cast or filled: no forward, no batch and no target, whatever uses it.
+PREPARES = frozenset(
+    ["torch.nn.modules.module:Module._apply", "torch.nn.modules.module:Module.load_state_dict"]
+)
+#: What computes nothing: no forward either.
+COPIES = PREPARES | {"copy:deepcopy"}
 SOCKETS = frozenset(
     ["socket", "select", "selectors", "websockets", "websocket", "socketserver", "viser", "zmq", "asyncio"]
 )
@@ -188,6 +194,10 @@ class Loop:
         if found is None:
             return NOTHING
         role, phase = self._by_flow(found[0], found[1], before, after)
+        if (phase == "forward" and not COPIES.isdisjoint(stack.library)) or (
+            role in ("input", "targets") and not PREPARES.isdisjoint(stack.library)
+        ):
+            role, phase = "other", "other"
         return Reading(role=role, phase=phase, statement=statement)
 
     def _plain(self, stack: Stack, found: tuple[Frame, tuple[Frame, ...]] | None) -> tuple[Role, str] | None:
@@ -207,7 +217,8 @@ class Loop:
             return "logging", "logging"
         below = {frame.function for frame in found[1]} if found else set()
         # A queue or a pipe from another process is polled by selectors too, and brings batches.
-        if (roots & SOCKETS and "multiprocessing" not in roots) or below & self.viewers:
+        others = "multiprocessing" in roots or "http.client" in modules
+        if (roots & SOCKETS and not others) or below & self.viewers:
             return "viewer", "other"
         return None
 

@@ -22,7 +22,8 @@ _METHODS: Final = {
     "sendto": SEND,
 }  # fmt: skip
 _STDLIB: Final = os.path.dirname(os.__file__) + os.sep
-_NOT_A_VIEWER: Final = _STDLIB + "multiprocessing"
+#: Batches from another process; what the script asks of another machine, or tells it.
+_NOT_A_VIEWER: Final = (_STDLIB + "multiprocessing", os.path.join(_STDLIB, "http", "client.py"))
 
 
 class Sockets:
