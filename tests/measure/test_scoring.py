@@ -57,6 +57,22 @@ def test_what_only_scores_the_model_is_an_evaluation_with_what_it_does_after():
     assert {line.phase for line in steps.lines if line.place.line == run.line("after")} == {"evaluation"}
 
 
+@pytest.mark.parametrize(("drawn_ms", "phase"), [(30, "logging"), (3, "evaluation")])
+def test_a_function_that_draws_for_longer_than_it_evaluates_is_told_as_drawing(drawn_ms, phase):
+    run = Script(dedent(LOOP).format(use="score(model, x, memory)", kept="ax.imshow(out)"), sample_ms=0.937)
+    for number in range(100):
+        step(run)
+        if number % 10 == 0:
+            with run.at("call", "ask"):
+                run.evaluate(10)
+            with run.at("call", "after"), run.library("matplotlib.figure:Figure.savefig"):
+                run.work(drawn_ms)
+                run.call(row.LOG, drawn_ms, obj=row.LOG_OPS.index("figure"))
+    steps = measure(run.process(), {})
+    assert {line.phase for line in steps.lines if line.place.line == run.line("after")} == {phase}
+    assert steps.span_totals["evaluation"] == pytest.approx(0.1 if phase == "logging" else 0.16, rel=0.1)
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -9,6 +9,10 @@ import numpy as np
 from hotloop.measure.evaluation import Events, Lives, Regions, outside_spans
 from hotloop.measure.places import Places, Stack
 from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.record import rows as row
+
+#: A function that draws for longer than it evaluates is one that draws: a figure of what the model says.
+_DRAWS = tuple(row.LOG_OPS.index(name) for name in ("image", "figure"))
 
 Function = tuple[str, str, int]
 
@@ -22,13 +26,17 @@ def widen(
     samples: Table,
     places: Places,
 ) -> Regions:
-    """Moves the edges over neighbouring samples whose stack runs through a function that only evaluates."""
+    """Moves the edges over neighbouring samples whose stack runs through a function that only evaluates.
+
+    Not where figures would come in that take longer than the evaluation: they are told as figures.
+    """
     if not len(regions.start) or not len(samples):
         return regions
     training = np.flatnonzero(events.work | (events.fetch & lives.training_row))
     trains = _functions(places.sites.get(int(site)) for site in np.unique(spans.site[training]))
     forward = np.flatnonzero(eval_forward)
     held = _Held(samples, places)
+    drawing = np.flatnonzero((spans.kind == row.LOG) & np.isin(spans.obj, _DRAWS) & events.used)
     start, end = regions.start.copy(), regions.end.copy()
     for i in range(len(start)):
         inside = forward[np.searchsorted(spans.start[forward], start[i]) :]
@@ -37,8 +45,11 @@ def widen(
         if own:
             low = _edge(spans.end[spans.top[training]], start[i], -1, end[i - 1] if i else 0)
             high = _edge(spans.start[spans.top[training]], end[i], 1, np.iinfo(np.int64).max)
-            start[i] = held.back(int(start[i]), low, own)
-            end[i] = held.on(int(end[i]), high, own)
+            wider = held.back(int(start[i]), low, own), held.on(int(end[i]), high, own)
+            outside = (spans.start[drawing] < start[i]) | (spans.start[drawing] >= end[i])
+            outside &= (spans.start[drawing] >= wider[0]) & (spans.start[drawing] < wider[1])
+            if spans.duration[drawing][outside].sum() <= end[i] - start[i]:
+                start[i], end[i] = wider
     # Metrics of one evaluation can run up to the next.
     end[:-1] = np.minimum(end[:-1], start[1:])
     return Regions(
