@@ -634,6 +634,7 @@ def test_garbage_collection_counts_from_three_percent() -> None:
     item = found(run([], gc_s=0.60, gc_count=20))["host/gc-pauses"]
     assert item.cost_s_per_step == pytest.approx(0.006)
     assert item.severity == "medium"
+    assert item.remedies == ("gc-freeze",)
 
 
 def test_one_long_collection_in_a_short_run_is_no_pattern() -> None:
@@ -663,6 +664,7 @@ def test_a_collection_called_for_in_the_step_is_told_once_with_its_line() -> Non
     assert set(items) == {"host/gc-pauses"}
     assert items["host/gc-pauses"].where == lines[0].place
     assert "gc.collect()" in items["host/gc-pauses"].advice
+    assert items["host/gc-pauses"].remedies == ("rarer-gc-collect", "gc-freeze")
 
 
 ANOMALY = {

@@ -362,6 +362,14 @@ def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:
     assert [str(one) for one in tuned.best] == ["threads=2"]
 
 
+def test_a_remedy_for_one_cause_of_several_is_tried_where_the_finding_names_it(tmp_path: Path) -> None:
+    step_s = factors(gc_freeze=1.5, rarer_gc_collect=3.0)
+    for named in (("gc-freeze",), ("rarer-gc-collect", "gc-freeze")):
+        scenario = Scenario(step_s, (finding("host/gc-pauses", *named),))
+        tune(scenario, tmp_path / named[0])
+        assert ("rarer-gc-collect=500" in scenario.launched) == ("rarer-gc-collect" in named)
+
+
 def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW), noise=0.0)
     wanted = tune(whole, tmp_path / "whole")

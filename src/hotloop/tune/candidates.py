@@ -192,7 +192,8 @@ def _varied(candidates: Iterable[Candidate]) -> list[Candidate]:
 def _remedies(finding: Finding) -> list[Remedy]:
     """Those the finding names, then what else answers it and can be tried."""
     named = [catalogue.get(name) for name in finding.remedies]
-    return [*named, *(one for one in catalogue.answering(finding.id) if one.live and one not in named)]
+    others = [one for one in catalogue.answering(finding.id) if one.live and not one.where_named]
+    return [*named, *(one for one in others if one not in named)]
 
 
 def _why_not(

@@ -1,4 +1,4 @@
-"""Statements put under ``if step % N == 0``: calls of a logger, and what serves a viewer."""
+"""Statements put under ``if step % N == 0``: calls of a logger or the collector, what serves a viewer."""
 
 from __future__ import annotations
 
@@ -66,6 +66,31 @@ def viewer(plan: Plan, value: Any) -> None:
     if found is None:
         raise _no_step(code, statement, _VIEWER_STEPS)
     layout.wrap(plan, code, [statement], f"if {found.value} % {_VIEWER_STEPS} == 0:")
+
+
+def collecting(plan: Plan, value: Any) -> None:
+    """``if step % N == 0:`` around the ``gc.collect()`` that the finding names."""
+    place = plan.scene.where.get(plan.remedy)
+    if place is None:
+        raise Cannot("no finding of this run says where")
+    code = plan.scene.code(place.file)
+    calls = [call for call in code.nodes(cst.Call) if code.line(call) == place.line]
+    calls = [call for call in calls if last_name(call.func) == "collect"]
+    if len(calls) != 1:
+        raise Cannot("no call of the collector stands there", place.file, place.line)
+    if calls[0].args and code.source(calls[0].args[0].value) != "2":
+        raise Cannot("it looks at young objects only, which is quick", place.file, place.line)
+    loop = _training_loop(plan, code, calls[0])
+    statement, _ = _alone(code, calls[0], loop)
+    if "gc.disable()" in code.text.text:
+        words = "gc.disable() stands here too: nothing else frees its garbage"
+        write = f"where there is room for the garbage of {value} steps: if step % {value} == 0: gc.collect()"
+        raise Cannot(words, place.file, place.line, write=write)
+    _may_be_put(code, statement, loop)
+    found = counter(code, loop) if loop is not None else None
+    if found is None:
+        raise _no_step(code, statement, int(value))
+    layout.wrap(plan, code, [statement], f"if {found.value} % {value} == 0:")
 
 
 def _in_the_loop(plan: Plan, place: Place) -> tuple[Code, cst.CSTNode, cst.CSTNode]:

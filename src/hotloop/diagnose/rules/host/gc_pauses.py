@@ -43,5 +43,5 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ],
         cost_s=cost,
         where=where,
-        remedies=("gc-freeze",),
+        remedies=("rarer-gc-collect", "gc-freeze") if called else ("gc-freeze",),
     )

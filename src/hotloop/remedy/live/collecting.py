@@ -1,0 +1,87 @@
+"""Live form of ``gc.collect()`` called by hand: one of N, as long as memory does not grow in between."""
+
+from __future__ import annotations
+
+import gc
+from opcode import opmap
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.observers.memory import resident_bytes
+from hotloop.remedy.live.form import Form
+
+#: Bytes by which the process, or what is allocated on its device, may have grown since the last collection.
+_MOST_GROWN: Final = 64 << 20
+#: Places that call for a collection; any further one is left as it is.
+_MOST_PLACES: Final = 1_000
+_FULL: Final = 2
+_CACHE, _POP_TOP = opmap.get("CACHE", 0), opmap["POP_TOP"]
+
+_COLLECT = """
+def {name}(*args, **kwargs):
+    if is_compiling() or not form.active or get_ident() != owner[0]:
+        return original(*args, **kwargs)
+    if wanted(getframe(1), args, kwargs) is not False:
+        return original(*args, **kwargs)
+    return 0
+"""
+
+
+class RarerCollections(Form):
+    """Full collections that the script's own code calls for once it trains, and whose answer it drops.
+
+    One is done where N calls from that place have come or N rounds of the optimizers have passed since the
+    last one done for it, and at once where memory has grown.
+    """
+
+    def install(self) -> None:
+        """Around ``gc.collect``; what was imported from ``gc`` before torch is not seen."""
+        #: By code and instruction: calls left out since the last one done, and the round that was in.
+        self._since: dict[tuple[CodeType, int], tuple[int, int]] = {}
+        self._dropped: dict[tuple[CodeType, int], bool] = {}
+        self._level = 0
+        self._calls = 0
+        hooks = self.probe.hooks
+        names: dict[str, Any] = {"form": self, "owner": hooks.recorded, "wanted": self.guard(self._wanted)}
+        hooks.patch(gc, "collect", lambda original: compile_beside(original, _COLLECT, **names))
+
+    def status(self) -> str:
+        """With how many calls were left out."""
+        said = super().status()
+        if said == "in effect":
+            return f"in effect: {self._calls - self.count} of {self._calls} calls collected"
+        return said
+
+    def _wanted(self, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        rounds = self.probe.count.rounds
+        full = kwargs.get("generation", args[0] if args else _FULL) == _FULL
+        if not rounds or not full or self.probe.user_frame(frame) is not frame:
+            return True
+        place = (frame.f_code, frame.f_lasti)
+        if not self._answer_dropped(place):
+            return True
+        self._calls += 1
+        left_out, then = self._since.get(place, (self.value, rounds))
+        level = self._held_bytes()
+        due = left_out + 1 >= self.value or rounds - then >= self.value
+        if due or level > self._level + _MOST_GROWN or len(self._since) >= _MOST_PLACES:
+            self._since[place] = (0, rounds)
+            self._level = level
+            return True
+        self._since[place] = (left_out + 1, then)
+        self.took()
+        return False
+
+    def _answer_dropped(self, place: tuple[CodeType, int]) -> bool:
+        """Whether nobody reads how many objects were found."""
+        if place not in self._dropped:
+            code, at = place[0].co_code, place[1] + 2
+            while at < len(code) and code[at] == _CACHE:
+                at += 2
+            self._dropped[place] = at < len(code) and code[at] == _POP_TOP
+        return self._dropped[place]
+
+    def _held_bytes(self) -> int:
+        cuda = self.torch.cuda
+        return resident_bytes() + (cuda.memory_allocated() if cuda.is_initialized() else 0)
