@@ -46,6 +46,12 @@ def written(points: torch.Tensor) -> torch.Tensor:
     return points.add_(1).clone()
 
 
+def clipped(points: torch.Tensor) -> torch.Tensor:
+    """Changed behind torch's back."""
+    points.numpy().clip(0, 4, out=points.numpy())
+    return points.clone()
+
+
 def total(points: torch.Tensor) -> torch.Tensor:
     return points.sum()
 
@@ -130,6 +136,21 @@ def test_shuffled_batches_of_later_epochs_are_put_together_from_what_was_kept(co
     assert CALLS == [4]
 
 
+def test_the_samples_of_a_new_batch_are_looked_up_once(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    original = Samples._keys
+
+    def counted(samples: Samples, asked: Any, count: int) -> list[bytes]:
+        counts.append(count)
+        return original(samples, asked, count)
+
+    monkeypatch.setattr(Samples, "_keys", counted)
+    put(context, "phased")
+    for points in batches(2):
+        phased(points)
+    assert len(counts) == 2 * 6
+
+
 def test_other_arguments_are_other_targets(context: Any) -> None:
     put(context, "heat")
     (*_, points) = batches(2)
@@ -149,6 +170,7 @@ def test_other_arguments_are_other_targets(context: Any) -> None:
         ("noisy_in_python", "it draws random numbers"),
         ("generated", "from a generator of its own"),
         ("written", "it changes what it is given"),
+        ("clipped", "it changes what it is given"),
         ("total", "something other than tensors of samples"),
         ("number", "something other than tensors of samples"),
     ],

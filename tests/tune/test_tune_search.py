@@ -408,6 +408,14 @@ def test_an_iterable_dataset_is_given_nothing_that_needs_numbered_samples(tmp_pa
     assert left["num-workers"].by_hand.startswith("num_workers=4, if __iter__ takes")
 
 
+def test_what_keeps_samples_is_not_launched_where_no_loader_makes_them(tmp_path: Path) -> None:
+    slow = finding("input/slow-sample", "background-batches")
+    scenario = Scenario(factors(cache_samples=2.0), (slow,), without_loader=True)
+    left = {one.remedy: one.why for one in tune(scenario, tmp_path).left_out}
+    assert left["cache-samples"] == "the batches come from no DataLoader"
+    assert scenario.launched == ["as found"]
+
+
 def test_a_tuning_is_of_the_files_that_the_run_read(tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("num_workers = 0\n")

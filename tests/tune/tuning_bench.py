@@ -45,6 +45,7 @@ class Scenario:
     num_samples: int = 100_000
     num_iterators: int = 1
     iterable: bool = False
+    without_loader: bool = False
     blocks: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # ratio, low, high
     launched: list[str] = field(default_factory=list)
     steps: dict[str, int | None] = field(default_factory=dict)
@@ -105,7 +106,8 @@ class Scenario:
         steps = Steps(
             rank=0, pid=1, start_s=start, end_s=start + step_s, phases=np.zeros((STEPS, len(PHASES))),
             samples=np.full(STEPS, float(size)), steady=np.ones(STEPS, np.bool_), totals={}, span_totals={},
-            wall_s=STEPS * step_s + 1.0, span=(1.0, 1.0 + STEPS * step_s), loaders=(loader,),
+            wall_s=STEPS * step_s + 1.0, span=(1.0, 1.0 + STEPS * step_s),
+            loaders=() if self.without_loader else (loader,),
         )  # fmt: skip
         recording = Recording(
             folder=None, command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0, ranks=(),

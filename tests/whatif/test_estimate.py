@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from tests.scenarios.builder import Script
 
+from hotloop.cli import what_if as cli_what_if
 from hotloop.findings import Finding
 from hotloop.measure import measure
 from hotloop.measure.steps import Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
+from hotloop.remedy import catalogue
 from hotloop.units import parse_duration
 from hotloop.whatif import words
 from hotloop.whatif.estimate import WhatIf, estimate
@@ -201,3 +203,14 @@ def test_targets_that_every_step_makes_anew_are_a_row_of_their_own() -> None:
 
 def test_nothing_is_said_without_a_baseline() -> None:
     assert recorded([block("free-data", 0, 1.0)]) is None
+
+
+def test_what_may_change_is_said_of_each_intervention(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that leaves out log lines changes no values."""
+    words = ("foreach", "throttled-logging", "fused-optimizer")
+    cli_what_if._announce([catalogue.parse(word) for word in words])
+    said = capsys.readouterr().err
+    assert "  throttled-logging=10: curves have fewer points" in said
+    assert "  fused-optimizer: fused updates round differently" in said
+    assert "foreach" not in said
+    assert "values" not in said

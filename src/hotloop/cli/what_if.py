@@ -165,13 +165,14 @@ def _together(candidates: Sequence[Applied]) -> list[dict[str, Any]]:
 
 
 def _announce(remedies: Sequence[Applied]) -> None:
-    """What the interventions do to the run's own results."""
-    changing = [str(one) for one in remedies if one.remedy.effect != "exact"]
+    """What the interventions do to the run's own results, in the catalogue's words."""
+    changing = [f"  {one}: {one.remedy.alters}" for one in remedies if one.remedy.effect != "exact"]
     if changing:
         print(
-            f"hotloop: {', '.join(changing)} change{'s' * (len(changing) == 1)} the values that this run "
-            "computes: what it writes (checkpoints, logs) is of a run that was measured; --throw-away drops "
-            "that",
+            "hotloop: what this run writes (checkpoints, logs) is of a run that was measured; --throw-away "
+            "drops that. In the blocks of",
+            *changing,
+            sep="\n",
             file=sys.stderr,
         )
 

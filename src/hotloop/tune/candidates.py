@@ -11,6 +11,7 @@ from typing import Any, Final
 from hotloop.diagnose import Evidence
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
+from hotloop.measure.steps import Steps
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
@@ -115,8 +116,6 @@ def ideas(
     if pipeline is not None and once:
         pipeline = in_one_pass(pipeline)
     step_s = evidence.steps.step_s
-    loader = evidence.steps.train_loader()
-    stream = loader is not None and bool(loader.settings.get("iterable"))
     rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
     for finding in findings:
         if finding.cost_s_per_step < _LEAST_SHARE * step_s:
@@ -125,7 +124,7 @@ def ideas(
         for remedy in _remedies(finding):
             if remedy.id in rewritten:
                 continue
-            why_not = _no_stream(remedy, finding) if stream else None
+            why_not = _no_samples(remedy, finding, evidence.steps)
             why_not = why_not or _why_not(remedy, finding, limits, ratio, patched=cannot is not None)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
@@ -232,8 +231,15 @@ def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOu
     return LeftOut(remedy=remedy.id, why=why + most, by_hand=words)
 
 
-def _no_stream(remedy: Remedy, finding: Finding) -> LeftOut | None:
-    """What an iterable dataset, whose workers decide what is read, cannot be given."""
+def _no_samples(remedy: Remedy, finding: Finding, steps: Steps) -> LeftOut | None:
+    """What needs the samples of a DataLoader, or cannot be given to an iterable dataset, whose workers decide
+    what is read.
+    """
+    if not steps.loaders and remedy.indexed:
+        return LeftOut(remedy=remedy.id, why="the batches come from no DataLoader")
+    loader = steps.train_loader()
+    if loader is None or not loader.settings.get("iterable"):
+        return None
     if remedy.indexed:
         return LeftOut(remedy=remedy.id, why="the dataset is iterable: its samples have no number")
     if remedy.id not in _WORKERS:

@@ -92,13 +92,15 @@ class _Call:
         return result
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Asked:
     """One call: its tensors and other values in order, and how they were arranged."""
 
     leaves: list[Any]
     spec: Any
-    versions: tuple[int, ...]  # of the tensors: a change in place raises one
+    whole: bool  # ``content`` is of all that they hold, not only of what torch does not count itself
+    content: tuple[Any, ...]  # other where a value was changed in place
+    keys: Sequence[bytes] = ()  # of the samples, once they were looked up
 
 
 class Samples:
@@ -124,14 +126,16 @@ class Samples:
         tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
         if not any(tensor.dim() for tensor in tensors) or any(tensor.requires_grad for tensor in tensors):
             return None
-        return Asked(leaves=leaves, spec=spec, versions=self._versions(leaves))
+        whole = self._checked < _CHECKED
+        return Asked(leaves=leaves, spec=spec, whole=whole, content=self._content(leaves, whole=whole))
 
     def recall(self, asked: Asked) -> tuple[Any] | None:
         """The results for a batch whose samples are all known; None also where it is time to look again."""
         place = self._place
         if self._checked < _CHECKED or place >= len(asked.leaves) or not _dim(asked.leaves[place]):
             return None
-        kept = [self._known.get(key) for key in self._keys(asked, len(asked.leaves[place]))]
+        asked.keys = self._keys(asked, len(asked.leaves[place]))
+        kept = [self._known.get(key) for key in asked.keys]
         if not kept or any(one is None for one in kept):
             return None
         self._hits += 1
@@ -162,7 +166,7 @@ class Samples:
     def _learn(self, asked: Asked, before: list[Any], result: Any) -> None:
         if before != self.state():
             raise Unfit("it draws random numbers")
-        if asked.versions != self._versions(asked.leaves):
+        if asked.content != self._content(asked.leaves, whole=asked.whole):
             raise Unfit("it changes what it is given")
         if any(type(value).__name__ in _GENERATORS for value in self._around(asked)):
             raise Unfit("it may draw random numbers from a generator of its own")
@@ -171,7 +175,7 @@ class Samples:
         if self._spec is not None and spec != self._spec:
             raise Unfit("its results are of several forms")
         self._spec, self._devices = spec, [leaf.device for leaf in results]
-        keys = self._keys(asked, count)
+        keys = asked.keys if len(asked.keys) == count else self._keys(asked, count)
         if len(self._held) > _MOST_OBJECTS:
             raise Unfit("it is given other objects in each call")
         if self._checked < _CHECKED:
@@ -206,9 +210,18 @@ class Samples:
     def _is_batched(self, leaf: Any, count: int) -> bool:
         return _dim(leaf) > 0 and len(leaf) == count
 
-    def _versions(self, leaves: Sequence[Any]) -> tuple[int, ...]:
-        tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
-        return tuple(tensor._version for tensor in tensors if not tensor.is_inference())
+    def _content(self, leaves: Sequence[Any], *, whole: bool) -> tuple[Any, ...]:
+        """By which a change in place is seen: torch counts a tensor's, but not what numpy does to it."""
+        found: list[Any] = []
+        for leaf in leaves:
+            if isinstance(leaf, self._torch.Tensor):
+                counted = not leaf.is_inference()
+                found.append(leaf._version if counted else 0)
+                if whole or not counted:
+                    found.append(hashlib.blake2b(self._bytes(leaf)).digest())
+            elif _is_array(leaf):
+                found.append(hashlib.blake2b(leaf.tobytes()).digest())
+        return tuple(found)
 
     def _check(self, asked: Asked, results: Sequence[Any], count: int) -> None:
         """Make each sample's results alone. Raises Unfit where they are others."""
@@ -268,10 +281,15 @@ class Samples:
         torch = self._torch
         if isinstance(leaf, (*_PLAIN, torch.device, torch.dtype, torch.Size)):
             return f"{type(leaf).__name__} {leaf!r}"
-        if type(leaf).__module__ == "numpy" and hasattr(leaf, "tobytes") and not leaf.dtype.hasobject:
+        if _is_array(leaf):
             return f"{leaf.dtype} {leaf.shape} {hashlib.blake2b(leaf.tobytes()).hexdigest()}"
         self._held[id(leaf)] = leaf
         return f"object {id(leaf)}"
+
+
+def _is_array(leaf: Any) -> bool:
+    """Whether something is numpy's, and its bytes are all there is to it."""
+    return type(leaf).__module__ == "numpy" and hasattr(leaf, "tobytes") and not leaf.dtype.hasobject
 
 
 def _dim(leaf: Any) -> int:
