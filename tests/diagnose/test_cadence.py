@@ -210,6 +210,17 @@ def test_sampled_lines_alone_name_the_kind_of_logging(source: str, library: str,
     assert items[expected].where is not None and items[expected].where.line == 61
 
 
+def test_prints_and_bars_have_remedies_of_their_own() -> None:
+    printed = log_line(61, 2.0, "print(step, loss)")
+    drawn = log_site(55, "progress", 2.0)
+    for sites, lines, remedies in (
+        ((), (printed,), ("fewer-prints",)),
+        ((drawn,), (), ("throttled-progress",)),
+        ((drawn,), (printed,), ("throttled-progress", "fewer-prints")),
+    ):
+        assert found(logged(*sites, lines=lines))["cadence/progress-output"].remedies == remedies
+
+
 def test_the_same_seconds_are_charged_once() -> None:
     """The figure is seen twice (its site and its sampled lines), the scalar once: parts sum to the phase."""
     figure = log_site(55, "figure", 1.5)

@@ -24,6 +24,7 @@ _PROGRESS_LIBRARIES = ("tqdm", "rich", "alive_progress", "progressbar")
 _IMAGE_SOURCE = re.compile(
     r"\b(add_images?|add_figure|add_video|imshow|savefig|imwrite|imsave|save_image|make_grid|plt)\b"
 )
+_PRINTS = re.compile(r"(?<![\w.])print\(|\btqdm\.write\(")
 _PROGRESS_SOURCE = re.compile(
     r"\b(print|tqdm|pbar|set_postfix(_str)?|set_description|progress|stdout|stderr)\b"
 )
@@ -67,6 +68,17 @@ def part_of(steps: Steps, part: Part) -> LoggingPart | None:
     own_sites = [site for site in sites if _site_part(site) == part]
     own_lines = [line for line in lines if _line_part(line, by_place) == part]
     return _describe(total * weights[part] / known, own_sites, own_lines)
+
+
+def draws_bars(steps: Steps) -> bool:
+    """Whether progress bars were seen to be drawn in steps."""
+    return any(site.in_step and _site_part(site) == "progress" for site in steps.sites.get("logging", ()))
+
+
+def prints(steps: Steps) -> bool:
+    """Whether lines that print were sampled in steps."""
+    lines = select(steps, lambda line: line.phase == "logging")
+    return any(_PRINTS.search(line.source) for line in lines)
 
 
 def _describe(seconds: float, sites: list[SiteCost], lines: list[LineCost]) -> LoggingPart:

@@ -9,6 +9,7 @@ REMEDY = Remedy(
     summary="Refresh the progress bar less often.",
     effect="exact",
     answers=("cadence/progress-output",),
+    where_named=True,
     live="hotloop.remedy.live.progress:ThrottledProgress",
     source="hotloop.remedy.source.progress:throttled_progress",
     words="give tqdm mininterval=1.0, and read the loss only when it is shown",

@@ -28,6 +28,7 @@ _PICTURES: Final = {
     "add_image": 2, "add_images": 2, "add_image_with_boxes": 3, "add_figure": 2, "add_video": 2,
     "savefig": -1, "log_figure": -1,
 }  # fmt: skip
+_PRINTS: Final = {"print": -1}
 _VIEWER_STEPS: Final = 50
 #: Calls that run in fewer of the steps, or less often beside the costliest one, are left as they are.
 _AS_OFTEN: Final = 0.5
@@ -43,12 +44,17 @@ class _Put:
 
 def logging(plan: Plan, value: Any) -> None:
     """``if step % N == 0:`` around what logs numbers as often as the line of the finding."""
-    _logged(plan, int(value), _NUMBERS)
+    _logged(plan, int(value), _NUMBERS, *_calls(plan, _NUMBERS))
 
 
 def images(plan: Plan, value: Any) -> None:
     """The same around what logs pictures, with the making of a figure."""
-    _logged(plan, int(value), _PICTURES)
+    _logged(plan, int(value), _PICTURES, *_calls(plan, _PICTURES))
+
+
+def prints(plan: Plan, value: Any) -> None:
+    """The same around the ``print`` that the finding names, and those that come with every step beside it."""
+    _logged(plan, int(value), _PRINTS, *_printing(plan))
 
 
 def viewer(plan: Plan, value: Any) -> None:
@@ -111,8 +117,7 @@ def _in_the_loop(plan: Plan, place: Place) -> tuple[Code, cst.CSTNode, cst.CSTNo
 # -- calls of a logger ---------------------------------------------------------------------------------------
 
 
-def _logged(plan: Plan, value: int, kinds: Mapping[str, int]) -> None:
-    code, calls = _calls(plan, kinds)
+def _logged(plan: Plan, value: int, kinds: Mapping[str, int], code: Code, calls: list[cst.Call]) -> None:
     puts: dict[cst.CSTNode, str] = {}
     for number, call in enumerate(calls):
         try:
@@ -164,6 +169,28 @@ def _calls(plan: Plan, kinds: Mapping[str, int]) -> tuple[Code, list[cst.Call]]:
             if _training_loop(plan, code, call) is loop:
                 found.append(call)
     return code, found
+
+
+def _printing(plan: Plan) -> tuple[Code, list[cst.Call]]:
+    """The ``print`` of the finding, and those under no ``if`` in the same loop of the same function."""
+    place = plan.scene.where.get(plan.remedy)
+    if place is None:
+        raise Cannot("no finding of this run says where")
+    code = plan.scene.code(place.file)
+    found = [call for call in code.nodes(cst.Call) if _is_print(code, call)]
+    named = [call for call in found if code.line(call) <= place.line <= code.end(call)[0]]
+    if not named:
+        raise Cannot("no print stands there", place.file, place.line)
+    loop = _training_loop(plan, code, named[0])
+    if loop is None:
+        return code, named[:1]
+    beside = [call for call in found if _training_loop(plan, code, call) is loop and call not in named]
+    return code, [*named, *(call for call in beside if not any(True for _ in ifs_around(code, call, loop)))]
+
+
+def _is_print(code: Code, call: cst.Call) -> bool:
+    own = isinstance(call.func, cst.Name) and call.func.value == "print" and not code.global_names("print")
+    return own and argument(call, "file") is None
 
 
 def _sites(plan: Plan) -> list[tuple[Site, int]]:
