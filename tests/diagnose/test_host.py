@@ -706,6 +706,17 @@ def test_a_viewer_costs_its_polling_and_its_rendering() -> None:
     assert items["host/viewer-in-loop"].where == place
 
 
+def test_the_function_that_serves_a_viewer_is_named_for_its_remedy() -> None:
+    place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
+    within = Place(file="/w/viewer.py", line=9, function="Viewer.poll")
+    lines = [line(30, 2.0, file="/w/viewer.py", function="Viewer.render", phase="other", role="viewer")]
+    lines = [replace(lines[0], statement=place, callers=(within, place))]
+    item = found(run(lines, {"other": 0.02}))["host/viewer-in-loop"]
+    assert item.data["function"] == "viewer.py:Viewer.poll"
+    lines = [replace(lines[0], callers=())]
+    assert found(run(lines, {"other": 0.02}))["host/viewer-in-loop"].data["function"] is None
+
+
 def test_one_statement_is_not_charged_twice() -> None:
     place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
     lines = [hot("for value in row:", 2.0, "decode", statement="scores = decode(out)")]

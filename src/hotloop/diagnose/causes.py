@@ -58,6 +58,11 @@ def spot(place: Place | None) -> str:
     return f"{PurePath(place.file).name}:{place.line}" if place else ""
 
 
+def reachable(place: Place, function: str) -> str | None:
+    """A function as live forms want it named, ``train.py:Head.targets``; None where none is of that name."""
+    return f"{PurePath(place.file).name}:{function}" if function and "<" not in function else None
+
+
 def decided(by: Written) -> str:
     """What put a value in effect: ``data.py:18 num_workers=2``."""
     return f"{spot(Place(file=by.file, line=by.line))} {by.text}" if by.file else by.text

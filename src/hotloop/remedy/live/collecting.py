@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from opcode import opmap
 from types import CodeType, FrameType
 from typing import Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.observers.memory import resident_bytes
+from hotloop.remedy.live.answers import dropped
 from hotloop.remedy.live.form import Form
 
 #: Bytes by which the process, or what is allocated on its device, may have grown since the last collection.
@@ -16,7 +16,6 @@ _MOST_GROWN: Final = 64 << 20
 #: Places that call for a collection; any further one is left as it is.
 _MOST_PLACES: Final = 1_000
 _FULL: Final = 2
-_CACHE, _POP_TOP = opmap.get("CACHE", 0), opmap["POP_TOP"]
 
 _COLLECT = """
 def {name}(*args, **kwargs):
@@ -39,7 +38,6 @@ class RarerCollections(Form):
         """Around ``gc.collect``; what was imported from ``gc`` before torch is not seen."""
         #: By code and instruction: calls left out since the last one done, and the round that was in.
         self._since: dict[tuple[CodeType, int], tuple[int, int]] = {}
-        self._dropped: dict[tuple[CodeType, int], bool] = {}
         self._level = 0
         self._calls = 0
         hooks = self.probe.hooks
@@ -59,7 +57,7 @@ class RarerCollections(Form):
         if not rounds or not full or self.probe.user_frame(frame) is not frame:
             return True
         place = (frame.f_code, frame.f_lasti)
-        if not self._answer_dropped(place):
+        if not dropped(*place):
             return True
         self._calls += 1
         left_out, then = self._since.get(place, (self.value, rounds))
@@ -72,15 +70,6 @@ class RarerCollections(Form):
         self._since[place] = (left_out + 1, then)
         self.took()
         return False
-
-    def _answer_dropped(self, place: tuple[CodeType, int]) -> bool:
-        """Whether nobody reads how many objects were found."""
-        if place not in self._dropped:
-            code, at = place[0].co_code, place[1] + 2
-            while at < len(code) and code[at] == _CACHE:
-                at += 2
-            self._dropped[place] = at < len(code) and code[at] == _POP_TOP
-        return self._dropped[place]
 
     def _held_bytes(self) -> int:
         cuda = self.torch.cuda

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import PurePath
 
-from hotloop.diagnose.causes import at, cause, spot
+from hotloop.diagnose.causes import at, cause, reachable, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
 from hotloop.diagnose.source import function_text
-from hotloop.findings import Finding, Place
+from hotloop.findings import Finding
 from hotloop.units import duration, share
 
 ID = "host/recomputed-targets"
@@ -39,7 +38,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     cost = group.seconds * exposed / steps.num_steps
     function = group.function if group.function != _loop_function(evidence) else ""
     subject = f"{function}()" if function else "Work on the batch"
-    named = _named(hottest.place, function)
+    named = reachable(hottest.place, function)
     varies = bool(_RANDOM.search(function_text(evidence, hottest.place)))
     return cause(
         evidence,
@@ -60,12 +59,6 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         remedies=() if varies else ("use-precomputed-targets",),
         data={"random": varies, "nature": group.nature(), "function": named},
     )
-
-
-def _named(place: Place, function: str) -> str | None:
-    """The function as ``use-precomputed-targets`` wants it named; None where there is none of that name."""
-    reachable = function and "<" not in function
-    return f"{PurePath(place.file).name}:{function}" if reachable else None
 
 
 def _loop_function(evidence: Evidence) -> str:

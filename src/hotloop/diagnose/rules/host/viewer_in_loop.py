@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
-from hotloop.diagnose.causes import at, beyond, cause
+from hotloop.diagnose.causes import at, beyond, cause, reachable
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import sampled_interval
@@ -49,7 +50,17 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         where=where,
         ci95=sampled_interval(cost, samples) if samples else None,
         remedies=("throttle-viewer",),
+        data={"function": _served(lines, where)},
     )
+
+
+def _served(lines: list[LineCost], where: Place | None) -> str | None:
+    """The function that the statement calls, for ``throttle-viewer``; None where none was seen."""
+    for line in sorted(lines, key=lambda line: -line.seconds):
+        for inner, outer in pairwise((line.place, *line.callers)):
+            if where is not None and (outer.file, outer.line) == (where.file, where.line):
+                return reachable(inner, inner.function)
+    return None
 
 
 def _where(sockets: list[SiteCost], lines: list[LineCost]) -> Place | None:
