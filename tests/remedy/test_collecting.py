@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.remedy.test_live_forms import Context
+from tests.running import run_observed
 
 from hotloop.probe.counting import StepCount
+from hotloop.remedy import catalogue
 from hotloop.remedy.live import collecting
 from hotloop.remedy.live.collecting import RarerCollections
 
@@ -106,3 +109,47 @@ def test_the_collector_is_put_back(context: Any) -> None:
     assert gc.collect is not before
     context.hooks.undo()
     assert gc.collect is before
+
+
+SCRIPT = """
+import gc
+import torch
+
+class Viewer:
+    def poll(self, image):
+        served.append(image)
+
+if __name__ == "__main__":
+    served, full = [], []
+    gc.callbacks.append(lambda phase, info: full.extend([1] * (phase == "stop" and info["generation"] == 2)))
+    torch.manual_seed(0)
+    model, viewer = torch.nn.Linear(8, 1), Viewer()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(40):
+        loss = model(torch.rand(4, 8)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        viewer.poll(step)
+        print("step", step)
+        gc.collect()
+    print(len(full), len(served), repr(loss.item()))
+"""
+
+
+def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path) -> None:
+    """With what else leaves out calls of its own code: prints, a viewer."""
+    plain = run_observed(SCRIPT, folder=tmp_path / "plain", observed=False)
+    asked = ("rarer-gc-collect", "fewer-prints", "throttle-viewer=train.py:Viewer.poll")
+    env = catalogue.environment(map(catalogue.parse, asked))
+    done = run_observed(SCRIPT, folder=tmp_path / "rarer", env=env)
+    *steps, last = done.stdout.splitlines()
+    full, served, loss = last.split()
+    assert plain.stdout.splitlines()[-1].endswith(f" 40 {loss}")
+    assert steps == ["step 0"]
+    assert int(full) < 10
+    assert int(served) <= 2
+    said = {note["id"]: note["status"] for note in done.notes["remedy"]}
+    assert all(status.startswith("in effect") for status in said.values()), said
+    assert len(said) == 3
+    assert not done.notes.get("disabled")

@@ -263,3 +263,14 @@ def test_logging_of_a_run_is_throttled_and_told(tmp_path: Path) -> None:
     lines = {done.line(row) for row in done.of("log")}
     assert len(done.of("log")) == 9 and len(lines) == 3
     assert len(plain.of("log")) == 41
+
+
+def test_figures_that_are_saved_by_hand_are_left_to_the_source(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = FewerImages(context, 4)
+    form.install()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", ModuleType("matplotlib.figure"))
+    assert form.status() == "no picture goes to a writer or a tracker; savefig is left to hotloop fix"
+    Writer().add_figure("samples", object(), 0)
+    assert form.status().startswith("all 1 calls written")

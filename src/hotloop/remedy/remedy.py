@@ -8,7 +8,7 @@ from typing import Any, Literal
 from hotloop.errors import UsageError
 
 #: ``exact`` keeps batches and losses bit for bit; ``numeric`` stays within float noise or a lower precision;
-#: ``semantic`` changes what is trained or when.
+#: ``semantic`` changes what is trained or when, or leaves less of it on record (log lines, pictures, prints).
 Effect = Literal["exact", "numeric", "semantic"]
 EFFECTS: tuple[Effect, ...] = ("exact", "numeric", "semantic")
 

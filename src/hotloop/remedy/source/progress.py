@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import libcst as cst
@@ -28,7 +28,10 @@ def throttled_progress(plan: Plan, value: Any) -> None:
             if given is None or _below_a_second(code.source(given)):
                 plan.keyword(code, call, "mininterval", "1.0")
                 found += 1
-        elif _draws(code, call):
+        elif _draws(code, call, ("refresh",)):
+            where = f"{code.path.name}:{code.line(call)}"
+            plan.remark(f"{plan.remedy}: {where} still draws the bar: take {code.source(call)} out")
+        elif _draws(code, call, _DRAW):
             given = argument(call, "refresh", 1)
             if given is None:
                 plan.keyword(code, call, "refresh", "False")
@@ -52,9 +55,9 @@ def _below_a_second(source: str) -> bool:
         return False
 
 
-def _draws(code: Code, call: cst.Call) -> bool:
+def _draws(code: Code, call: cst.Call, by: Collection[str]) -> bool:
     """Whether a method of a bar that goes on draws it: of what a name was bound to in the same function."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _DRAW:
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in by:
         return False
     bar = call.func.value
     return _moves(code, bar) and any(_is_same(code, bar, target) for target in _bars(code))
