@@ -1,6 +1,7 @@
 """How much of what is to be had does ``hotloop tune`` find? One row for each planted case with a cure.
 
-    python benchmarks/recovery/run.py [--cases a,b] [--minutes 40] [--budget 60s] [--out FILE [--resume]]
+    python benchmarks/recovery/run.py [--cases a,b] [--minutes 40] [--budget 60s] [--allow semantic]
+        [--out FILE [--resume]]
     python benchmarks/recovery/table.py FILE
 
 As found, after ``tune --allow numeric``, hand-cured by an expert (``cures.py``), and the ceiling: the cured
@@ -72,6 +73,9 @@ def main() -> int:
     parser.add_argument("--cases", default="", help="names, with commas between them (default: all)")
     parser.add_argument("--minutes", type=float, default=0.0, help="begin no case that would not fit")
     parser.add_argument("--budget", default="60s", help="of each tuning")
+    parser.add_argument(
+        "--allow", choices=("exact", "numeric", "semantic"), default="numeric", help="what tune may alter"
+    )
     parser.add_argument("--pairs", type=int, default=2, help="launches of as found, tuned and cured")
     parser.add_argument("--out", type=Path, help="the results, as JSON; goes on where it exists")
     parser.add_argument("--keep", type=Path, help="a folder for the recordings predictions are made from")
@@ -91,7 +95,7 @@ def main() -> int:
             if args.minutes and number and spent_s + longest_s > 60 * args.minutes:
                 print("no time for:", ", ".join(one.name for one in subjects[number:]), file=sys.stderr)
                 break
-            row = try_one(subject, Path(scratch) / subject.name, args.budget, args.pairs)
+            row = try_one(subject, Path(scratch) / subject.name, args.budget, args.pairs, args.allow)
             if args.keep:
                 keep(Path(scratch) / subject.name / "tune", args.keep / subject.name, row)
             shutil.rmtree(Path(scratch) / subject.name)
@@ -140,12 +144,13 @@ def _subject(name: str, scratch: Path) -> Subject:
     )
 
 
-def try_one(subject: Subject, folder: Path, budget: str, pairs: int) -> dict[str, Any]:
+def try_one(subject: Subject, folder: Path, budget: str, pairs: int, allow: str) -> dict[str, Any]:
     """One row. What did not come about is None, and ``failures`` says why."""
     folder.mkdir()
     begun_s = time.monotonic()
-    row: dict[str, Any] = {"case": subject.name, "by": subject.by, "failures": [], "load": os.getloadavg()[0]}
-    told = tune(subject, folder / "tune", budget, row)
+    row: dict[str, Any] = {"case": subject.name, "by": subject.by, "allow": allow, "failures": []}
+    row["load"] = os.getloadavg()[0]
+    told = tune(subject, folder / "tune", budget, allow, row)
     row["tune_seconds"] = time.monotonic() - begun_s
     applied = [word for one in row.get("remedies", ()) for word in ("--apply", one)]
     steps = told.get("launch", {}).get("steps")
@@ -181,9 +186,9 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int) -> dict[str
     return row
 
 
-def tune(subject: Subject, out: Path, budget: str, row: dict[str, Any]) -> dict[str, Any]:
+def tune(subject: Subject, out: Path, budget: str, allow: str, row: dict[str, Any]) -> dict[str, Any]:
     """tune.json; its parts go into the row."""
-    options = ["--budget", budget, "--allow", "numeric", "--json", "--out", str(out)]
+    options = ["--budget", budget, "--allow", allow, "--json", "--out", str(out)]
     done = call([*subject.pin, *HOTLOOP, "tune", *options, "--", *subject.found], 1800)
     try:
         document: dict[str, Any] = json.loads((out / "tune.json").read_text())
