@@ -131,6 +131,16 @@ def test_computing_on_full_cores_names_the_line_first() -> None:
     assert findings["input/single-process"].cost_s_per_step <= 0.051
 
 
+def test_workers_that_wait_for_a_lock_they_share_are_told_so() -> None:
+    lock = line(41, 3.0, source="with self.lock:", library="multiprocessing.synchronize")
+    work = line(43, 3.0, source="a = decode(raw)")
+    own = found(input_run(make_s=0.08, busy_s=0.02, workers=2, lines=[work]))["input/slow-sample"]
+    slow = found(input_run(make_s=0.08, busy_s=0.02, workers=2, lines=[lock, work]))["input/slow-sample"]
+    assert "wait for each other at data.py:41" in slow.advice
+    alone = found(input_run(make_s=0.08, busy_s=0.02, lines=[lock, work]))["input/slow-sample"]
+    assert not any("each other" in finding.advice for finding in (own, alone))
+
+
 def test_two_lines_of_one_function_are_one_cause() -> None:
     smooth = [
         line(41, 3.9, function="Elastic.smooth.<locals>.<lambda>", source="f = blur(f)"),

@@ -11,15 +11,19 @@ from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot, hottest
+from hotloop.diagnose.hotspots import Hotspot, hottest, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.diagnose.reading import opens, sleeps
 from hotloop.diagnose.rollouts import Rollout
 from hotloop.findings import Finding
+from hotloop.measure.steps import LineCost
 
 ID = "input/slow-sample"
 EFFORT = EDIT
 COSTED = True
+
+#: Locks that processes share.
+_LOCKS = "multiprocessing.synchronize"
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -36,13 +40,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     cost = feed.saved_by_make(spot.share) * costs.exposed_ratio(evidence.steps, "data_wait")
     cut = crop(evidence, loader, before=spot.place)
+    lock = _lock(spot, evidence.limits.hot_line_ratio)
     yield Finding(
         id=ID,
         message=(
             f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of making a batch, "
             f"and each step waits {units.duration(feed.wait_s)} for data."
         ),
-        advice=_advice(spot, feed.crowd.computing(spot.on_cpu_ratio)),
+        advice=_of_lock(lock)
+        if lock is not None and feed.workers > 1
+        else _advice(spot, feed.crowd.computing(spot.on_cpu_ratio)),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -55,6 +62,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where=spot.place,
         remedies=("cache-samples", "bake"),
         data={"share_of_make": spot.share, "on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
+    )
+
+
+def _lock(spot: Hotspot, least: float) -> LineCost | None:
+    """The line that waits for a lock of several processes, if it takes this share of the spot."""
+    lines = [line for line in spot.lines if line.library.startswith(_LOCKS)]
+    lock = max(lines, key=lambda line: line.seconds, default=None)
+    return lock if lock is not None and lock.seconds >= least * seconds_of(spot.lines) else None
+
+
+def _of_lock(lock: LineCost) -> str:
+    return (
+        f"The workers wait for each other at {says.at(lock.place)}: what the lock guards is done by one at a "
+        "time. Open in each worker what it guards (when it is first asked for a sample), and take the lock "
+        "out."
     )
 
 
