@@ -109,6 +109,23 @@ def test_waiting_in_the_training_process_asks_for_workers() -> None:
     assert "input/slow-storage" not in findings, "a sleep is not storage"
 
 
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ("self.db = sqlite3.connect(path)", True),
+        ("self.file = open(path, 'rb')", True),
+        ("self.rows = open(path).readlines()", False),
+        ("self.names = zipfile.ZipFile(path).namelist()", False),
+        ("self.reader = Reader(path)", False),
+    ],
+)
+def test_what_a_dataset_holds_open_is_not_to_be_shared_by_the_workers_advised(held: str, told: bool) -> None:
+    text = f"class Windows(Dataset):\n    def __init__(self, path):\n        {held}\n"
+    run = input_run(make_s=0.064, busy_s=0.020, make_on_cpu_ratio=0.02)
+    findings = {item.id: item for item in diagnose(evidence(run, sources={DATASET: text}))}
+    assert ("data.py:3 opens must not be shared" in findings["input/single-process"].advice) == told
+
+
 def test_a_stream_is_not_offered_other_workers() -> None:
     """Each worker reads all of a stream that does not share itself out."""
     stream = {"iterable": True}

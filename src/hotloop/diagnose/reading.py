@@ -53,6 +53,7 @@ _OPEN = re.compile(
     r"\b(ZipFile|TarFile|tarfile\.open|h5py\.File|sqlite3\.connect|lmdb\.(open|Environment)|zarr\.open\w*"
     r"|netCDF4\.Dataset|rasterio\.open)\("
 )
+_OPEN_FILE = re.compile(r"^open\(")
 _SLEEP = re.compile(r"\bsleep\(")
 
 #: Anything that makes a sample differ from one epoch to the next.
@@ -115,9 +116,12 @@ def is_read(line: LineCost) -> bool:
     return bool(_READ.search(line.source) or _READ_LIBRARY.match(line.library))
 
 
-def opens(source: str) -> bool:
-    """Whether a line opens an archive, a database or a connection that holds more than one sample."""
-    return bool(_OPEN.search(source))
+def opens(source: str, *, files: bool = False) -> bool:
+    """Whether a line opens an archive, a database or a connection that holds more than one sample.
+
+    With ``files`` the plain ``open`` counts as well.
+    """
+    return bool(_OPEN.search(source)) or (files and bool(_OPEN_FILE.match(source)))
 
 
 def sleeps(source: str) -> bool:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.reading import opens
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
 from hotloop.record.recording import Process
@@ -102,6 +103,25 @@ def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
         names = {name for other, name in wanted if other == file}
         parts += _definitions(text, names | ({cls} if cls else set()))
     return "\n".join(parts)
+
+
+def kept_open(evidence: Evidence, loader: LoaderUse) -> Place | None:
+    """The line of the dataset's constructor that opens what holds its samples and keeps it."""
+    file, cls = str(loader.dataset.get("file") or ""), str(loader.dataset.get("class") or "")
+    for node in ast.walk(tree_of(text_of(evidence, file)) or ast.Module(body=[], type_ignores=[])):
+        if not isinstance(node, ast.ClassDef) or node.name != cls:
+            continue
+        for part in (child for one in node.body if _is_constructor(one) for child in ast.walk(one)):
+            if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call):
+                kept = any(isinstance(target, ast.Attribute) for target in part.targets)
+                called = ast.unparse(part.value.func)
+                if kept and "(" not in called and opens(f"{called}(", files=True):
+                    return Place(file=file, line=part.lineno, function=f"{cls}.__init__")
+    return None
+
+
+def _is_constructor(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == "__init__"
 
 
 def _processes(evidence: Evidence) -> Iterator[Process]:

@@ -11,6 +11,7 @@ from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest
 from hotloop.diagnose.inline import Inline, inline_input
+from hotloop.diagnose.source import kept_open
 from hotloop.findings import Finding
 
 ID = "input/single-process"
@@ -49,7 +50,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
             f"Set num_workers={workers} and persistent_workers=True on the DataLoader; with them a step "
             "without its pauses is "
             f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
-            f"{units.duration(feed.step_s)}.{_sharding(feed)}{says.paced(spot)}"
+            f"{units.duration(feed.step_s)}.{_sharding(feed)}{_opening(evidence, feed)}{says.paced(spot)}"
         ),
         evidence=(
             says.waits(feed),
@@ -72,6 +73,17 @@ def _sharding(feed: Feed) -> str:
     return (
         " Split the stream between them by torch.utils.data.get_worker_info(), or every worker reads all of "
         "it."
+    )
+
+
+def _opening(evidence: Evidence, feed: Feed) -> str:
+    """What becomes of a file or a connection that the dataset holds: forked workers share its position."""
+    kept = kept_open(evidence, feed.loader)
+    if kept is None:
+        return ""
+    return (
+        f" What {says.at(kept)} opens must not be shared by processes: open it in each worker, when it is "
+        "first asked for a sample."
     )
 
 
