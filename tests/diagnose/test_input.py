@@ -158,6 +158,20 @@ def test_workers_that_wait_for_a_lock_they_share_are_told_so() -> None:
     assert not any("each other" in finding.advice for finding in (own, alone))
 
 
+def test_a_sampler_that_works_for_every_batch_is_no_making_of_samples() -> None:
+    draws = line(24, 3.5, function="Hard.__iter__", source="yield random.choices(range(n), weights=w)")
+    drawn = replace(draws, statement=Place(file=TRAIN, line=46, function="main"))
+    making = [line(41, 0.8, source="y = slow(x)"), line(42, 0.2)]
+    run = input_run(make_s=0.01, busy_s=0.01, wait_s=0.05, lines=making, run={"lines": (drawn,)})
+    order, *others = [item for item in diagnose(evidence(run)) if item.id.startswith("input/")]
+    assert (order.id, order.where) == ("input/slow-sample", drawn.place)
+    assert "draws the indices" in order.message
+    assert order.cost_s_per_step == pytest.approx(0.035, rel=0.01)
+    # Neither other workers nor cheaper samples take more away than the making of a batch.
+    assert others
+    assert max(item.cost_s_per_step for item in others) <= 0.01
+
+
 def test_two_lines_of_one_function_are_one_cause() -> None:
     smooth = [
         line(41, 3.9, function="Elastic.smooth.<locals>.<lambda>", source="f = blur(f)"),

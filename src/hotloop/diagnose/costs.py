@@ -81,11 +81,16 @@ class Feed:
 
     def saved_by_workers(self, workers: int) -> float:
         """Seconds per step saved by this number of workers."""
-        return self._saved(self.at(workers))
+        return min(self._saved(self.at(workers)), self._most())
 
     def saved_by_make(self, share: float) -> float:
         """Seconds per step saved if this share of making a batch were free, the workers as they are."""
-        return self._saved(self.with_make(max(0.0, 1.0 - share)).at(self.workers))
+        saved = self._saved(self.with_make(max(0.0, 1.0 - share)).at(self.workers))
+        return min(saved, share * self._most())
+
+    def _most(self) -> float:
+        """What making can save at most: without workers, drawing the indices of a batch is a wait as well."""
+        return self.make_s if self.workers == 0 else self.wait_s
 
     def best_workers(self, limit: int, first: int = 1) -> int:
         """The fewest workers within 3 % of the fastest predicted step."""

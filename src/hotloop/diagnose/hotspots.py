@@ -90,6 +90,21 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
     return tuple(line for line in loader.lines if (line.place.file, line.place.line) not in own)
 
 
+def outside_samples(steps: Steps, loader: LoaderUse) -> list[LineCost]:
+    """The user's lines in the training process that batches waited for, making samples left out: a sampler.
+
+    ``loader`` holds only the lines of making.
+    """
+    making = {(line.place.file, line.place.line) for line in loader.lines}
+    return [
+        line
+        for line in steps.lines
+        if line.phase in ("data_wait", "epoch_gap")
+        and line.place != line.statement
+        and (line.place.file, line.place.line) not in making
+    ]
+
+
 def seconds_of(lines: Sequence[LineCost]) -> float:
     """The summed seconds of lines."""
     return sum(line.seconds for line in lines)

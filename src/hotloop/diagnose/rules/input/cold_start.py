@@ -12,7 +12,7 @@ from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass, first_pass
-from hotloop.diagnose.hotspots import Hotspot, hottest
+from hotloop.diagnose.hotspots import Hotspot, hottest, outside_samples
 from hotloop.findings import Finding, Place
 
 ID = "input/cold-start"
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     cost = total / evidence.steps.num_steps
     typical = float(np.median(firsts[slow]))
-    spot = _outside_samples(evidence, feed, total)
+    spot = _dominant(evidence, feed, total)
     spawned = str(loader.settings.get("multiprocessing_context") or "")
     yield Finding(
         id=ID,
@@ -104,17 +104,9 @@ _ORDER = (
 )
 
 
-def _outside_samples(evidence: Evidence, feed: Feed, total_s: float) -> Hotspot | None:
+def _dominant(evidence: Evidence, feed: Feed, total_s: float) -> Hotspot | None:
     """The user's code in the training process that first batches waited for, making samples left out."""
-    making = {(line.place.file, line.place.line) for line in feed.loader.lines}
-    lines = [
-        line
-        for line in evidence.steps.lines
-        if line.phase in ("data_wait", "epoch_gap")
-        and line.place != line.statement
-        and (line.place.file, line.place.line) not in making
-    ]
-    spot = hottest(lines, total_s)
+    spot = hottest(outside_samples(evidence.steps, feed.loader), total_s)
     return spot if spot is not None and spot.share >= evidence.limits.dominant_line_ratio else None
 
 

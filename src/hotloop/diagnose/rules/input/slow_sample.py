@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from hotloop import units
 from hotloop.diagnose import costs, rollouts, says
 from hotloop.diagnose.collating import in_collate, per_sample_lines
+from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot, hottest, seconds_of
+from hotloop.diagnose.hotspots import Hotspot, hottest, outside_samples, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.diagnose.reading import opens, sleeps
 from hotloop.diagnose.rollouts import Rollout
@@ -32,6 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if feed is None:
         yield from _inline(evidence)
         return
+    yield from _order(evidence, feed)
     loader = feed.loader
     spot = hottest(per_sample_lines(loader), loader.lines_total_s)
     if spot is None or spot.share < evidence.limits.hot_line_ratio:
@@ -62,6 +64,34 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where=spot.place,
         remedies=("cache-samples", "bake"),
         data={"share_of_make": spot.share, "on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
+    )
+
+
+def _order(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
+    """What draws the indices of every batch, where the step waits for that and not for the samples."""
+    limits, steps = evidence.limits, evidence.steps
+    beyond_s = feed.wait_s - feed.make_s
+    if feed.workers or beyond_s < limits.worth_fixing_ratio * steps.step_s:
+        return
+    spot = hottest(outside_samples(steps, feed.loader), beyond_s * steps.num_steps)
+    if spot is None or spot.share < limits.dominant_line_ratio:
+        return
+    cost = min(1.0, spot.share) * beyond_s * costs.exposed_ratio(steps, "data_wait")
+    yield Finding(
+        id=ID,
+        message=(
+            f"{spot.what} at {says.at(spot.place)} takes most of the {units.duration(beyond_s)} that each "
+            "step waits beside the making of its batch: it draws the indices."
+        ),
+        advice=(
+            "Draw the indices of a whole epoch at once, on arrays, and prepare once what does not change "
+            "between batches."
+        ),
+        evidence=(says.waits(feed), says.makes(feed)),
+        cost_s_per_step=cost,
+        cost_ci95=costs.phase_interval(steps, cost, "data_wait"),
+        where=spot.place,
+        data={"on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
     )
 
 
