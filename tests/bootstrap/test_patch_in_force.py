@@ -177,7 +177,8 @@ def test_a_script_that_another_program_reads(tmp_path: Path) -> None:
 
 
 def test_compiled_files_are_neither_believed_nor_written(tmp_path: Path) -> None:
-    files = {"train.py": "import data; print(data.X)\n", "data.py": "X = 1\n"}
+    compiling = "import sys, py_compile; sys.argv[1:] and py_compile.compile('data.py')"
+    files = {"train.py": f"import data; print(data.X)\n{compiling}\n", "data.py": "X = 1\n"}
     one = patch(tmp_path, files, {"data.py": "X = 2\n"})
     compiles = {"PYTHONDONTWRITEBYTECODE": ""}
     assert run(tmp_path, "train.py", env=compiles).stdout == "1\n"
@@ -191,6 +192,8 @@ def test_compiled_files_are_neither_believed_nor_written(tmp_path: Path) -> None
             path.unlink()
     assert run(tmp_path, "train.py", env=put).stdout == "2\n"
     assert not [path for path in contents(tmp_path) if path.suffix == ".pyc"]
+    assert run(tmp_path, "train.py", "compile", env=put).stdout == "2\n"
+    assert [path for path in contents(tmp_path) if path.suffix == ".pyc"]
     assert run(tmp_path, "train.py").stdout == "1\n"
 
 

@@ -222,7 +222,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Slow(Dataset):
     def __len__(self):
-        return 96
+        return 72
     def __getitem__(self, i):
         time.sleep(0.015)
         return torch.full((8,), i / 96), torch.tensor([i / 96])

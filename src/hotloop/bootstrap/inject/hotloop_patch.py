@@ -60,11 +60,6 @@ def _get_code(self, fullname):
     return self.source_to_code(text, self.path)
 
 
-def _get_data(self, path):
-    text = text_of(path)
-    return _data_of(self, path) if text is None else text
-
-
 def _open_code(path):
     text = text_of(path)
     if text is None:
@@ -129,7 +124,7 @@ _NAMES = {basename(path) for path in _TEXTS}
 _TOLD = set()
 _OURS = []  # code of our own frame under the main script
 
-_code_of, _data_of, _opened = _Loader.get_code, _Loader.get_data, io.open_code
-_Loader.get_code, _Loader.get_data, io.open_code = _get_code, _get_data, _open_code
+_code_of, _opened = _Loader.get_code, io.open_code
+_Loader.get_code, io.open_code = _get_code, _open_code  # not get_data: py_compile would write what it gives
 if sys.argv[0] not in ("", "-c", "-m") and realpath(sys.argv[0]) in _TEXTS:
     sys.path_hooks.insert(0, _hook)
