@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter_ns
 
 import crafted
 import numpy as np
@@ -38,6 +39,7 @@ def killed(folder: Path, *, take_in: bool = True, steps: int = 5) -> tuple[Path,
 import os, sys
 sys.path.insert(0, {str(TESTS)!r})
 from pathlib import Path
+from time import perf_counter_ns
 import crafted
 from hotloop.record import rows as r
 from hotloop.record.store import Store
@@ -265,3 +267,31 @@ def test_rows_are_sorted_in_runs_as_they_would_be_at_once(late: list[int], at_on
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read, "_SORT_ROWS", at_once)
         np.testing.assert_array_equal(read._sorted([rows.copy()] if len(rows) else []), wanted)
+
+
+def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    writer = crafted.write(store.raw_dir, crafted.gone_pid(), close=False)
+    for number, loader, batches in (
+        (1, 1, 5),
+        (2, 2, 7),
+        (3, 1, 0),
+        (4, 2, 0),
+        (5, 1, 6),
+        (6, 1, 0),
+        (7, 3, 0),
+    ):
+        if batches:
+            fields = {"workers": [], "pinning": False, "reset": False, "num_batches": batches}
+            writer.note("iterator", id=number, loader=loader, site=number, **fields)
+        writer.row(r.ITER, perf_counter_ns(), 50, loader, 10 + number, number)
+    writer.close()
+    store.finish(crafted.Ended(end_ns=perf_counter_ns()))
+    (rank,) = open_recording(tmp_path).ranks
+    found = [
+        (note["id"], note["loader"], note["num_batches"], note["site"]) for note in rank.notes["iterator"]
+    ]
+    assert found == [(1, 1, 5, 1), (2, 2, 7, 2), (3, 1, 5, 13), (4, 2, 7, 14), (5, 1, 6, 5), (6, 1, 6, 16)]
+    starts = {int(row["obj"]): int(row["start"]) for row in rank.rows[rank.rows["kind"] == r.ITER]}
+    assert all(note["t"] == starts[note["id"]] + 50 for note in rank.notes["iterator"] if note["site"] > 10)

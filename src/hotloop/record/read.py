@@ -20,8 +20,9 @@ from hotloop.record import raw, runfile
 from hotloop.record.bucket import read_processes
 from hotloop.record.owners import Facts, Seat, assign
 from hotloop.record.recording import ROW_DTYPE, InForce, Note, Process, Recording
+from hotloop.record.rows import ITER
 from hotloop.record.schema import is_empty, unpack
-from hotloop.record.spill import empty_rows, release
+from hotloop.record.spill import empty_rows, in_turn, release
 from hotloop.record.store import Store
 
 #: Rows are sorted in runs of this many.
@@ -296,6 +297,9 @@ def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Pro
     for note in part.notes:
         notes.setdefault(note["note"], []).append(note)
     facts = part.facts
+    rows = _sorted(part.rows)
+    if "iterator" in notes:
+        notes["iterator"] = _iterators(notes["iterator"], rows)
     return Process(
         pid=facts.pid,
         ppid=facts.ppid,
@@ -303,10 +307,34 @@ def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Pro
         rank=seat.rank,
         start_ns=facts.start_ns,
         end_ns=max(part.end_ns or 0, facts.last_ns, facts.start_ns),
-        rows=_sorted(part.rows),
+        rows=rows,
         notes=notes,
         workers=tuple(sorted(workers, key=lambda worker: worker.start_ns)),
     )
+
+
+def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
+    """A note for every iterator: of one like the one before it, of its loader, there is only the row."""
+    noted = {note.get("id") for note in notes}
+    rest: list[Note] = []
+    for piece in in_turn(rows):
+        made = piece[
+            (piece["kind"] == ITER) & ~np.isin(piece["obj"], [one for one in noted if isinstance(one, int)])
+        ]
+        stops = made["start"].astype(np.int64) + raw.durations_ns(made)
+        columns = (stops, made["obj"], made["value"], made["site"])
+        for t, number, loader, site in zip(*(column.tolist() for column in columns), strict=True):
+            rest.append({"t": t, "id": number, "loader": loader, "site": site})
+    if not rest:
+        return notes
+    latest: dict[Any, Note] = {}
+    found: list[Note] = []
+    for note in sorted([*notes, *rest], key=lambda note: note.get("t") or 0):
+        whole = note if "note" in note else {**latest.get(note["loader"], {}), **note}
+        if "note" in whole:
+            latest[whole.get("loader")] = whole
+            found.append(whole)
+    return found
 
 
 def _sorted(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

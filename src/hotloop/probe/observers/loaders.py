@@ -94,6 +94,7 @@ class Loaders:
         self._loaders: Known[int] = Known()
         self._iterators: Known[Iterator] = Known()
         self._latest: dict[int, Iterator] = {}  # of each loader
+        self._told: dict[int, dict[str, Any]] = {}  # the fields of each loader's latest ``iterator`` note
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
         self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
         self._built: dict[int, tuple[int, int, list[str]]] = {}  # where, called from where, given what
@@ -104,6 +105,7 @@ class Loaders:
         self._loaders.clear()
         self._iterators.clear()
         self._latest.clear()
+        self._told.clear()
         self._built.clear()
         self._num_loaders = 0
         self._num_iterators = 0
@@ -204,17 +206,18 @@ class Loaders:
         state.full, state.last, state.num_batches = batch_sizes(loader, result)
         probe = self._probe
         pinning = getattr(result, "_pin_memory_thread", None)
-        probe.note(
-            "iterator",
-            id=state.id,
-            loader=state.loader,
-            workers=[worker.pid for worker in getattr(result, "_workers", ())],
-            pinning=pinning is not None and pinning.is_alive(),
-            site=site,
-            reset=again,
-            num_batches=state.num_batches,
-        )
-        if get_ident() == probe.owner:
+        told = {
+            "workers": [worker.pid for worker in getattr(result, "_workers", ())],
+            "pinning": pinning is not None and pinning.is_alive(),
+            "reset": again,
+            "num_batches": state.num_batches,
+        }
+        ours = get_ident() == probe.owner
+        # Of an iterator like the one before it the row says enough: ``record.read`` puts its note back.
+        if not ours or state.id >= U16_MAX or self._told.get(state.loader) != told:
+            self._told[state.loader] = told
+            probe.note("iterator", id=state.id, loader=state.loader, site=site, **told)
+        if ours:
             probe.emit(ITER, start, stop - start, state.loader, site, state.id)
 
     # -- fetching --------------------------------------------------------------------------------------------
