@@ -621,6 +621,8 @@ static PyMethodDef module_methods[] = {
 #ifdef HAVE_HOOKS
     {"making", (PyCFunction)(void (*)(void))making, METH_FASTCALL,
      "making(dataset, indices): the samples, and when the slowest began, how long it took and its index."},
+    {"attach", (PyCFunction)(void (*)(void))attach, METH_FASTCALL,
+     "attach(function, hook): calls of a function of Python by C, as of a type's __call__, are the hook's."},
 #endif
     {"gather", gather, METH_VARARGS,
      "gather(address, num_bytes, source, starts): rows one behind the other at an address, each the num_bytes that\n"
@@ -649,10 +651,10 @@ static int module_exec(PyObject *module)
 #ifdef HAVE_HOOKS
     if (add(module, "Counts", &counts_spec, &counts_type) < 0 || add(module, "Entry", &entry_spec, &entry_type) < 0 ||
         add(module, "Feed", &feed_spec, &feed_type) < 0 || add(module, "Ticks", &ticks_spec, &ticks_type) < 0 ||
-        add(module, "Hook", &hook_spec, NULL) < 0)
+        add(module, "Hook", &hook_spec, &hook_type) < 0)
         return -1;
 #endif
-    return PyModule_AddIntConstant(module, "FORM", 3); /* fast.py leaves out what was compiled from another source */
+    return PyModule_AddIntConstant(module, "FORM", 4); /* fast.py leaves out what was compiled from another source */
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -10,3 +10,4 @@ Entry: Any
 Feed: Any
 Ticks: Any
 making: Any
+attach: Any

@@ -3,8 +3,9 @@
    Hook(what, kind, rows, sites, failed, switch, count, given, original=None) does what `what` names; `given` are the
    Python functions and tables it asks. The Python of each stands in its observer, and decides what is right. An
    Exception inside goes to failed(switch, error). A hook is either called by a wrapper in Python, whose caller's
-   frame is the site; called by it without arguments it says when it begins. Or it has an `original`: then it is the
-   wrapper itself, and what it needs lies together, as in a step of milliseconds nothing of it is in a cache.
+   frame is the site; called by it without arguments it says when it begins. Or it is attached to that wrapper, and
+   answers whoever calls it from C. Or it has an `original`: then it is the wrapper itself, and what it needs lies
+   together, as in a step of milliseconds nothing of it is in a cache.
 */
 
 #ifdef __linux__ /* where perf_counter_ns reads this clock */
@@ -96,6 +97,59 @@ typedef struct {
     PyObject *training, *compiled, *failed, *observer, *names, *weak;
 } Hook;
 
+/* ---- wrappers in Python that are called by C ----------------------------------------------------------------------
+
+   A type's __call__ is called through a pointer in the function. attach() lets it lead to a hook: who looks at the
+   wrapper (dynamo, inspect) sees a function, who steps into its frames runs it, and an ordinary call is the hook's. */
+
+#define NUM_ATTACHED 4
+
+/* One cache line each. Nothing in it is kept alive: a hook that goes takes itself out. */
+static struct {
+    PyObject *function, *original;
+    Hook *hook;
+    PyObject **within; /* its first element is one of these where a call is none of the hook's; NULL: all are */
+    PyObject *forward, *backward;
+    void *unused[2];
+} attached[NUM_ATTACHED] __attribute__((aligned(64)));
+static size_t num_attached;
+static vectorcallfunc python_call;
+
+static PyObject *in_python(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    return PyFunction_Check(function) && python_call != NULL ? python_call(function, args, nargsf, names)
+        : PyObject_Vectorcall(function, args, nargsf, names);
+}
+
+static PyObject *attached_call(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    size_t at = 0;
+    while (at < NUM_ATTACHED && attached[at].function != function)
+        at++;
+    if (at == NUM_ATTACHED || _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != _PyEval_EvalFrameDefault)
+        return python_call(function, args, nargsf, names);
+    if (attached[at].within != NULL) {
+        PyObject *within = attached[at].within[0];
+        if (within == attached[at].forward || within == attached[at].backward) {
+            PyObject *original = Py_NewRef(attached[at].original);
+            PyObject *result = PyObject_Vectorcall(original, args, nargsf, names);
+            Py_DECREF(original);
+            return result;
+        }
+    }
+    Hook *hook = (Hook *)Py_NewRef(attached[at].hook);
+    PyObject *result = hook->call((PyObject *)hook, args, nargsf, names);
+    Py_DECREF(hook);
+    return result;
+}
+
+static void detach(const Hook *hook)
+{
+    for (size_t at = 0; at < NUM_ATTACHED; at++)
+        if (attached[at].hook == hook)
+            attached[at].function = NULL, attached[at].hook = NULL;
+}
+
 /* Ask for what an end reads, all of it at once: one after the other each would be waited for. What is used in every
    step comes first in `given`. */
 static void prefetch(const Hook *self)
@@ -163,10 +217,10 @@ static int unsigned_of(PyObject *number, uint64_t *value)
 }
 
 /* The frame that made the call: the current one, or that of the caller of the wrapper which called us. */
-static PyObject *caller(Hook *self)
+static PyObject *caller(int wrapped)
 {
     PyFrameObject *frame = (PyFrameObject *)Py_XNewRef(PyEval_GetFrame());
-    if (frame != NULL && self->original == NULL) {
+    if (frame != NULL && wrapped) {
         PyFrameObject *back = PyFrame_GetBack(frame);
         Py_DECREF(frame);
         frame = back;
@@ -176,7 +230,7 @@ static PyObject *caller(Hook *self)
 
 static int site_here(Hook *self, long *site)
 {
-    PyObject *frame = caller(self);
+    PyObject *frame = caller(self->original == NULL);
     *site = sites_find(self->sites, frame);
     Py_DECREF(frame);
     return *site >= 0;
@@ -221,56 +275,86 @@ static PyObject *hook_cleared(PyObject *object, PyObject *const *args, size_t na
         rows_put(self->rows, self->kind, start, stop - start, 0, site, 0, 0, 0));
 }
 
-/* called(), called(module, start). given: known, grad_enabled, autocast, new_entry, note, autocasted */
-static int called(Hook *self, PyObject *module, PyObject *begun, uint64_t stop)
+/* What a module that keeps its attributes as torch's do has under a name, else what it says. */
+static PyObject *attribute(PyObject *module, PyObject *name)
 {
-    uint64_t start, flags;
-    long site;
+    PyObject *found = PyObject_GenericGetAttr(module, name); /* no __getattr__ to look for first */
+    if (found == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        found = PyObject_GetAttr(module, name);
+    }
+    return found;
+}
+
+/* The entry of a module, NULL where it has none or with an error. */
+static Entry *entry_of(Hook *self, PyObject *module)
+{
     PyObject *key = PyLong_FromVoidPtr(module);
-    PyObject *entry = key == NULL ? NULL : PyDict_GetItemWithError(self->given[0], key);
+    PyObject *entry = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(self->given[0], key));
     Py_XDECREF(key);
-    Py_XINCREF(entry);
-    if (entry == NULL && !PyErr_Occurred())
-        entry = PyObject_CallOneArg(self->given[3], module);
-    if (entry == NULL)
-        return 0;
+    if (entry != NULL && !PyObject_TypeCheck(entry, entry_type)) {
+        PyErr_SetString(PyExc_TypeError, "not an entry");
+        Py_CLEAR(entry);
+    }
+    return (Entry *)entry;
+}
+
+/* The flags of a call. 0 with an error. */
+static int flags_of(Hook *self, PyObject *module, const Entry *entry, uint64_t *flags)
+{
     PyObject *compiled = NULL, *training = NULL, *seen = NULL;
     int good = 0, grad, trains, autocast;
-    if (!PyObject_TypeCheck(entry, entry_type)) {
-        PyErr_SetString(PyExc_TypeError, "not an entry");
-        goto end;
-    }
-    flags = (uint64_t)((Entry *)entry)->flags;
-    if ((grad = says(self->given[1])) < 0 || (training = PyObject_GetAttr(module, self->training)) == NULL ||
+    *flags = (uint64_t)entry->flags;
+    if ((grad = says(self->given[1])) < 0 || (training = attribute(module, self->training)) == NULL ||
         (trains = PyObject_IsTrue(training)) < 0)
         goto end;
-    flags |= (grad ? 0x01 : 0) | (trains ? 0x02 : 0); /* FORWARD_GRAD, FORWARD_TRAINING */
+    *flags |= (grad ? 0x01 : 0) | (trains ? 0x02 : 0); /* FORWARD_GRAD, FORWARD_TRAINING */
     if ((autocast = says(self->given[2])) < 0)
         goto end;
-    if (autocast && ((seen = PyObject_CallFunction(self->given[5], "K", (unsigned long long)flags)) == NULL || !unsigned_of(seen, &flags)))
+    if (autocast && ((seen = PyObject_CallFunction(self->given[5], "K", (unsigned long long)*flags)) == NULL || !unsigned_of(seen, flags)))
         goto end;
-    if ((compiled = PyObject_GetAttr(module, self->compiled)) == NULL)
+    if ((compiled = attribute(module, self->compiled)) == NULL)
         goto end;
-    flags |= compiled != Py_None ? 0x10 : 0; /* FORWARD_COMPILED */
-    if (!((Entry *)entry)->noted && !ask(self->given[4], module, entry))
-        goto end;
-    good = unsigned_of(begun, &start) && site_here(self, &site) &&
-        rows_put(self->rows, self->kind, start, stop - start, 0, site, (uint64_t)((Entry *)entry)->id, 0, flags);
+    *flags |= compiled != Py_None ? 0x10 : 0; /* FORWARD_COMPILED */
+    good = 1;
 end:
     Py_XDECREF(compiled);
     Py_XDECREF(training);
     Py_XDECREF(seen);
+    return good;
+}
+
+/* The end of a call of a module that may be new. */
+static int called(Hook *self, PyObject *module, uint64_t start, uint64_t stop)
+{
+    uint64_t flags;
+    long site;
+    Entry *entry = entry_of(self, module);
+    if (entry == NULL && !PyErr_Occurred()) {
+        entry = (Entry *)PyObject_CallOneArg(self->given[3], module);
+        if (entry != NULL && !PyObject_TypeCheck((PyObject *)entry, entry_type)) {
+            PyErr_SetString(PyExc_TypeError, "not an entry");
+            Py_CLEAR(entry);
+        }
+    }
+    if (entry == NULL)
+        return 0;
+    int good = flags_of(self, module, entry, &flags) && (entry->noted || ask(self->given[4], module, (PyObject *)entry)) &&
+        site_here(self, &site) &&
+        rows_put(self->rows, self->kind, start, stop - start, 0, site, (uint64_t)entry->id, 0, flags);
     Py_DECREF(entry);
     return good;
 }
 
+/* called(), called(module, start). given: known, grad_enabled, autocast, new_entry, note, autocasted */
 static PyObject *hook_called(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     if (PyVectorcall_NARGS(nargsf) == 0)
         return begin((Hook *)object);
     prefetch((Hook *)object);
-    uint64_t stop = now_ns();
-    return over((Hook *)object, takes(args, nargsf, names, 2) && called((Hook *)object, args[0], args[1], stop));
+    uint64_t stop = now_ns(), start;
+    return over((Hook *)object, takes(args, nargsf, names, 2) && unsigned_of(args[1], &start) &&
+        called((Hook *)object, args[0], start, stop));
 }
 
 static int tick(Hook *self, PyObject *function, uint64_t stop)
@@ -311,6 +395,45 @@ static PyObject *finished(Hook *self, int good, Call *call)
     Py_XDECREF(call->error);
     Py_XDECREF(call->trace);
     return NULL;
+}
+
+/* Attached to __call__(module, ...). given: as called's, inside, the wrapper in Python. What can be told of a known
+   module is told before the call, while its caller is in the caches. */
+static PyObject *hook_forward(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Hook *self = (Hook *)object;
+    PyObject *inside = self->given[6], *within = PyList_GetItem(inside, 0);
+    long where = within == NULL ? -1 : PyLong_AsLong(within);
+    PyObject *window = where == 0 ? PyList_GetItem(inside, 1) : NULL;
+    if (window != Py_None || PyVectorcall_NARGS(nargsf) < 1) {
+        PyErr_Clear();
+        return in_python(self->given[7], args, nargsf, names);
+    }
+    prefetch(self);
+    PyObject *module = args[0];
+    uint64_t flags;
+    long site;
+    Entry *entry = NULL;
+    int ours = recorded(self), known = 0;
+    if (ours > 0) {
+        entry = entry_of(self, module);
+        known = entry != NULL && entry->noted;
+        if (PyErr_Occurred() || (known && !(flags_of(self, module, entry, &flags) && site_here(self, &site))) ||
+            PyList_SetItem(inside, 0, PyLong_FromLong(1)) < 0)
+            ours = -1;
+    }
+    if (ours <= 0) {
+        Py_XDECREF(entry);
+        if (ours < 0 && !excused(self))
+            return NULL;
+        return PyObject_Vectorcall(self->original, args, nargsf, names);
+    }
+    Call call = timed(self, args, nargsf, names);
+    int good = PyList_SetItem(inside, 0, PyLong_FromLong(0)) == 0 &&
+        (known ? rows_put(self->rows, self->kind, call.start, call.stop - call.start, 0, site, (uint64_t)entry->id, 0, flags)
+               : called(self, module, call.start, call.stop));
+    Py_XDECREF(entry);
+    return finished(self, good, &call);
 }
 
 /* The end of a backward that began with a loss, NULL none. */
@@ -372,14 +495,14 @@ static PyObject *hook_backward(PyObject *object, PyObject *const *args, size_t n
     return finished(self, good, &call);
 }
 
-/* began(optimizer). given: nested */
-static int began(Hook *self, PyObject *optimizer)
+/* began(optimizer), or attached: (optimizer, args, kwargs). given: nested */
+static int began(Hook *self, PyObject *optimizer, int wrapped)
 {
     Counts *count = self->count;
     int ours = recorded(self);
     if (ours <= 0)
         return ours == 0;
-    PyObject *frame = caller(self);
+    PyObject *frame = caller(wrapped);
     PyObject *nested = count->opened ? PyObject_CallOneArg(self->given[0], frame) : Py_NewRef(Py_False);
     int inside = nested == NULL ? -1 : PyObject_IsTrue(nested);
     long site = inside == 0 ? sites_find(self->sites, frame) : inside;
@@ -396,10 +519,11 @@ static int began(Hook *self, PyObject *optimizer)
 static PyObject *hook_began(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     prefetch((Hook *)object);
-    return over((Hook *)object, takes(args, nargsf, names, 1) && began((Hook *)object, args[0]));
+    int wrapped = PyVectorcall_NARGS(nargsf) != 3;
+    return over((Hook *)object, takes(args, nargsf, names, wrapped ? 1 : 3) && began((Hook *)object, args[0], wrapped));
 }
 
-/* stepped(optimizer). given: known, rounds, new, updated, tick */
+/* stepped(optimizer), or attached: (optimizer, args, kwargs). given: known, rounds, new, updated, tick */
 static int stepped(Hook *self, PyObject *optimizer, uint64_t stop)
 {
     Counts *count = self->count;
@@ -438,7 +562,8 @@ static PyObject *hook_stepped(PyObject *object, PyObject *const *args, size_t na
 {
     prefetch((Hook *)object);
     uint64_t stop = now_ns();
-    return over((Hook *)object, takes(args, nargsf, names, 1) && stepped((Hook *)object, args[0], stop));
+    int good = takes(args, nargsf, names, PyVectorcall_NARGS(nargsf) == 3 ? 3 : 1) && stepped((Hook *)object, args[0], stop);
+    return over((Hook *)object, good);
 }
 
 /* The end of a next(). */
@@ -669,6 +794,47 @@ static PyObject *hook_collected(PyObject *object, PyObject *const *args, size_t 
     return over((Hook *)object, takes(args, nargsf, names, 2) && collected((Hook *)object, args[0], args[1], now));
 }
 
+static PyTypeObject *hook_type;
+
+/* attach(function, hook): calls of a function of Python by C are the hook's from now on. */
+static PyObject *attach(PyObject *module, PyObject *const *args, Py_ssize_t num)
+{
+    if (num != 2 || !PyFunction_Check(args[0]) || !PyObject_TypeCheck(args[1], hook_type) ||
+        (((Hook *)args[1])->call == hook_forward && !PyList_Check(((Hook *)args[1])->given[6]))) {
+        PyErr_SetString(PyExc_TypeError, "attach(function, hook)");
+        return NULL;
+    }
+    PyFunctionObject *function = (PyFunctionObject *)args[0];
+    if (function->vectorcall != attached_call) {
+        if (python_call != NULL && function->vectorcall != python_call)
+            Py_RETURN_NONE; /* somebody else's */
+        python_call = function->vectorcall;
+    }
+    Hook *hook = (Hook *)args[1];
+    size_t place = 0;
+    while (place < NUM_ATTACHED && attached[place].function != args[0] && attached[place].function != NULL)
+        place++;
+    place = place < NUM_ATTACHED ? place : num_attached++ % NUM_ATTACHED;
+    attached[place].hook = hook;
+    attached[place].original = hook->original;
+    attached[place].forward = attached[place].backward = NULL;
+    attached[place].within = NULL;
+    if (hook->call == hook_forward) { /* of calls within another, or within a backward, nothing is told */
+        PyObject *one = PyLong_FromLong(1), *two = PyLong_FromLong(2); /* one object each, for ever */
+        attached[place].forward = one, attached[place].backward = two;
+        attached[place].within = ((PyListObject *)hook->given[6])->ob_item; /* of a list that keeps its length */
+        Py_XDECREF(one);
+        Py_XDECREF(two);
+    }
+    attached[place].function = args[0];
+#if PY_VERSION_HEX >= 0x030C0000
+    PyFunction_SetVectorcall(function, attached_call);
+#else
+    function->vectorcall = attached_call;
+#endif
+    Py_RETURN_NONE;
+}
+
 static const struct {
     const char *name;
     vectorcallfunc call;
@@ -676,7 +842,7 @@ static const struct {
 } hook_table[] = {
     {"cleared", hook_cleared, 0, 0}, {"called", hook_called, 6, 0}, {"began", hook_began, 1, 0}, {"stepped", hook_stepped, 5, 0},
     {"collected", hook_collected, 1, 0}, {"sampled", hook_sampled, 3, 0}, {"backward", hook_backward, 6, 1},
-    {"next", hook_next, 8, 1}, {"fetch", hook_fetch, 1, 1},
+    {"next", hook_next, 8, 1}, {"fetch", hook_fetch, 1, 1}, {"forward", hook_forward, 8, 1},
 };
 
 static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -737,6 +903,7 @@ static int hook_traverse(PyObject *object, visitproc visit, void *arg)
 static int hook_clear(PyObject *object)
 {
     Hook *self = (Hook *)object;
+    detach(self);
     Py_CLEAR(self->rows);
     Py_CLEAR(self->sites);
     Py_CLEAR(self->count);

@@ -15,8 +15,10 @@ gather: Any = None
 Hook: Any = None
 #: Makes the samples of a batch with a clock between them.
 making: Any = None
+#: Lets a hook answer the calls of a function of Python that come from C.
+attach: Any = None
 #: ``_fast.FORM`` of the source beside this file: what was compiled from another is left out.
-_FORM: Final = 3
+_FORM: Final = 4
 
 
 class Counts:
@@ -91,4 +93,5 @@ if os.environ.get("HOTLOOP_PURE", "") in ("", "0"):
             Rows, Sites, gather = _fast.Rows, _fast.Sites, _fast.gather
             if hasattr(_fast, "Hook"):  # Linux
                 Hook, making, Ticks = _fast.Hook, _fast.making, _fast.Ticks  # type: ignore[misc]
+                attach = _fast.attach
                 Counts, Entry, Feed = _fast.Counts, _fast.Entry, _fast.Feed  # type: ignore[misc]

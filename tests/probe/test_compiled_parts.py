@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from time import perf_counter_ns
@@ -247,10 +249,15 @@ FAILING = """
     import torch
 
     class Shy(torch.nn.Linear):
-        def __getattribute__(self, name):
-            if name == "training" and shy:
+        @property
+        def training(self):
+            if shy:
                 raise LookupError("not now")
-            return super().__getattribute__(name)
+            return True
+
+        @training.setter
+        def training(self, mode):
+            pass
 
     shy = False
     model = Shy(4, 2)
@@ -270,3 +277,95 @@ def test_an_observer_that_fails_is_switched_off_and_training_goes_on(pure: str, 
     [note] = run.notes["disabled"]
     assert note["observer"] == "observers.modules" and note["error"] == "LookupError: not now"
     assert (len(run.of("forward")), len(run.of("backward")), len(run.of("optimizer"))) == (2, 4, 4)
+
+
+CALLS = """
+    import torch
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, x, fail=False):
+            if fail:
+                raise ValueError("no")
+            return self.inner(x)
+
+    model, lazy = Block(), torch.nn.LazyLinear(2)
+    x = torch.ones(3, 4)
+    for turn in range(3):
+        model(x)
+        torch.nn.Module.__call__(model, x)
+        model.__call__(x=x)
+        lazy(x)
+        list(map(torch.nn.Sequential(model), [x, x]))
+        try:
+            model(x, fail=True)
+        except ValueError:
+            pass
+    model.eval()
+    model(x)
+    with torch.no_grad():
+        model(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model(x)
+    for wrong in ("torch.nn.Module.__call__()", "model()"):
+        try:
+            eval(wrong)
+        except TypeError as error:
+            print(error)
+    for turn in range(12):  # some of them within the window
+        model(x).sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    model(x, fail=True)
+"""
+
+
+def test_both_forms_tell_the_same_calls_of_modules(tmp_path: Path) -> None:
+    if fast.attach is None:
+        pytest.skip("not compiled for this interpreter")
+    compiled = run_observed(CALLS, folder=tmp_path / "compiled")
+    python = run_observed(CALLS, folder=tmp_path / "python", env={"HOTLOOP_PURE": "1"})
+    assert "disabled" not in compiled.notes and "disabled" not in python.notes
+    calls, theirs = (
+        [(row.flags, row.obj, row.site) for row in run.of("forward")] for run in (compiled, python)
+    )
+    assert calls == theirs and len(calls) == 38
+    classes, their_classes = ([note["class"] for note in run.notes["module"]] for run in (compiled, python))
+    assert classes == their_classes and classes[:2] == ["Block", "Linear"]
+    assert compiled.stdout == python.stdout
+    script = str(tmp_path / "compiled" / "train.py")
+    bare = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (compiled.stdout, compiled.stderr) == (bare.stdout, bare.stderr)
+
+
+def test_a_function_is_the_hooks_for_who_calls_it_from_c() -> None:
+    if fast.attach is None:
+        pytest.skip("not compiled for this interpreter")
+    for wrong in ((print, None), (test_both_forms_name_the_same_places, None), ()):
+        with pytest.raises(TypeError):
+            fast.attach(*wrong)
+
+
+EPOCHS = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    data = list(range(8))
+    train, valid = DataLoader(data, batch_size=4), DataLoader(data, batch_size=2)
+    for epoch in range(4):
+        for loader in (train, valid):
+            for batch in loader:
+                pass
+        if epoch == 2:
+            data.extend(range(4))
+"""
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_an_iterator_like_the_one_before_it_is_not_noted_again(pure: str, tmp_path: Path) -> None:
+    run = run_observed(EPOCHS, folder=tmp_path, env={"HOTLOOP_PURE": pure})
+    noted = [(note["id"], note["loader"], note["num_batches"]) for note in run.notes["iterator"]]
+    assert noted == [(1, 1, 2), (2, 2, 4), (7, 1, 3), (8, 2, 6)]
+    assert [(row.obj, row.value) for row in run.of("iter")] == [(n + 1, n % 2 + 1) for n in range(8)]

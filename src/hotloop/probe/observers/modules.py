@@ -132,6 +132,7 @@ class Modules:
         self._tracing: Callable[[], Any] = torch._C._get_tracing_state
         self._quiet = getattr(torch._C, "DisableTorchFunction", nullcontext)
         self._ddp: Known[None] = Known()
+        self._forward: Any = None  # what answers ordinary calls of modules
 
     def restart(self) -> None:
         """In a forked child: every module is new, its notes go to another file."""
@@ -165,7 +166,7 @@ class Modules:
         known, new_entry = self._known.entries, self._new_entry
         asked = (known, self._grad_enabled, self._autocast, new_entry, note, autocasted)
         source = with_ending(with_body(_CALL, original), "called(self, start)", _CALLED)
-        return compile_beside(
+        wrapper = compile_beside(
             original,
             with_limit(source, probe.count, "stop_if_done()"),
             inside=probe.inside,
@@ -187,6 +188,13 @@ class Modules:
             now=perf_counter_ns,
             **probe.places.names,
         )
+        if fast.Hook is not None and not probe.count.may_end:
+            # Dynamo sees the function, and runs it; other calls of modules are the hook's.
+            self._forward = ending(
+                probe, NAME, "forward", FORWARD, *asked, probe.inside, wrapper, original=original
+            )
+            fast.attach(wrapper, self._forward)
+        return wrapper
 
     def entry(self, module: Any) -> Entry:
         """What is known of a module; its wrappers (DDP, compile) share its entry's id."""

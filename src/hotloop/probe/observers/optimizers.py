@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from time import perf_counter_ns
 from types import FrameType
@@ -190,6 +191,9 @@ def install(probe: Probe) -> None:
         (module.register_optimizer_step_post_hook, _AFTER, "stepped(optimizer)", _STEPPED),
     ):
         hook = optimizers.wrapper(register, source, call, written_out, OPTIMIZER)
+        if fast.attach is not None and not probe.count.may_end:
+            fast.attach(hook, hook.__globals__[call.partition("(")[0]])
+            hook = functools.partial(hook)  # called by C; dynamo enters it
         hooks.at_undo(register(hook).remove)
     cleared = (_ZERO, "cleared(start)", _CLEARED, ZERO_GRAD)
     hooks.patch(torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, *cleared))
