@@ -47,7 +47,7 @@ FETCH_END: Final = 0x01
 FETCH_WORKERS: Final = 0x02
 
 #: ``iter(loader)``: constructing or resetting an iterator, workers started here. obj = iterator id; value
-#: = loader id. There is no ``iterator`` note where it would say what the one before it of the loader says.
+#: = loader id. Without workers there is no ``iterator`` note where it would say what the last one said.
 ITER: Final = 2
 
 #: Shutting an iterator's workers down. obj = iterator id.

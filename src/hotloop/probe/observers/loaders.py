@@ -213,8 +213,8 @@ class Loaders:
             "num_batches": state.num_batches,
         }
         ours = get_ident() == probe.owner
-        # Of an iterator like the one before it the row says enough: ``record.read`` puts its note back.
-        if not ours or state.id >= U16_MAX or self._told.get(state.loader) != told:
+        # Without workers, like the one before it: the row says enough, ``record.read`` puts the note back.
+        if told["workers"] or not ours or state.id >= U16_MAX or self._told.get(state.loader) != told:
             self._told[state.loader] = told
             probe.note("iterator", id=state.id, loader=state.loader, site=site, **told)
         if ours:

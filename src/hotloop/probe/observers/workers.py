@@ -32,8 +32,9 @@ STAT_EVERY_NS: Final = 1_000_000_000
 #: Samples cheaper than this are timed only now and then: the clock would cost more than 1 % of them.
 WORTH_A_CLOCK_NS: Final = 20_000
 #: In the main process as many batches go by unobserved, fewer than ``BYTES_EVERY``, as make observing one
-#: (12 us on a cold cache) cost 0.2 % of them (ns).
-WORTH_OBSERVING_NS: Final = 6_000_000
+#: (some 60 us on a cold cache) cost 0.4 % of them (ns). Of those the bytes are counted in every other look.
+WORTH_OBSERVING_NS: Final = 16_000_000
+LOOKS_PER_COUNT: Final = 2
 
 #: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
 #: not count.
@@ -175,11 +176,12 @@ class Maker:
             row(COLLATE, collate, end - collate, 0, 0, worker)
         measured = self._count >= self._measure_at
         row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
-        if measured and self._count >= BYTES_FIRST:
-            self._measure_at = self._count + BYTES_EVERY
+        skip = 0
         if not worker and self._count > BYTES_FIRST:
-            self._counts.skip = min(BYTES_EVERY - 1, WORTH_OBSERVING_NS // (end - start + 1))
-            self._count += self._counts.skip
+            skip = self._counts.skip = min(BYTES_EVERY - 1, WORTH_OBSERVING_NS // (end - start + 1))
+        if measured and self._count >= BYTES_FIRST:
+            self._measure_at = self._count + max(BYTES_EVERY, LOOKS_PER_COUNT * (skip + 1))
+        self._count += skip
         self.watches = measured or (collate or end) - start >= WORTH_A_CLOCK_NS * samples
 
     def stat(self) -> None:
