@@ -46,11 +46,8 @@ _FILLED: Final = (CACHE, "use-precomputed-targets")
 FILL_EPOCHS: Final = 3
 #: Patches with these have something done less often: a launch has to see it. All launches may have so many
 #: times as many steps for that.
-_VIEWER: Final = "throttle-viewer"
-_RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint", _VIEWER)
+_RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint")
 _MOST_LONGER: Final = 4
-#: What remedy.source.each_nth writes for a viewer.
-_VIEWER_STEPS: Final = 50
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
 #: Launches that must fit into the budget beside the first: an arm, twice.
@@ -126,15 +123,12 @@ class Launcher:
         if self.steps is None:
             return 1.0
         factor = {one.remedy.id: int(one.value or 1) for one in rarer(arm)}
-        periods = {_VIEWER: _VIEWER_STEPS} if _VIEWER in factor else {}
-        most = max(
-            (period * factor.get(name, 1) for name, period in (self.periods | periods).items()), default=1
-        )
+        most = max((period * factor.get(name, 1) for name, period in self.periods.items()), default=1)
         return -(-self.steps // most) * most / self.steps
 
     def sees(self, arm: Arm) -> bool:
         """Whether launches of an arm see what it has done less often."""
-        return all(one.remedy.id in self.periods or one.remedy.id == _VIEWER for one in rarer(arm))
+        return all(one.remedy.id in self.periods for one in rarer(arm))
 
     def room(self, seconds: float, key: str = "") -> bool:
         """Whether the budget has room for so many seconds; what is in the journal costs nothing."""
