@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,19 @@ def test_a_command_that_never_reaches_torch_gets_a_report_that_says_so(tmp_path:
     assert (done.returncode, done.stdout) == (4, "hello\n")
     assert "torch" in done.stderr
     assert (done.folder / "report.json").exists()
+
+
+@pytest.mark.parametrize(("unbuffered", "stream"), [("", "stdout"), ("1", "stdout"), ("1", "stderr")])
+def test_long_lines_to_a_slow_reader_stay_whole(tmp_path: Path, unbuffered: str, stream: str) -> None:
+    """Signals of the sampler cut writes short, and without a buffer Python does not write the rest."""
+    path = whole.script(tmp_path, f"epoch()\nfor _ in range(60): print('x' * 300_000, file=sys.{stream})\n")
+    env = whole.surroundings({"HOTLOOP_HZ": "500", "PYTHONUNBUFFERED": unbuffered})
+    ends = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL) | {stream: subprocess.PIPE}
+    command = whole.hotloop_command([sys.executable, str(path)], tmp_path / "run")
+    with subprocess.Popen(command, env=env, **ends) as process:
+        pipe = getattr(process, stream)
+        said = bytearray()
+        while part := os.read(pipe.fileno(), 1 << 15):
+            said += part
+            time.sleep(0.0002)
+    assert bytes(said).splitlines().count(b"x" * 300_000) == 60

@@ -21,6 +21,7 @@ from hotloop.clock import now_ns
 from hotloop.hooks.dynamo import frame_evaluation
 from hotloop.probe.ending import ending
 from hotloop.probe.timer import KernelTimer, at_tick, supported
+from hotloop.probe.unbuffered import keep_whole
 from hotloop.record.rows import SAMPLE, U16_MAX
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Sampler(fast.Ticks):
         signal.signal(SIGNAL, self.handler)  # ValueError outside the main thread
         signal.siginterrupt(SIGNAL, False)
         self._timer = KernelTimer(SIGNAL, get_native_id())
+        keep_whole()
         self._open_schedstat()
         self._pid, self._main = os.getpid(), get_ident()
         self._inside = False
