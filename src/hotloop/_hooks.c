@@ -126,7 +126,10 @@ static PyObject *attached_call(PyObject *function, PyObject *const *args, size_t
     size_t at = 0;
     while (at < NUM_ATTACHED && attached[at].function != function)
         at++;
-    if (at == NUM_ATTACHED || _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != _PyEval_EvalFrameDefault)
+    /* A profiler knows modules by the wrapper's code: torch's does. */
+    PyThreadState *state = PyThreadState_Get();
+    if (at == NUM_ATTACHED || state->c_profilefunc != NULL
+        || _PyInterpreterState_GetEvalFrameFunc(state->interp) != _PyEval_EvalFrameDefault)
         return python_call(function, args, nargsf, names);
     if (attached[at].within != NULL) {
         PyObject *within = attached[at].within[0];
@@ -922,6 +925,7 @@ static void hook_dealloc(PyObject *object)
     Hook *self = (Hook *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    detach(self); /* before anything that may run Python, which could call it */
     if (self->weak != NULL)
         PyObject_ClearWeakRefs(object);
     hook_clear(object);

@@ -146,3 +146,31 @@ def test_long_lines_to_a_slow_reader_stay_whole(tmp_path: Path, unbuffered: str,
             said += part
             time.sleep(0.0002)
     assert bytes(said).splitlines().count(b"x" * 300_000) == 60
+
+
+def test_the_stack_of_an_anomaly_ends_at_the_line_of_the_script(tmp_path: Path) -> None:
+    text = "torch.autograd.set_detect_anomaly(True)\nstep(*data[:8])\nroot = torch.sqrt(model.weight - 1e9)\n"
+    path = whole.script(tmp_path, f"{text}root.sum().backward()\n")
+    command = [sys.executable, str(path)]
+    bare = subprocess.run(command, cwd=tmp_path, env=whole.surroundings(), capture_output=True, text=True)
+    done = whole.run(command, folder=tmp_path)
+    assert "SqrtBackward0" in bare.stderr
+    assert done.stderr.startswith(bare.stderr)
+
+
+def test_torchs_profiler_knows_modules(tmp_path: Path) -> None:
+    path = whole.script(
+        tmp_path,
+        """
+        inner = torch.nn.Sequential(torch.nn.ReLU())
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), inner, torch.nn.Linear(8, 1))
+        step(*data[:8])
+        with torch.profiler.profile(with_stack=True) as profile:
+            step(*data[:8])
+        print(sorted(event.name for event in profile.events() if event.name.startswith("nn.Module: ")))
+        """,
+    )
+    command = [sys.executable, str(path)]
+    bare = subprocess.run(command, cwd=tmp_path, env=whole.surroundings(), capture_output=True, text=True)
+    assert "nn.Module: ReLU" in bare.stdout
+    assert whole.run(command, folder=tmp_path).stdout == bare.stdout

@@ -298,8 +298,8 @@ def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Pro
         notes.setdefault(note["note"], []).append(note)
     facts = part.facts
     rows = _sorted(part.rows)
-    if "iterator" in notes:
-        notes["iterator"] = _iterators(notes["iterator"], rows)
+    if iterators := _iterators(notes.get("iterator", []), rows):
+        notes["iterator"] = iterators
     return Process(
         pid=facts.pid,
         ppid=facts.ppid,
@@ -311,6 +311,10 @@ def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Pro
         notes=notes,
         workers=tuple(sorted(workers, key=lambda worker: worker.start_ns)),
     )
+
+
+#: What is known of an iterator whose note, or that of the one before it, was lost.
+_ALONE: Note = {"note": "iterator", "workers": []}
 
 
 def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
@@ -330,10 +334,9 @@ def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
     latest: dict[Any, Note] = {}
     found: list[Note] = []
     for note in sorted([*notes, *rest], key=lambda note: note.get("t") or 0):
-        whole = note if "note" in note else {**latest.get(note["loader"], {}), **note}
-        if "note" in whole:
-            latest[whole.get("loader")] = whole
-            found.append(whole)
+        known = latest.get(note.get("loader"), _ALONE)
+        latest[note.get("loader")] = whole = note if "note" in note else {**known, **note}
+        found.append(whole)
     return found
 
 

@@ -36,6 +36,7 @@ _EVENT: Final = re.compile(
 _CORRELATED: Final = (b'"kernel"', b'"gpu_mem', b'"cuda_', b'"xpu_', b'"privateuse1_')
 _FIRST: Final = re.compile(rb'\{\s*"')
 _NEXT: Final = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:)')
+_START: Final = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:')
 _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATORS: Final = re.compile(r"[\s,]*")
 _DECODER: Final = json.JSONDecoder(strict=False)
@@ -161,6 +162,13 @@ def _slow(data: bytes, reading: Reading) -> tuple[list[Row], bytes]:
         at = cast("re.Match[str]", _SEPARATORS.match(text, at)).end()
         if at >= len(text) or text[at] == "]":
             break
+        if text[at] != "{":  # a bracket in the place of a comma would make one value of all that follow
+            start = _START.search(text, at)
+            if start is None and len(text) - at < MAX_PENDING_BYTES:
+                break
+            reading.skipped += 1
+            at = start.start() if start else len(text)
+            continue
         try:
             event, at = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):

@@ -197,6 +197,7 @@ class Loaders:
         if state is None:
             return
         self._num_iterators += 1
+        self._probe.count.skip = 0  # another loader's batches may be others
         again = bool(state.id)
         latest = self._latest.get(state.loader, state)
         self._latest[state.loader] = state

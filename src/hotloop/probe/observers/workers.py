@@ -31,10 +31,12 @@ BYTES_EVERY: Final = 16
 STAT_EVERY_NS: Final = 1_000_000_000
 #: Samples cheaper than this are timed only now and then: the clock would cost more than 1 % of them.
 WORTH_A_CLOCK_NS: Final = 20_000
-#: In the main process as many batches go by unobserved, fewer than ``BYTES_EVERY``, as make observing one
+#: In the main process as many batches go by unobserved, up to ``MOST_SKIPPED``, as make observing one
 #: (some 60 us on a cold cache) cost 0.4 % of them (ns). Of those the bytes are counted in every other look.
 WORTH_OBSERVING_NS: Final = 16_000_000
 LOOKS_PER_COUNT: Final = 2
+#: One look in an odd number of batches: of two loaders in turn both are seen.
+MOST_SKIPPED: Final = BYTES_EVERY - 2
 
 #: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
 #: not count.
@@ -178,7 +180,7 @@ class Maker:
         row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
         skip = 0
         if not worker and self._count > BYTES_FIRST:
-            skip = self._counts.skip = min(BYTES_EVERY - 1, WORTH_OBSERVING_NS // (end - start + 1))
+            skip = self._counts.skip = min(MOST_SKIPPED, WORTH_OBSERVING_NS // (end - start + 1))
         if measured and self._count >= BYTES_FIRST:
             self._measure_at = self._count + max(BYTES_EVERY, LOOKS_PER_COUNT * (skip + 1))
         self._count += skip
