@@ -15,6 +15,7 @@ from hotloop.diagnose.costs import feed
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, Steps
+from hotloop.phases import COLUMN
 
 
 def found(run: Steps, **world: Any) -> dict[str, Finding]:
@@ -46,6 +47,25 @@ def test_a_first_pass_that_fills_a_cache_asks_for_nothing() -> None:
     assert findings["input/cold-start"].message.startswith("The first pass over the data waits 50.0 ms")
     assert bottleneck(run) == "device"
     assert "the first pass over the data left out" in verdict(run, tuple(findings.values()))
+
+
+def test_a_wait_that_slower_steps_hide_is_not_over() -> None:
+    """Workers as slow as before, beside a backbone that is trained from the second epoch on."""
+    run = passes(0.05, 0.0001, 0.0001)
+    phases = run.phases.copy()
+    phases[25:, COLUMN["backward"]] += 0.05
+    length = phases.sum(axis=1)
+    end = 1.0 + np.cumsum(length)
+    run = replace(run, phases=phases, start_s=end - length, end_s=end, span=(1.0, float(end[-1])))
+    assert "the first pass" not in verdict(run, ())
+
+
+def test_a_disturbance_of_the_first_pass_is_no_cache() -> None:
+    wait = np.full(75, 0.004)
+    wait[10:16] = 0.3
+    use = replace(loader(make_s=wait, wait_s=wait, num_batches=75, num_iterators=3), batches_per_epoch=25.0)
+    run = steps({"data_wait": wait, "forward": 0.003}, num_steps=75, loaders=(use,))
+    assert "the first pass" not in verdict(run, ())
 
 
 @pytest.mark.parametrize("waits", [(0.05, 0.05, 0.05), (0.05, 0.0001, 0.05), (0.05, 0.02, 0.02)])

@@ -110,6 +110,16 @@ def test_a_sampler_of_the_scripts_own_is_asked_batch_by_batch() -> None:
     assert sampler.seen == [index // 5 for index in range(35)]
 
 
+def test_an_endless_sampler_is_drawn_as_it_is_used() -> None:
+    kept = cached(Rows(), shared=False)
+    kept.gather(list(range(35)))
+    kept.gather(list(range(35)))
+    sampler = RandomSampler(range(35), replacement=True, num_samples=10**12)
+    iterator = iter(DataLoader(Gathered(kept), 5, sampler=sampler, collate_fn=as_it_is))
+    hand_out(iterator, kept)
+    assert len(next(iterator)[1]) == 5
+
+
 def test_a_cache_that_lacks_a_sample_is_left_to_torch() -> None:
     kept = cached(Rows(), shared=False)
     kept.gather(list(range(34)))

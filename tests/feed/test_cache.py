@@ -504,9 +504,9 @@ def test_a_whole_cache_gathers_what_torch_collates(compiled: bool, monkeypatch: 
     whole = kept.cache.whole
     assert whole is not None
     before = kept.stats().hits
-    for indices in ([3, 1, 39], [7], [-1, -40, 0], np.array([5, 5]), [np.int64(2), 4]):
+    for indices in ([3, 1, 39], [7], [-1, -40, 0], np.array([5, 5]), [np.int64(2), 4], [np.uint64(3)]):
         assert same(kept.gather(indices), default_collate([dataset[int(index)] for index in indices]))
-    assert kept.stats().hits == before + 11
+    assert kept.stats().hits == before + 12
     into: list[torch.Tensor] = []
     out = kept.gather([8, 9], lambda shape, dtype: into.append(torch.empty(shape, dtype=dtype)) or into[-1])
     assert same(out, default_collate([dataset[8], dataset[9]]))

@@ -56,7 +56,7 @@ GOOD = diff("train.py", b"a = 1\nb = 2\n", b"a = 1\nb = 3\n")
         (GOOD.replace("train.py", "conf.yaml"), "conf.yaml, which is not Python"),
         (GOOD.rpartition("-b")[0], "cut short"),
         (GOOD + GOOD, "changes a file twice"),
-        (GOOD.replace("--- a/train.py", "new file mode 100644\n--- /dev/null"), "does more than change text"),
+        (f"diff --git a/train.py b/train.py\nnew file mode 100644\n{GOOD}", "does more than change text"),
         (GOOD.replace("--- a/train.py", "--- /dev/null"), "makes or deletes a file"),
     ],
 )
@@ -85,6 +85,22 @@ def test_paths_are_those_of_the_work_tree_or_of_the_folder_of_the_script(
     assert of(GOOD.encode(), ["python", "tree/train.py"], "").files.keys() == {script.resolve()}
     with pytest.raises(UsageError):
         of(GOOD.encode(), ["python", "-m", "train"], "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"From 1234\nSubject: mend\n\nrename nothing\ncopy that\n---\n{GOOD}",
+        GOOD.replace("a/train.py", "i/train.py").replace("b/train.py", "w/train.py"),
+    ],
+)
+def test_patches_of_gits_other_shapes_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("a = 1\nb = 2\n")
+    command = ["bash", "-c", "python train.py " + "--much " * 100]
+    assert list(of(text.encode(), command, "").files.values()) == [b"a = 1\nb = 3\n"]
 
 
 TRAINS = """

@@ -47,9 +47,7 @@ def class_costs(steps: Steps) -> dict[str, float]:
     costs = {
         name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"
     }
-    filling = first_pass(steps)
-    if filling is not None:
-        costs["input"] = filling.kept(costs["input"])
+    costs["input"] = max(0.0, costs["input"] - _once(steps))
     hidden = sum(max(0.0, steps.span_totals.get(phase, 0.0) - seconds[phase]) for phase in seconds)
     costs["device"] += hidden
     return costs
@@ -120,9 +118,16 @@ def _largest(steps: Steps) -> tuple[str, float]:
         return "startup", startup / steps.wall_s
     costs = class_costs(steps)
     name = max(costs, key=lambda key: (costs[key], key == "device"))
-    filling = first_pass(steps)
-    span_s = steps.span_s - (filling.excess_s if filling is not None else 0.0)
+    span_s = steps.span_s - _once(steps)
     return name, min(1.0, costs[name] / span_s) if span_s > 0 else 0.0
+
+
+def _once(steps: Steps) -> float:
+    """Seconds of the span that only the first pass over the data waited and the device did not hide."""
+    filling, waited = first_pass(steps), steps.span_totals.get("data_wait", 0.0)
+    if filling is None or waited <= 0:
+        return 0.0
+    return filling.excess_s * _exposed(steps, "data_wait") / waited
 
 
 def _exposed(steps: Steps, phase: str) -> float:

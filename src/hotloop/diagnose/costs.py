@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.first_pass import FirstPass, first_pass
+from hotloop.diagnose.first_pass import first_pass
 from hotloop.diagnose.hotspots import making_lines
 from hotloop.diagnose.reading import sleeps
 from hotloop.measure.blocks import t95
@@ -142,7 +142,9 @@ def feed(evidence: Evidence) -> Feed | None:
     workers = int(loader.settings.get("num_workers") or 0)
     batches = max(loader.num_batches, len(loader.wait_s)) / steps.num_steps
     filling = first_pass(steps, evidence.limits)
-    make = _make_s(loader, workers, filling)
+    make = _make_s(loader, workers)
+    if filling is not None:
+        make = filling.later_s / batches if workers == 0 else _make_s(filling.after(loader), workers) or make
     if make is None:
         return None
     excess = first_excess(loader, make) / steps.num_steps
@@ -224,10 +226,8 @@ def phase_interval(steps: Steps, cost_s: float, *phases: str) -> tuple[float, fl
     return interval(cost_s, series[steady])
 
 
-def _make_s(loader: LoaderUse, workers: int, filling: FirstPass | None) -> float | None:
-    """Mean seconds to make one batch, once the first pass is over; without workers a fetch is a make."""
-    if filling is not None and workers == 0:
-        return filling.later_s
+def _make_s(loader: LoaderUse, workers: int) -> float | None:
+    """Mean seconds to make one batch; without workers a fetch is a make."""
     if len(loader.make_s):
         return float(np.mean(loader.make_s))
     if workers == 0 and len(loader.wait_s):

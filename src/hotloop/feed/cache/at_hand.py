@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
@@ -17,6 +16,9 @@ from hotloop.feed.cache.dataset import CachedDataset
 #: Their order depends on nothing that happens while it is gone through, and draws on no generator but theirs.
 _FIXED: Final = (SequentialSampler, RandomSampler, SubsetRandomSampler)
 
+#: As many passes over the data are drawn at once.
+_PASSES: Final = 2
+
 
 def hand_out(iterator: Any, cached: CachedDataset) -> None:
     """Make ``iterator`` take whole batches from ``cached``, where the cache has all samples; else nothing."""
@@ -24,24 +26,27 @@ def hand_out(iterator: Any, cached: CachedDataset) -> None:
     if plain and iterator._auto_collation and cached.is_at_hand() and cached.cache.whole is not None:
         iterator.__class__ = _AtHand
         iterator._cached = cached
-        iterator._drawn = None
+        iterator._drew = False
 
 
 class _AtHand(_SingleProcessDataLoaderIter):  # type: ignore[misc,unused-ignore]
     _cached: CachedDataset
-    _drawn: Any
+    _drew: bool
 
     def _next_data(self) -> Any:
-        if self._drawn is None:
-            self._drawn = _drawn(self._index_sampler, self._sampler_iter)
-        return self._cached.gather(next(self._drawn))
+        if not self._drew:
+            self._sampler_iter = _drawn(self._index_sampler, self._sampler_iter, self._cached)
+            self._drew = True
+        return self._cached.gather(self._next_index())
 
 
-def _drawn(sampler: Any, indices: Any) -> Any:
-    """The indices of each batch; all drawn at once where that is the same."""
+def _drawn(sampler: Any, indices: Any, cached: CachedDataset) -> Any:
+    """The indices of each batch; all of a pass drawn at once where that is the same."""
     within = getattr(sampler, "sampler", None)
     if type(sampler) is not BatchSampler or type(within) not in _FIXED:
         return indices
     if getattr(within, "generator", None) is not None:  # the script may draw on it meanwhile
         return indices
-    return iter([np.array(batch) for batch in indices])
+    if len(within) > _PASSES * cached.cache.num_items:  # a stream that nobody means to see the end of
+        return indices
+    return iter(list(indices))

@@ -45,7 +45,7 @@ class Whole:
             return None
         try:
             starts = self._starts.take(numbers)  # from the end too, as the dataset counts
-        except IndexError:
+        except (IndexError, TypeError):  # uint64 is no index
             return None
         num = len(starts)
         leaves = []

@@ -100,10 +100,16 @@ class _Differs(UsageError):  # noqa: N818
 
 
 def _roots(command: Iterable[str]) -> list[Path]:
-    words = [Path(word) for word in command]
-    folders = [Path.cwd(), *(word.resolve().parent for word in words if word.is_file())]
+    folders = [Path.cwd(), *(Path(word).resolve().parent for word in command if _is_file(word))]
     tops = [folder for one in folders for folder in (one, *one.parents) if (folder / ".git").exists()]
     return list(dict.fromkeys([*folders, *tops]))
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # a script after -c is too long for a name, or has none
+        return False
 
 
 def _patched(root: Path, part: _Part, patch: str) -> tuple[Path, bytes]:
@@ -135,7 +141,7 @@ def _parts(data: bytes, patch: str) -> list[_Part]:
     parts: list[_Part] = []
     hunk: _Hunk | None = None
     last: list[list[bytes]] = []
-    old = b""
+    old, by_git = b"", False
     for line in _lines(data):
         if hunk is not None and line.startswith(b"\\"):  # no newline at the end of the line before
             for side in last:
@@ -146,7 +152,9 @@ def _parts(data: bytes, patch: str) -> list[_Part]:
                 raise UsageError(f"{patch} is no unified diff: a change of {parts[-1].name} is cut short")
             for side in last:
                 side.append(line[1:] or line)
-        elif line.startswith(_OTHER):
+        elif line.startswith(b"diff --git "):
+            by_git = True
+        elif by_git and line.startswith(_OTHER):
             words = line.decode("utf-8", "replace").strip()
             raise UsageError(
                 f"{patch} does more than change text: {words}", hint="write it: git apply, then run"
@@ -177,7 +185,7 @@ def _sides(hunk: _Hunk, kind: bytes) -> list[list[bytes]]:
 def _name(old: bytes, new: bytes, patch: str) -> str:
     """The file that a pair of headers names. Raises UsageError for one that is none of the user's Python."""
     before, after = (_unquoted(line[4:].rstrip(b"\r\n")) for line in (old, new))
-    if before.startswith("a/") and after.startswith("b/"):
+    if before[1:2] == after[1:2] == "/" and before[0] != after[0]:  # a/ and b/, or git's i/, w/, c/, o/
         after = after[2:]
     if "/dev/null" in (before, after):
         raise UsageError(
