@@ -683,6 +683,19 @@ def test_anomaly_detection_costs_the_stacks_it_records() -> None:
     assert "host/anomaly-detection" not in found(run([], facts=brief))
 
 
+def test_anomaly_detection_that_was_turned_off_is_told_as_past_and_without_that_line() -> None:
+    off = {"grad_anomaly": False, "set_by": {"grad_anomaly": [False, TRAIN, 90]}}
+    item = found(run([], facts={**ANOMALY, "torch": off}))["host/anomaly-detection"]
+    assert item.where is None
+    assert item.message.startswith("Anomaly detection was on: ")
+    assert "train.py" not in item.message
+    assert "of a step on average (" in item.message
+    on = {**off, "grad_anomaly": True}
+    around = found(run([], facts={**ANOMALY, "torch": on}))["host/anomaly-detection"]
+    assert around.where is None
+    assert around.message.startswith("Anomaly detection is on: ")
+
+
 def test_python_in_forward_is_not_told_beside_anomaly_detection() -> None:
     lines = [hot("heat[y, x] = 1.0", 1.0, "draw", phase="forward")]
     assert "host/python-in-step" in found(run(lines))

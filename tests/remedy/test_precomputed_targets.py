@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from tests.remedy.test_live_forms import Context
@@ -191,6 +192,15 @@ def test_what_cannot_be_kept_is_refused_at_once_and_nothing_is_drawn(
     form = put(context, name)
     assert all_of() == wanted
     assert why in form.status()
+
+
+def test_a_draw_of_numpys_is_seen() -> None:
+    samples = Samples(torch, noisy, 0.0)
+    numpy.random.seed(0)
+    numpy.random.rand()
+    before = samples.state()
+    numpy.random.rand()
+    assert samples.state() != before
 
 
 def test_a_look_again_finds_a_function_that_changed_and_ends_it(context: Any) -> None:

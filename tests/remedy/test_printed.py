@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from tests.remedy.test_live_forms import Context
 
 from hotloop.probe.counting import StepCount
 from hotloop.remedy.live.printed import FewerPrints
+
+Screen = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -24,6 +27,18 @@ def context() -> Iterator[Any]:
     assert not found.errors
 
 
+@pytest.fixture
+def screen(capfd: Screen, monkeypatch: pytest.MonkeyPatch) -> Iterator[Screen]:
+    """Standard output and error of the process."""
+    with (
+        open(1, "w", buffering=1, closefd=False) as output,
+        open(2, "w", buffering=1, closefd=False) as error,
+    ):
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(sys, "stderr", error)
+        yield capfd
+
+
 def form_of(context: Any, every: int) -> FewerPrints:
     form = FewerPrints(context, every)
     form.install()
@@ -31,7 +46,7 @@ def form_of(context: Any, every: int) -> FewerPrints:
 
 
 def test_what_a_step_prints_is_printed_whole_or_not_at_all(
-    context: Any, capsys: pytest.CaptureFixture[str]
+    context: Any, screen: Screen
 ) -> None:
     form = form_of(context, 4)
     print("before training")
@@ -41,20 +56,20 @@ def test_what_a_step_prints_is_printed_whole_or_not_at_all(
         for name in ("weight", "bias"):
             print(name, step)
     steps = [line for step in (0, 4, 8) for line in (f"step {step}", f"weight {step}", f"bias {step}")]
-    assert capsys.readouterr().out.splitlines() == ["before training", *steps]
+    assert screen.readouterr().out.splitlines() == ["before training", *steps]
     assert form.status() == "in effect: 9 of 27 calls printed"
 
 
-def test_what_comes_with_some_steps_only_is_printed(context: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_comes_with_some_steps_only_is_printed(context: Any, screen: Screen) -> None:
     form_of(context, 50)
     for step in range(20):
         context.count.rounds += 1
         if step % 5 == 0:
             print("epoch ends", step)
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert len(screen.readouterr().out.splitlines()) == 4
 
 
-def test_files_of_the_script_are_whole(context: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_the_script_are_whole(context: Any, screen: Screen) -> None:
     form_of(context, 50)
     file = io.StringIO()
     for step in range(20):
@@ -62,16 +77,74 @@ def test_files_of_the_script_are_whole(context: Any, capsys: pytest.CaptureFixtu
         print(step, file=file)
         print(step, file=sys.stderr)
     assert len(file.getvalue().splitlines()) == 20
-    assert capsys.readouterr().err.splitlines() == ["0"]
+    assert screen.readouterr().err.splitlines() == ["0"]
 
 
-def test_what_a_library_prints_is_printed(context: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_given_by_position_and_one_in_the_place_of_the_output_are_the_scripts(
+    context: Any, screen: Screen
+) -> None:
+    tqdm = pytest.importorskip("tqdm").tqdm
+    form_of(context, 50)
+    given, redirected = io.StringIO(), io.StringIO()
+    for step in range(20):
+        context.count.rounds += 1
+        tqdm.write(f"step {step}", given)
+        tqdm.write(f"step {step}")
+        with contextlib.redirect_stdout(redirected):
+            print(step)
+    assert len(given.getvalue().splitlines()) == 20
+    assert len(redirected.getvalue().splitlines()) == 20
+    assert screen.readouterr().out.splitlines() == ["step 0"]
+
+
+def test_places_of_a_function_come_in_the_same_steps_wherever_they_began(
+    context: Any, screen: Screen
+) -> None:
+    form_of(context, 4)
+    for step in range(1, 12):
+        context.count.rounds += 1
+        print("step", step)
+        if step > 2:
+            print("loss", step)
+    wanted = ["step 1", "loss 3", "step 5", "loss 5", "step 9", "loss 9"]
+    assert screen.readouterr().out.splitlines() == wanted
+
+
+def test_what_a_step_prints_before_and_after_its_update_comes_together(context: Any, screen: Screen) -> None:
+    form_of(context, 4)
+    for step in range(1, 12):
+        print("step", step, end=" ")
+        context.count.rounds += 1
+        print("loss", step)
+    wanted = [f"step {step} loss {step}" for step in (1, 2, 6, 10)]
+    assert screen.readouterr().out.splitlines() == wanted
+
+
+def test_a_line_of_the_same_function_that_comes_seldom_is_printed(context: Any, screen: Screen) -> None:
+    form_of(context, 4)
+    for step in range(12):
+        context.count.rounds += 1
+        if step % 5 == 0:
+            print("epoch", step)
+        print("step", step)
+        if step % 5 == 3:
+            for name in ("weight", "bias"):
+                print(name, step)
+    told = screen.readouterr().out.splitlines()
+    assert [line for line in told if line.startswith("epoch")] == ["epoch 0", "epoch 5", "epoch 10"]
+    seldom = [line for line in told if line.startswith(("weight", "bias"))]
+    assert seldom == ["weight 3", "bias 3", "weight 8", "bias 8"]
+    steps = [line for line in told if line.startswith("step")]
+    assert steps == ["step 0", "step 1", "step 5", "step 9"]
+
+
+def test_what_a_library_prints_is_printed(context: Any, screen: Screen) -> None:
     form_of(context, 50)
     context.user_frame = lambda frame: None
     for step in range(20):
         context.count.rounds += 1
         print(step)
-    assert len(capsys.readouterr().out.splitlines()) == 20
+    assert len(screen.readouterr().out.splitlines()) == 20
 
 
 def test_print_is_put_back(context: Any) -> None:

@@ -8,7 +8,10 @@ REMEDY = Remedy(
     id="throttle-viewer",
     summary="Serve the viewer less often from the training loop.",
     effect="semantic",
-    alters="the picture in the viewer is refreshed less often, and what it asks for (a pause) is seen later",
+    alters=(
+        "everything the function does happens less often: the picture in the viewer is refreshed more "
+        "seldom, and what it asks for (a pause) is seen later"
+    ),
     answers=("host/viewer-in-loop",),
     parameter=Parameter(
         name="function",

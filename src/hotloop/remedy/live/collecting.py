@@ -11,7 +11,7 @@ from hotloop.probe.observers.memory import resident_bytes
 from hotloop.remedy.live.answers import dropped
 from hotloop.remedy.live.form import Form
 
-#: Bytes by which the process, or what is allocated on its device, may have grown since the last collection.
+#: Bytes by which the process, or what is allocated on its devices, may have grown since the last collection.
 _MOST_GROWN: Final = 64 << 20
 #: Places that call for a collection; any further one is left as it is.
 _MOST_PLACES: Final = 1_000
@@ -21,9 +21,11 @@ _COLLECT = """
 def {name}(*args, **kwargs):
     if is_compiling() or not form.active or get_ident() != owner[0]:
         return original(*args, **kwargs)
-    if wanted(getframe(1), args, kwargs) is not False:
-        return original(*args, **kwargs)
-    return 0
+    if wanted(getframe(1), args, kwargs) is False:
+        return 0
+    found = original(*args, **kwargs)
+    done()
+    return found
 """
 
 
@@ -38,10 +40,11 @@ class RarerCollections(Form):
         """Around ``gc.collect``; what was imported from ``gc`` before torch is not seen."""
         #: By code and instruction: calls left out since the last one done, and the round that was in.
         self._since: dict[tuple[CodeType, int], tuple[int, int]] = {}
-        self._level = 0
+        self._level: int | None = None  # after the last collection done; None until it has run
         self._calls = 0
         hooks = self.probe.hooks
-        names: dict[str, Any] = {"form": self, "owner": hooks.recorded, "wanted": self.guard(self._wanted)}
+        names: dict[str, Any] = {"form": self, "owner": hooks.recorded}
+        names |= {"wanted": self.guard(self._wanted), "done": self.guard(self._done)}
         hooks.patch(gc, "collect", lambda original: compile_beside(original, _COLLECT, **names))
 
     def status(self) -> str:
@@ -61,16 +64,26 @@ class RarerCollections(Form):
             return True
         self._calls += 1
         left_out, then = self._since.get(place, (self.value, rounds))
-        level = self._held_bytes()
         due = left_out + 1 >= self.value or rounds - then >= self.value
-        if due or level > self._level + _MOST_GROWN or len(self._since) >= _MOST_PLACES:
+        if due or len(self._since) >= _MOST_PLACES or self._has_grown():
             self._since[place] = (0, rounds)
-            self._level = level
+            self._level = None
             return True
         self._since[place] = (left_out + 1, then)
         self.took()
         return False
 
+    def _has_grown(self) -> bool:
+        return self._level is None or self._held_bytes() > self._level + _MOST_GROWN
+
+    def _done(self) -> None:
+        if self._level is None:
+            self._level = self._held_bytes()
+
     def _held_bytes(self) -> int:
+        """Of the process, and of tensors on every CUDA device."""
         cuda = self.torch.cuda
-        return resident_bytes() + (cuda.memory_allocated() if cuda.is_initialized() else 0)
+        devices = range(cuda.device_count()) if cuda.is_initialized() else ()
+        found = (cuda.memory_stats_as_nested_dict(device) for device in devices)
+        held = (stats.get("allocated_bytes", {}).get("all", {}).get("current", 0) for stats in found)
+        return resident_bytes() + sum(held)

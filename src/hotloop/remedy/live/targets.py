@@ -149,11 +149,7 @@ class Samples:
 
     def state(self) -> list[Any]:
         """Of the random number generators, on which results must not depend."""
-        torch, numpy = self._torch, sys.modules.get("numpy")
-        found: list[Any] = [random.getstate(), torch.get_rng_state().numpy().tobytes()]
-        if torch.cuda.is_initialized():
-            found += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
-        return [*found, numpy.random.get_state()[1].tobytes()] if numpy is not None else found
+        return random_states(self._torch)
 
     def learn(self, asked: Asked, before: list[Any], result: Any) -> None:
         """Keep what a call gave for each of its samples, or find that it cannot be kept."""
@@ -295,6 +291,18 @@ def _is_array(leaf: Any) -> bool:
 def _dim(leaf: Any) -> int:
     """Dimensions of a tensor, 0 of anything else."""
     return leaf.dim() if hasattr(leaf, "_version") and hasattr(leaf, "dim") else 0
+
+
+def random_states(torch: Any) -> list[Any]:
+    """Of the random number generators of Python, torch, its devices and numpy."""
+    found: list[Any] = [random.getstate(), torch.get_rng_state().numpy().tobytes()]
+    if torch.cuda.is_initialized():
+        found += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, *place = numpy.random.get_state()
+        found += [kind, keys.tobytes(), *place]
+    return found
 
 
 def functions(named: str) -> list[FunctionType]:

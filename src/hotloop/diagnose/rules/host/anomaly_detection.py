@@ -22,14 +22,16 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     cost = float(noted.get("seconds") or 0.0) / steps.num_steps
     if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
-    where = _turned_on(evidence)
+    where, is_off = _set_last(evidence)
+    stands, takes = ("was on", "took") if is_off else (f"is on{at(where)}", "takes")
     yield cause(
         evidence,
         ID,
         message=(
-            f"Anomaly detection is on{at(where)}: recording a stack for every operation takes "
-            f"{duration(cost)} of every step ({share(cost / steps.step_s)}), and in backward every "
-            "gradient is searched for NaN."
+            f"Anomaly detection {stands}: recording a stack for every operation {takes} "
+            f"{duration(cost)} of {'a step on average' if is_off else 'every step'} "
+            f"({share(cost / steps.step_s)}), and in backward every "
+            f"gradient {'was' if is_off else 'is'} searched for NaN."
         ),
         advice="Turn it on only while looking for a NaN.",
         numbers=[
@@ -41,10 +43,13 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     )
 
 
-def _turned_on(evidence: Evidence) -> Place | None:
+def _set_last(evidence: Evidence) -> tuple[Place | None, bool]:
+    """Where the script turned it on, if that was the last it did to it, and whether it was turned off."""
     torch = evidence.steps.facts.get("torch")
     by = torch.get("set_by") if isinstance(torch, Mapping) else None
     told = by.get("grad_anomaly") if isinstance(by, Mapping) else None
-    if not isinstance(told, list | tuple) or len(told) != 3:
-        return None
-    return Place(file=str(told[1]), line=int(told[2]), function="")
+    if not isinstance(torch, Mapping) or not isinstance(told, list | tuple) or len(told) != 3:
+        return None, False
+    if told[0]:
+        return Place(file=str(told[1]), line=int(told[2]), function=""), False
+    return None, not torch.get("grad_anomaly")
