@@ -153,3 +153,15 @@ def test_print_is_put_back(context: Any) -> None:
     assert print is not before
     context.hooks.undo()
     assert print is before
+
+
+def test_switched_on_again_one_step_of_n_prints(context: Any, screen: Screen) -> None:
+    form = form_of(context, 4)
+    for step in range(12):
+        if step == 5:
+            form.off()
+        if step == 6:
+            form.on()
+        context.count.rounds += 1
+        print(step)
+    assert screen.readouterr().out.split() == ["0", "4", "5", "6", "10"]

@@ -66,6 +66,12 @@ class FewerPrints(Form):
         """Steps that hold one which prints."""
         return int(self.value)
 
+    def on(self) -> None:
+        """Every function prints in the next step, and N after it."""
+        super().on()
+        self._rounds.clear()
+        self._turns.clear()
+
     def status(self) -> str:
         """With how many calls were left out."""
         said = super().status()
