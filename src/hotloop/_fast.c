@@ -569,10 +569,10 @@ static void stream(char *into, const char *from, size_t size)
 #endif
 
 /* Rows that begin at starts in source, or at these addresses where source is NULL. */
-static void copy_rows(char *into, size_t size, const char *source, const int64_t *starts, size_t num)
+static void copy_rows(char *into, size_t size, const char *source, const int64_t *starts, size_t num, int past)
 {
 #ifdef __SSE2__
-    if (size >= STRIPE + LINE && num * size >= STREAMED) {
+    if (past && size >= STRIPE + LINE && num * size >= STREAMED) {
         for (size_t i = 0; i < num; i++)
             stream(into + i * size, source + starts[i], size);
         _mm_sfence();
@@ -591,7 +591,8 @@ static PyObject *gather(PyObject *module, PyObject *args)
 {
     Py_ssize_t into, size, num;
     Py_buffer source, starts;
-    if (!PyArg_ParseTuple(args, "nnz*y*", &into, &size, &source, &starts))
+    int past = 1;
+    if (!PyArg_ParseTuple(args, "nnz*y*|p", &into, &size, &source, &starts, &past))
         return NULL;
     const int64_t *first = starts.buf;
     num = starts.len / (Py_ssize_t)sizeof *first;
@@ -600,7 +601,7 @@ static PyObject *gather(PyObject *module, PyObject *args)
         outside = first[i] < 0 || first[i] > source.len - size;
     if (!outside) {
         Py_BEGIN_ALLOW_THREADS
-        copy_rows((char *)into, size, source.buf, first, num);
+        copy_rows((char *)into, size, source.buf, first, num, past);
         Py_END_ALLOW_THREADS
     }
     if (source.buf != NULL)
@@ -625,7 +626,7 @@ static PyMethodDef module_methods[] = {
      "attach(function, hook): calls of a function of Python by C, as of a type's __call__, are the hook's."},
 #endif
     {"gather", gather, METH_VARARGS,
-     "gather(address, num_bytes, source, starts): rows one behind the other at an address, each the num_bytes that\n"
+     "gather(address, num_bytes, source, starts, past=True): rows one behind the other at an address, each the num_bytes that\n"
      "begin at one of starts (int64) in source (None: starts are addresses). The interpreter is free meanwhile."},
     {NULL, NULL, 0, NULL},
 };
@@ -654,7 +655,7 @@ static int module_exec(PyObject *module)
         add(module, "Hook", &hook_spec, &hook_type) < 0)
         return -1;
 #endif
-    return PyModule_AddIntConstant(module, "FORM", 4); /* fast.py leaves out what was compiled from another source */
+    return PyModule_AddIntConstant(module, "FORM", 5); /* fast.py leaves out what was compiled from another source */
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -18,7 +18,7 @@ making: Any = None
 #: Lets a hook answer the calls of a function of Python that come from C.
 attach: Any = None
 #: ``_fast.FORM`` of the source beside this file: what was compiled from another is left out.
-_FORM: Final = 4
+_FORM: Final = 5
 
 
 class Counts:

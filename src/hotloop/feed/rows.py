@@ -50,12 +50,16 @@ def gathered(
     dtype: torch.dtype,
     size: int,
 ) -> torch.Tensor:
-    """The same into a new tensor, whose rows ``size`` bytes each are."""
+    """The same into a new tensor, whose rows ``size`` bytes each are.
+
+    New memory is in the processor's caches, as the kernel has just cleared it, and is read at once: written
+    past them, a step with 6 MB batches took a tenth longer.
+    """
     into = torch.empty(shape, dtype=dtype)
     if not size:
         return into
     if fast.gather is not None:
-        fast.gather(into.data_ptr(), size, source, starts)
+        fast.gather(into.data_ptr(), size, source, starts, False)
     else:
         gather(source, starts, into, size)
     return into

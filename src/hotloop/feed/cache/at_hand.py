@@ -32,6 +32,7 @@ def hand_out(iterator: Any, cached: CachedDataset) -> None:
 class _AtHand(_SingleProcessDataLoaderIter):  # type: ignore[misc,unused-ignore]
     _cached: CachedDataset
     _drew: bool
+    _sampler_iter: Any
 
     def _next_data(self) -> Any:
         if not self._drew:
@@ -42,7 +43,7 @@ class _AtHand(_SingleProcessDataLoaderIter):  # type: ignore[misc,unused-ignore]
 
 def _drawn(sampler: Any, indices: Any, cached: CachedDataset) -> Any:
     """The indices of each batch; all of a pass drawn at once where that is the same."""
-    within = getattr(sampler, "sampler", None)
+    within: Any = getattr(sampler, "sampler", None)
     if type(sampler) is not BatchSampler or type(within) not in _FIXED:
         return indices
     if getattr(within, "generator", None) is not None:  # the script may draw on it meanwhile
