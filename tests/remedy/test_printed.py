@@ -12,6 +12,7 @@ import pytest
 from tests.remedy.test_live_forms import Context
 
 from hotloop.probe.counting import StepCount
+from hotloop.remedy.live import printed
 from hotloop.remedy.live.printed import FewerPrints
 
 Screen = pytest.CaptureFixture[str]
@@ -28,15 +29,10 @@ def context() -> Iterator[Any]:
 
 
 @pytest.fixture
-def screen(capfd: Screen, monkeypatch: pytest.MonkeyPatch) -> Iterator[Screen]:
-    """Standard output and error of the process."""
-    with (
-        open(1, "w", buffering=1, closefd=False) as output,
-        open(2, "w", buffering=1, closefd=False) as error,
-    ):
-        monkeypatch.setattr(sys, "stdout", output)
-        monkeypatch.setattr(sys, "stderr", error)
-        yield capfd
+def screen(capfd: Screen, monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """In the place of standard output and error."""
+    monkeypatch.setattr(printed, "_SCREEN", (sys.stdout.fileno(), sys.stderr.fileno()))
+    return capfd
 
 
 def form_of(context: Any, every: int) -> FewerPrints:
@@ -45,9 +41,7 @@ def form_of(context: Any, every: int) -> FewerPrints:
     return form
 
 
-def test_what_a_step_prints_is_printed_whole_or_not_at_all(
-    context: Any, screen: Screen
-) -> None:
+def test_what_a_step_prints_is_printed_whole_or_not_at_all(context: Any, screen: Screen) -> None:
     form = form_of(context, 4)
     print("before training")
     for step in range(9):

@@ -113,7 +113,7 @@ def test_one_step_of_fifty_serves_the_viewer_that_was_looked_at(context: Any) ->
         context.count.rounds += 1
         viewer.poll(step)
         viewer.poll(step)
-    assert SERVED == [step for step in (0, 1, 2, 3, 4, 54, 104) for _ in range(2)]
+    assert [step for step in (0, 1, 2, 3, 4, 54, 104) for _ in range(2)] == SERVED
     assert form.status() == "in effect"
     form.off()
     context.count.rounds += 1
@@ -136,7 +136,7 @@ def test_a_viewer_polled_now_and_then_is_served(context: Any) -> None:
     for step in range(0, 100, 5):
         context.count.rounds += 5
         viewer.poll(step)
-    assert SERVED == list(range(0, 100, 5))
+    assert list(range(0, 100, 5)) == SERVED
 
 
 @pytest.mark.parametrize(
