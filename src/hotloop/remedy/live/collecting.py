@@ -85,5 +85,5 @@ class RarerCollections(Form):
         cuda = self.torch.cuda
         devices = range(cuda.device_count()) if cuda.is_initialized() else ()
         found = (cuda.memory_stats_as_nested_dict(device) for device in devices)
-        held = (stats.get("allocated_bytes", {}).get("all", {}).get("current", 0) for stats in found)
-        return resident_bytes() + sum(held)
+        held = [stats.get("allocated_bytes", {}).get("all", {}).get("current", 0) for stats in found]
+        return resident_bytes() + int(sum(held))

@@ -91,8 +91,7 @@ class FewerPrints(Form):
         now = self.probe.count.rounds
         if not now or len(self._rounds) >= _MOST_PLACES or self.probe.user_frame(frame) is not frame:
             return True
-        given = file_at is not None and len(args) > file_at
-        if not _is_shown(args[file_at] if given else kwargs.get("file")):
+        if not _is_shown(kwargs.get("file") if not file_at or len(args) <= file_at else args[file_at]):
             return True
         self._calls += 1
         place = (frame.f_code, frame.f_lasti)

@@ -73,7 +73,7 @@ class ThrottledViewer(Form):
             self._optimizers.put(optimizer, True)
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        wanted, state, look = map(self.guard, (self._wanted, self._state, self._look))
+        wanted, state, look = self.guard(self._wanted), self.guard(self._state), self.guard(self._look)
         calls = _Calls()
 
         def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
