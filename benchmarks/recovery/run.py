@@ -42,6 +42,7 @@ from results import Results  # noqa: E402
 from table import HEADING, line, summary  # noqa: E402
 
 from hotloop import flow  # noqa: E402
+from hotloop.remedy import catalogue  # noqa: E402
 from hotloop.report.ranks import lead  # noqa: E402
 from hotloop.tune.ratios import Ratio, unpaired  # noqa: E402
 from hotloop.tune.trial import rate  # noqa: E402
@@ -152,7 +153,10 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int, allow: str)
     row["load"] = os.getloadavg()[0]
     told = tune(subject, folder / "tune", budget, allow, row)
     row["tune_seconds"] = time.monotonic() - begun_s
-    applied = [word for one in row.get("remedies", ()) for word in ("--apply", one)]
+    live = [one for one in map(catalogue.parse, row.get("remedies", ())) if one.remedy.has_live(one.value)]
+    applied = [word for one in live for word in ("--apply", str(one))]
+    if told.get("in_force"):  # the others are a patch
+        applied += ["--patch", str(folder / "tune" / told["in_force"])]
     steps = told.get("launch", {}).get("steps")
     more = max(steps + AHEAD, told["launch"]["fill_steps"]) if steps else None
     arms: dict[str, tuple[list[str], list[str], int | None]] = {

@@ -38,7 +38,7 @@ class Assumed:
     worker_bytes: float = 200 << 20
     copied_bytes: float = 16 << 20  # pages a forked worker copies, importing nothing
     stop_s: float = 0.01  # shutting idle workers down
-    gather_s: float = 1e-4  # a batch in one copy out of a cache, where torch would collate
+    gather_s: float = 4e-5  # a batch in one copy out of a cache that is whole (benchmarks/recovery)
     gather_s_per_byte: float = 0.125e-9  # FIELDNOTES 1.4: 3 KB samples in 0.39 us
     cached_sample_s: float = 2e-5  # a sample by itself, for a collation of the script's own
 

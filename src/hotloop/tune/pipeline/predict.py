@@ -263,14 +263,15 @@ def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
         return np.zeros(1), 0.0
     mean = float(pipeline.make_s.mean())
     fixed = min(mean, pipeline.collate_s + pipeline.ship_s)  # computes, whatever a sample costs
-    sample = (mean - fixed) * setup.sample_ratio * (1 - setup.hit_rate)
+    sample = (mean - fixed) * setup.sample_ratio
     computing = max(0.0, pipeline.make_cores * mean - fixed) / max(mean - fixed, 1e-12)
-    if pipeline.cached_s is not None:
-        fixed += setup.hit_rate * (pipeline.cached_s + pipeline.ship_s - fixed)
-    saved = 0.0 if setup.num_workers else min(pipeline.ship_s, 0.8 * (sample + fixed))
-    made = sample + fixed - saved
-    cores = (sample * min(1.0, computing) + fixed - saved) / made if made > 0 else 0.0
-    return pipeline.make_s * (made / mean if mean > 0 else 0.0), min(1.0, cores)
+    ship = pipeline.ship_s if setup.num_workers else 0.0
+    fixed -= min(pipeline.ship_s - ship, 0.8 * (sample + fixed))
+    hit = fixed if pipeline.cached_s is None else pipeline.cached_s + ship
+    rest = 1 - setup.hit_rate
+    made = rest * (sample + fixed) + setup.hit_rate * hit
+    cores = made - rest * sample * (1 - min(1.0, computing))
+    return pipeline.make_s * (made / mean if mean > 0 else 0.0), min(1.0, cores / made if made > 0 else 0.0)
 
 
 def _tiled(times: Floats, num: int) -> Floats:
