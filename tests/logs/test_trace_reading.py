@@ -121,21 +121,24 @@ def test_cut_anywhere_it_gives_what_is_whole(
         assert any("breaks off" in note for note in part.source.notes)
 
 
-def test_a_bracket_for_a_comma_between_events_costs_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bracket", "[]{}")
+def test_a_bracket_for_a_comma_between_events_costs_one_at_most(tmp_path: Path, bracket: str) -> None:
     path = tmp_path / "trace.json"
     data = bytearray(kineto_text(training(2).events))
     path.write_bytes(data)
     expected = rows(read_trace(path))
     comma = re.search(rb"\}\s*(,)\s*\{", data[len(data) // 2 :])
     assert comma is not None
-    data[len(data) // 2 + comma.start(1)] = ord("[")
+    data[len(data) // 2 + comma.start(1)] = ord(bracket)
     path.write_bytes(data)
-    assert rows(read_trace(path)) == expected
+    assert len(set(expected) - set(rows(read_trace(path)))) <= 1
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=40))
 @example(at=999_997, rubbish=b"[")
+@example(at=999_997, rubbish=b"]")
+@example(at=999_997, rubbish=b"{")
 def test_damage_in_the_middle_costs_the_damaged_events_only(
     tmp_path_factory: pytest.TempPathFactory, at: int, rubbish: bytes
 ) -> None:

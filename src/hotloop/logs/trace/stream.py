@@ -37,6 +37,7 @@ _CORRELATED: Final = (b'"kernel"', b'"gpu_mem', b'"cuda_', b'"xpu_', b'"privateu
 _FIRST: Final = re.compile(rb'\{\s*"')
 _NEXT: Final = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:)')
 _START: Final = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:')
+_GOES_ON: Final = re.compile(r"\]\s*,?\s*\{")
 _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATORS: Final = re.compile(r"[\s,]*")
 _DECODER: Final = json.JSONDecoder(strict=False)
@@ -160,9 +161,9 @@ def _slow(data: bytes, reading: Reading) -> tuple[list[Row], bytes]:
     at = 0
     while True:
         at = cast("re.Match[str]", _SEPARATORS.match(text, at)).end()
-        if at >= len(text) or text[at] == "]":
+        if at >= len(text) or (text[at] == "]" and not _GOES_ON.match(text, at)):
             break
-        if text[at] != "{":  # a bracket in the place of a comma would make one value of all that follow
+        if text[at] != "{":  # such as a bracket in the place of a comma: one value of all that follow
             start = _START.search(text, at)
             if start is None and len(text) - at < MAX_PENDING_BYTES:
                 break
