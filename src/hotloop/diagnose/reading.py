@@ -26,7 +26,7 @@ _PLAIN_LIBRARY = re.compile(r"^$|^torch($|\.(?!functional|nn\b|fft))|^numpy($|\.
 _FUNCTION = re.compile(r"\b(?:np|numpy|torch|scipy|F|jnp|cp)((?:\.\w+)+)\(")
 _LAYS_OUT = re.compile(
     r"^\.(tensor|as_tensor|from_numpy|\w*Tensor|asarray|array|ascontiguousarray|asfortranarray|u?int\d*|float\d*|bool_?"
-    r"|stack|v?stack|hstack|cat|concat|concatenate|expand_dims|unsqueeze|squeeze|reshape|ravel|transpose|permute"
+    r"|[vh]?stack|cat|concat|concatenate|expand_dims|unsqueeze|squeeze|reshape|ravel|transpose|permute"
     r"|moveaxis|swapaxes|copy|clone|zeros|ones|empty|zeros_like|empty_like|ones_like|full)$"
 )
 
