@@ -52,8 +52,8 @@ def gathered(
 ) -> torch.Tensor:
     """The same into a new tensor, whose rows ``size`` bytes each are.
 
-    New memory is in the processor's caches, as the kernel has just cleared it, and is read at once: written
-    past them, a step with 6 MB batches took a tenth longer.
+    New memory is in the processor's caches, as the kernel has just cleared it, and is read at once: it is
+    not written past them (``benchmarks/feed/whole.py``).
     """
     into = torch.empty(shape, dtype=dtype)
     if not size:
