@@ -37,7 +37,10 @@ _CORRELATED: Final = (b'"kernel"', b'"gpu_mem', b'"cuda_', b'"xpu_', b'"privateu
 _FIRST: Final = re.compile(rb'\{\s*"')
 _START: Final = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:')
 _NEXT: Final = re.compile(rf"\}}\s*,\s*(?={_START.pattern})")
-_GOES_ON: Final = re.compile(r"\]\s*,?\s*\{")
+#: What may stand behind the last event: nothing, the end of the file's object, or its next key.
+_END: Final = re.compile(r'\]\s*(?:\}\s*)?\Z|\]\s*,\s*(?:"|\Z)')
+_KEY: Final = re.compile(r'"ph"\s*:')  # in a string its quotes would be escaped
+_PHASE: Final = re.compile(r'\{\s*"ph"\s*:\s*"')
 _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SEPARATORS: Final = re.compile(r"[\s,]*")
 _DECODER: Final = json.JSONDecoder(strict=False)
@@ -161,7 +164,7 @@ def _slow(data: bytes, reading: Reading) -> tuple[list[Row], bytes]:
     at = 0
     while True:
         at = cast("re.Match[str]", _SEPARATORS.match(text, at)).end()
-        if at >= len(text) or (text[at] == "]" and not _GOES_ON.match(text, at)):
+        if at >= len(text) or _ends(text, at):
             break
         if text[at] != "{":  # such as a bracket in the place of a comma: one value of all that follow
             start = _START.search(text, at)
@@ -171,19 +174,35 @@ def _slow(data: bytes, reading: Reading) -> tuple[list[Row], bytes]:
             at = start.start() if start else len(text)
             continue
         try:
-            event, at = _DECODER.raw_decode(text, at)
+            event, end = _DECODER.raw_decode(text, at)
+            following = _swallowed(text, at, end)
         except (ValueError, RecursionError):
-            following = _NEXT.search(text, at)
+            event, end, following = None, None, _NEXT.search(text, at)
+        if following is not None or end is None:
             if following is None and len(text) - at < MAX_PENDING_BYTES:
                 break
             reading.skipped += 1
             at = following.end() if following else len(text)
             continue
+        at = end
         row = _row(event)
         if row is not None:
             rows.append(row)
     reading.num_events += len(rows)
     return rows, text[at:].encode("utf-8", "surrogateescape")
+
+
+def _swallowed(text: str, at: int, end: int) -> re.Match[str] | None:
+    """Where the second of several events begins that a damaged one has taken for a list of its own."""
+    phase = _KEY.search(text, at, end)
+    if phase is None or _KEY.search(text, phase.end(), end) is None:
+        return None
+    return _NEXT.search(text, at, end)
+
+
+def _ends(text: str, at: int) -> bool:
+    """Whether the array of events ends here, and not a bracket that damage put between two of them."""
+    return _END.match(text, at) is not None and _PHASE.search(text, at) is None
 
 
 def _row(event: object) -> Row | None:
