@@ -140,7 +140,7 @@ def test_a_bracket_for_a_comma_between_events_costs_one_at_most(tmp_path: Path, 
 @example(at=999_997, rubbish=b"]")
 @example(at=999_997, rubbish=b"{")
 @example(at=999_997, rubbish=b"]\0")
-@example(at=999_997, rubbish=b"],\"")
+@example(at=999_997, rubbish=b'],"')
 @example(at=999_997, rubbish=b"]}")
 @example(at=8380, rubbish=b"[{")
 def test_damage_in_the_middle_costs_the_damaged_events_only(
