@@ -59,6 +59,7 @@ def summary(rows: Sequence[Row]) -> dict[str, str]:
     told = [(row["inside"], row["meets"]) for row in rows if row.get("meets") is not None]
     covered = [_covered(row) for row in rows if row.get("measured") and row.get("predicted_ci95")]
     held = [row["held"] for row in rows if row.get("held") is not None]
+    after = [_told(row) for row in rows if row.get("gain") and row.get("after")]
     slower = [row["case"] for row in rows if (row.get("tuned_to_found") or 1.0) < NOISE]
     return {
         "tuned to cured, median": _median(rows, "tuned_to_cured"),
@@ -70,6 +71,7 @@ def summary(rows: Sequence[Row]) -> dict[str, str]:
         "measured inside the predicted": f"{sum(covered)} of {len(covered)}",
         "predicted inside the measured": f"{sum(one for one, _ in told)} of {len(told)}",
         "both intervals meet": f"{sum(one for _, one in told)} of {len(told)}",
+        "gain tune tells inside the after": f"{sum(after)} of {len(after)}",
         "what was promised held": f"{sum(held)} of {len(held)}",
         "seconds of a tuning, mean": f"{fmean(row['tune_seconds'] for row in rows):.0f}" if rows else "-",
         "load while running": f"{max((row['load'] for row in rows), default=0.0):.1f} at most",
@@ -85,6 +87,12 @@ def _covered(row: Row) -> bool:
     """Whether the predicted interval holds the measured gain."""
     low, high = row["predicted_ci95"]
     return bool(low <= row["measured"][0] <= high)
+
+
+def _told(row: Row) -> bool:
+    """Whether launches made after ``tune`` hold the gain it ended with."""
+    low, high = row["after"][1:]
+    return bool(low <= row["gain"]["ratio"] <= high)
 
 
 def _step_s(row: Row) -> float:

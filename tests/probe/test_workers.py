@@ -10,7 +10,7 @@ import torch.utils.data._utils.fetch as torch_fetch
 from tests.running import Observed, Row, run_observed
 
 from hotloop.hooks.wrapping import same_code
-from hotloop.probe.observers.workers import BYTES_EVERY, BYTES_FIRST, WORTH_OBSERVING_NS, _known_code
+from hotloop.probe.observers.workers import BYTES_FIRST, MOST_SKIPPED, WORTH_OBSERVING_NS, _known_code
 from hotloop.record.rows import U32_MAX
 
 SCRIPT = """
@@ -104,7 +104,7 @@ def test_batches_are_timed_and_are_the_same_batches(
     batches = (5 if kind != "stream" or workers == 0 else 4) if size else 22
     if not workers:  # after the first 8, each row but the last stands for as many as are worth no look
         stand_for = [
-            1 + min(BYTES_EVERY - 1, WORTH_OBSERVING_NS // (row.dur + 1)) if number >= BYTES_FIRST else 1
+            1 + (min(MOST_SKIPPED, WORTH_OBSERVING_NS // (row.dur + 1)) & ~1) if number >= BYTES_FIRST else 1
             for number, row in enumerate(makes)
         ]
         assert sum(stand_for[:-1]) < batches <= sum(stand_for)

@@ -31,8 +31,8 @@ SIGNAL: Final = signal.SIGURG
 #: A sample costs a busy thread about 0.1 ms (the signal, and a handler that is cold in the caches): 0.3 %.
 DEFAULT_HZ: Final = 25.0
 MAX_HZ: Final = 1000.0
-#: After this long (ns) the rate is divided by the number: by then 3,000 samples say where time goes.
-SLOWER: Final = ((120_000_000_000, 2.5),)
+#: After this long (ns) the rate is divided by the number: by then 1,000 samples say where time goes.
+SLOWER: Final = ((40_000_000_000, 2.5),)
 #: Less time off the CPU than this (ns) is small beside any sample: what of it was waiting for a core is not
 #: asked.
 WORTH_A_READING_NS: Final = 200_000
