@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 from table import table  # noqa: E402
 
 from hotloop import flow  # noqa: E402
-from hotloop.diagnose import Evidence, Limits  # noqa: E402
+from hotloop.diagnose import Limits, evidence_of  # noqa: E402
 from hotloop.record.publish import write_text_atomic  # noqa: E402
 from hotloop.remedy import catalogue  # noqa: E402
 from hotloop.report.ranks import lead  # noqa: E402
@@ -60,7 +60,7 @@ def predicted(row: Mapping[str, Any], folder: Path) -> tuple[float, float, float
     steps = lead(found.ranks)
     if steps is None:
         return None
-    evidence = Evidence(recording=found.recording, steps=steps, ranks=found.ranks, limits=Limits())
+    evidence = evidence_of(found.recording, steps, found.ranks, Limits())
     alone = next((one["more"].get("step_alone_s") for one in row["trials"] if one["key"] == "alone"), None)
     stopped = next(one["more"].get("stopped") for one in row["trials"] if one["key"] == "first")
     pipeline, loader = pipeline_of(evidence, alone), steps.train_loader()

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, doubt, verdict
+from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, doubt, evidence_of, verdict
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.footprint.watch import MemoryWatch
@@ -183,8 +183,8 @@ def examine(recording: Recording, limits: Limits | None = None) -> Examination:
         recording=recording,
         ranks=ranks,
         findings=findings,
-        bottleneck=bottleneck(evidence.steps),
-        verdict=verdict(evidence.steps, findings, doubt(evidence)),
+        bottleneck=bottleneck(evidence.steps, evidence.first_pass),
+        verdict=verdict(evidence.steps, findings, doubt(evidence), evidence.first_pass),
     )
 
 
@@ -195,7 +195,7 @@ def _without_torch(interpreters: Sequence[str]) -> str:
 def _evidence(recording: Recording, ranks: tuple[Steps, ...], limits: Limits) -> Evidence | None:
     if not ranks:
         return None
-    return Evidence(recording=recording, steps=lead(ranks) or ranks[0], ranks=ranks, limits=limits)
+    return evidence_of(recording, lead(ranks) or ranks[0], ranks, limits)
 
 
 def build_report(examination: Examination) -> dict[str, Any]:

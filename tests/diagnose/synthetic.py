@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, evidence_of
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, LoaderUse, Steps
@@ -145,7 +145,7 @@ def evidence(
         system=system or {},
         process_system=process_system or {},
     )
-    return Evidence(recording=recording, steps=run, ranks=(run,), limits=limits or Limits())
+    return evidence_of(recording, run, (run,), limits or Limits())
 
 
 def input_run(

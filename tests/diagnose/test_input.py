@@ -45,8 +45,9 @@ def test_a_first_pass_that_fills_a_cache_asks_for_nothing() -> None:
     findings = found(run)
     assert {item.severity for item in findings.values()} == {"info"}
     assert findings["input/cold-start"].message.startswith("The first pass over the data waits 50.0 ms")
-    assert bottleneck(run) == "device"
-    assert "the first pass over the data left out" in verdict(run, tuple(findings.values()))
+    filling = evidence(run).first_pass
+    assert bottleneck(run, filling) == "device"
+    assert "the first pass over the data left out" in verdict(run, tuple(findings.values()), filling=filling)
 
 
 def test_a_wait_that_slower_steps_hide_is_not_over() -> None:
@@ -57,7 +58,7 @@ def test_a_wait_that_slower_steps_hide_is_not_over() -> None:
     length = phases.sum(axis=1)
     end = 1.0 + np.cumsum(length)
     run = replace(run, phases=phases, start_s=end - length, end_s=end, span=(1.0, float(end[-1])))
-    assert "the first pass" not in verdict(run, ())
+    assert evidence(run).first_pass is None
 
 
 def test_a_disturbance_of_the_first_pass_is_no_cache() -> None:
@@ -65,14 +66,14 @@ def test_a_disturbance_of_the_first_pass_is_no_cache() -> None:
     wait[10:16] = 0.3
     use = replace(loader(make_s=wait, wait_s=wait, num_batches=75, num_iterators=3), batches_per_epoch=25.0)
     run = steps({"data_wait": wait, "forward": 0.003}, num_steps=75, loaders=(use,))
-    assert "the first pass" not in verdict(run, ())
+    assert evidence(run).first_pass is None
 
 
 @pytest.mark.parametrize("waits", [(0.05, 0.05, 0.05), (0.05, 0.0001, 0.05), (0.05, 0.02, 0.02)])
 def test_passes_that_wait_again_are_what_they_are(waits: tuple[float, ...]) -> None:
     run = passes(*waits)
     assert found(run)["input/single-process"].severity == "high"
-    assert bottleneck(run) == "input"
+    assert bottleneck(run, evidence(run).first_pass) == "input"
 
 
 # -- the model -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.diagnose import Evidence, Limits
+from hotloop.diagnose import Evidence, Limits, evidence_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.phases import PHASES
@@ -113,7 +113,7 @@ class Scenario:
             folder=None, command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0, ranks=(),
             machine={"cores": 2}, system={},
         )  # fmt: skip
-        return Evidence(recording=recording, steps=steps, ranks=(steps,), limits=Limits())
+        return evidence_of(recording, steps, (steps,), Limits())
 
 
 def finding(name: str, *remedies: str, cost_s: float = 0.02, **data: Any) -> Finding:

@@ -157,7 +157,7 @@ def _check_apart(command: Sequence[str], folder: Path, *, in_place: bool) -> Non
 
 def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_place: bool) -> Bench:
     from hotloop import flow
-    from hotloop.diagnose import Evidence, Limits
+    from hotloop.diagnose import Limits, evidence_of
     from hotloop.launch.guard import Guard
     from hotloop.launch.within import REFUSED
     from hotloop.remedy import catalogue
@@ -208,7 +208,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
         steps = lead(found.ranks)
         evidence = None
         if steps is not None and steps.num_steps:
-            evidence = Evidence(recording=found.recording, steps=steps, ranks=found.ranks, limits=Limits())
+            evidence = evidence_of(found.recording, steps, found.ranks, Limits())
         notes = [note for rank in found.recording.ranks for note in rank.notes.get("remedy", ())]
         applied = {str(note["id"]): str(note.get("status")) for note in notes}
         echoes = [note for rank in found.recording.ranks for note in rank.notes.get("echo", ())]

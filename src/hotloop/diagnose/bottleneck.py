@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop import units
-from hotloop.diagnose.first_pass import first_pass
+from hotloop.diagnose.costs import exposed_ratio
+from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
@@ -34,12 +35,15 @@ _BOUND = {
 _NO_PROCESS = "the command never reached torch, or hotloop could not look inside"
 
 
-def bottleneck(steps: Steps) -> str:
-    """The class of ``phases.CLASSES`` with the largest cost, ``"none"`` where no step was seen."""
-    return _largest(steps)[0]
+def bottleneck(steps: Steps, filling: FirstPass | None = None) -> str:
+    """The class of ``phases.CLASSES`` with the largest cost, ``"none"`` where no step was seen.
+
+    ``filling`` is the first pass over the data where it waited for what later ones find kept.
+    """
+    return _largest(steps, filling)[0]
 
 
-def class_costs(steps: Steps) -> dict[str, float]:
+def class_costs(steps: Steps, filling: FirstPass | None = None) -> dict[str, float]:
     """Seconds over the training span each class costs; host time hidden behind the device counts as the
     device's, and what only the first pass over the data waited for as nobody's.
     """
@@ -47,26 +51,28 @@ def class_costs(steps: Steps) -> dict[str, float]:
     costs = {
         name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"
     }
-    costs["input"] = max(0.0, costs["input"] - _once(steps))
+    costs["input"] = max(0.0, costs["input"] - _once(steps, filling))
     hidden = sum(max(0.0, steps.span_totals.get(phase, 0.0) - seconds[phase]) for phase in seconds)
     costs["device"] += hidden
     return costs
 
 
-def verdict(steps: Steps | None, findings: Sequence[Finding], doubt: str = "") -> str:
+def verdict(
+    steps: Steps | None, findings: Sequence[Finding], doubt: str = "", filling: FirstPass | None = None
+) -> str:
     """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure.
 
     Without a training process (``steps`` None) it is why there is none, where that is known.
     """
     if steps is None:
         return f"No training process was seen: {doubt or _NO_PROCESS}."
-    name, share = _largest(steps)
+    name, share = _largest(steps, filling)
     urgent = _first(findings)
     if name == "none":
         first = f"No training step was seen. First: {_lowercase(urgent.message)}" if urgent else ""
         return first or "No training step was seen: nothing can be said about its speed."
     bound = _BOUND[name].format(share=units.share(share))
-    if first_pass(steps) is not None:
+    if filling is not None:
         bound += ", the first pass over the data left out"
     if urgent is None:
         return f"{bound}. {_doubtful(doubt)}" if doubt else _healthy(bound, name, steps)
@@ -110,35 +116,32 @@ def _first(findings: Sequence[Finding]) -> Finding | None:
     return next(iter([*wrong, *slow]), None)
 
 
-def _largest(steps: Steps) -> tuple[str, float]:
+def _largest(steps: Steps, filling: FirstPass | None) -> tuple[str, float]:
     if steps.num_steps == 0:
         return "none", 0.0
     startup = steps.totals.get("startup", 0.0)
     if steps.wall_s > STARTUP_RUN_S and startup > steps.wall_s - startup:
         return "startup", startup / steps.wall_s
-    costs = class_costs(steps)
+    costs = class_costs(steps, filling)
     name = max(costs, key=lambda key: (costs[key], key == "device"))
-    span_s = steps.span_s - _once(steps)
+    span_s = steps.span_s - _once(steps, filling)
     return name, min(1.0, costs[name] / span_s) if span_s > 0 else 0.0
 
 
-def _once(steps: Steps) -> float:
+def _once(steps: Steps, filling: FirstPass | None) -> float:
     """Seconds of the span that only the first pass over the data waited and the device did not hide."""
-    filling, waited = first_pass(steps), steps.span_totals.get("data_wait", 0.0)
-    if filling is None or waited <= 0:
-        return 0.0
-    return filling.excess_s * _exposed(steps, "data_wait") / waited
+    return filling.excess_s * exposed_ratio(steps, "data_wait") if filling is not None else 0.0
 
 
 def _exposed(steps: Steps, phase: str) -> float:
     """Seconds of a phase in the span that the device did not hide."""
     seconds = steps.span_totals.get(phase, 0.0)
-    if phase not in _HIDEABLE or not steps.facts.get("accelerator"):
+    if phase not in _HIDEABLE:
         return seconds
-    if steps.device is not None:
-        return min(seconds, steps.device.idle_s_by_phase.get(phase, 0.0))
     # Without a device clock: the host waiting in a synchronization is the device working.
-    return 0.0 if phase == "sync" else seconds
+    if phase == "sync" and steps.facts.get("accelerator") and steps.device is None:
+        return 0.0
+    return seconds * exposed_ratio(steps, phase)
 
 
 def _lowercase(sentence: str) -> str:

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.first_pass import first_pass
 from hotloop.diagnose.hotspots import making_lines
 from hotloop.diagnose.reading import sleeps
 from hotloop.measure.blocks import t95
@@ -141,7 +140,7 @@ def feed(evidence: Evidence) -> Feed | None:
         return None
     workers = int(loader.settings.get("num_workers") or 0)
     batches = max(loader.num_batches, len(loader.wait_s)) / steps.num_steps
-    filling = first_pass(steps, evidence.limits)
+    filling = evidence.first_pass
     make = _make_s(loader, workers)
     if filling is not None:
         make = filling.later_s / batches if workers == 0 else _make_s(filling.after(loader), workers) or make

@@ -34,9 +34,8 @@ class FirstPass:
         return replace(loader, make_s=loader.make_s[round(self.share * len(loader.make_s)) :])
 
 
-def first_pass(steps: Steps, limits: Limits | None = None) -> FirstPass | None:
+def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     """The first pass, where each later one waited far less; None where there is none, or none to compare."""
-    limits = limits or Limits()
     loader = steps.train_loader()
     if loader is None or not loader.batches_per_epoch or not loader.num_batches or loader.num_iterators < 2:
         return None

@@ -11,7 +11,7 @@ from hotloop.diagnose import costs, says
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.first_pass import FirstPass, first_pass
+from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.hotspots import Hotspot, hottest, outside_samples
 from hotloop.findings import Finding, Place
 
@@ -31,9 +31,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     loader = feed.loader
     limits = evidence.limits
-    filling = first_pass(evidence.steps, limits)
-    if filling is not None:
-        yield _filling(filling, loader.where)
+    if evidence.first_pass is not None:
+        yield _filling(evidence.first_pass, loader.where)
     if len(loader.first_batch_s) == 0:
         return
     firsts = loader.first_batch_s.copy()
