@@ -179,18 +179,45 @@ def test_workers_that_wait_for_a_lock_they_share_are_told_so() -> None:
     assert not any("each other" in finding.advice for finding in (own, alone))
 
 
-def test_a_sampler_that_works_for_every_batch_is_no_making_of_samples() -> None:
-    draws = line(24, 3.5, function="Hard.__iter__", source="yield random.choices(range(n), weights=w)")
+def drawing(*, workers: int = 0, function: str = "Hard.__iter__", sampler: str = "train.Hard") -> Steps:
+    """A line outside of making takes 35 ms of the 50 that each step waits; making a batch takes 10."""
+    draws = line(24, 3.5, function=function, source="yield random.choices(range(n), weights=w)")
     drawn = replace(draws, statement=Place(file=TRAIN, line=46, function="main"))
     making = [line(41, 0.8, source="y = slow(x)"), line(42, 0.2)]
-    run = input_run(make_s=0.01, busy_s=0.01, wait_s=0.05, lines=making, run={"lines": (drawn,)})
-    order, *others = [item for item in diagnose(evidence(run)) if item.id.startswith("input/")]
-    assert (order.id, order.where) == ("input/slow-sample", drawn.place)
+    settings = {"batch_sampler": sampler, "persistent_workers": workers > 0}
+    return input_run(
+        make_s=0.01, busy_s=0.01, wait_s=0.05 if workers == 0 else 0.036, workers=workers, lines=making,
+        settings=settings, deliver_s=0.001 if workers else None, run={"lines": (drawn,)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_works_for_every_batch_is_no_making_of_samples(workers: int) -> None:
+    run = drawing(workers=workers)
+    order, *others = [item for item in diagnose(evidence(run, cores=4)) if item.id.startswith("input/")]
+    assert (order.id, order.where) == ("input/slow-sample", run.lines[0].place)
     assert "draws the indices" in order.message
-    assert order.cost_s_per_step == pytest.approx(0.035, rel=0.01)
+    assert order.cost_s_per_step == pytest.approx(0.035, rel=0.05)
     # Neither other workers nor cheaper samples take more away than the making of a batch.
-    assert others
-    assert max(item.cost_s_per_step for item in others) <= 0.01
+    assert max((item.cost_s_per_step for item in others), default=0.0) <= 0.01
+
+
+def test_a_slow_sampler_is_no_reason_against_workers() -> None:
+    """It runs in the training process with or without them."""
+    assert "input/worker-transport" not in found(drawing(workers=2), cores=4)
+
+
+def test_of_a_sampler_is_what_its_class_or_that_ones_base_does() -> None:
+    def named(run: Steps, text: str = "") -> bool:
+        return any(
+            "draws the indices" in one.message for one in diagnose(evidence(run, sources={TRAIN: text}))
+        )
+
+    assert not named(drawing(sampler="torch.utils.data.sampler.BatchSampler"))
+    assert not named(drawing(function="main"))
+    derived = drawing(sampler="train.Harder")
+    assert not named(derived)
+    assert named(derived, "class Harder(samplers.Hard):\n    pass\n")
 
 
 def test_two_lines_of_one_function_are_one_cause() -> None:

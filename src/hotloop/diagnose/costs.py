@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import making_lines
+from hotloop.diagnose.hotspots import drawing_lines, making_lines, seconds_of
 from hotloop.diagnose.reading import sleeps
+from hotloop.diagnose.source import sampler_classes
 from hotloop.measure.blocks import t95
 from hotloop.measure.steps import LoaderUse, Steps
 
@@ -38,13 +39,15 @@ class Feed:
     """How the training loader feeds the step; seconds per step, averaged over the training span.
 
     ``loader`` holds only the lines of making. ``wait_s`` is the steady wait: what the first batch of each
-    epoch takes beyond it is ``first_excess_s``.
+    epoch takes beyond it is ``first_excess_s``. ``busy_s`` holds ``draw_s``, in which a sampler of the user's
+    draws the indices of a batch: the training process does that itself, with workers as well.
     """
 
     loader: LoaderUse
     busy_s: float
     wait_s: float
     first_excess_s: float
+    draw_s: float
     make_s: float
     make_cpu_s: float
     step_cpu_s: float
@@ -86,6 +89,13 @@ class Feed:
         """Seconds per step saved if this share of making a batch were free, the workers as they are."""
         saved = self._saved(self.with_make(max(0.0, 1.0 - share)).at(self.workers))
         return min(saved, share * self._most())
+
+    def saved_by_drawing(self) -> float:
+        """Seconds per step saved if the indices of a batch were drawn in no time."""
+        cpu = max(0.0, self.step_cpu_s - self.draw_s)
+        without = replace(self, busy_s=self.busy_s - self.draw_s, step_cpu_s=cpu).at(self.workers)
+        now = self.at(self.workers)
+        return min(self.draw_s, self.step_s * (1 - without / now)) if now > 0 else 0.0
 
     def _most(self) -> float:
         """What making can save at most: without workers, drawing the indices of a batch is a wait as well."""
@@ -147,19 +157,22 @@ def feed(evidence: Evidence) -> Feed | None:
     if make is None:
         return None
     excess = first_excess(loader, make) / steps.num_steps
-    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
+    draw = seconds_of(drawing_lines(steps, sampler_classes(evidence, loader))) / steps.num_steps
+    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + draw
     met = crowd(evidence, makers(evidence, workers))
     main = crowd(evidence, (steps.pid,))
     computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
     # Who sleeps waits for a clock, though on a crowded machine it waits for a core as well when that rings.
     computing = min(computing, 1.0 - _sleeping_ratio(loader))
     make_cpu = make * batches * computing * met.got
-    wait = max(0.0, steps.per_step("data_wait") - excess) if filling is None else filling.later_s
+    wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
+    wait = max(0.0, wait - draw)
     return Feed(
         loader=replace(loader, lines=making_lines(steps, loader)),
         busy_s=busy,
         wait_s=wait,
         first_excess_s=excess,
+        draw_s=draw,
         make_s=make * batches,
         make_cpu_s=make_cpu,
         step_cpu_s=step_cpu_s(evidence, busy, wait, make_cpu if workers == 0 else 0.0),

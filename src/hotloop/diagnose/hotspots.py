@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from hotloop.findings import Place
@@ -90,18 +90,30 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
     return tuple(line for line in loader.lines if (line.place.file, line.place.line) not in own)
 
 
-def outside_samples(steps: Steps, loader: LoaderUse) -> list[LineCost]:
-    """The user's lines in the training process that batches waited for, making samples left out: a sampler.
-
-    ``loader`` holds only the lines of making.
-    """
-    making = {(line.place.file, line.place.line) for line in loader.lines}
+def outside_samples(steps: Steps) -> list[LineCost]:
+    """The user's lines in the training process that batches waited for, without making samples: a sampler."""
+    making = {
+        (line.place.file, line.place.line) for loader in steps.loaders for line in making_lines(steps, loader)
+    }
     return [
         line
         for line in steps.lines
         if line.phase in ("data_wait", "epoch_gap")
         and line.place != line.statement
         and (line.place.file, line.place.line) not in making
+    ]
+
+
+def drawing_lines(steps: Steps, classes: Collection[str]) -> list[LineCost]:
+    """Those of them in methods of these classes, or called from there: classes of a loader's samplers."""
+    return [
+        line
+        for line in outside_samples(steps)
+        if line.phase == "data_wait"
+        and any(
+            not set(classes).isdisjoint(place.function.split(".")[:-1])
+            for place in (line.place, *line.callers)
+        )
     ]
 
 

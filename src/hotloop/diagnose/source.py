@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -105,6 +105,16 @@ def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
     return "\n".join(parts)
 
 
+def sampler_classes(evidence: Evidence, loader: LoaderUse) -> frozenset[str]:
+    """The classes of a loader's samplers, with the classes in user files that these are derived from."""
+    named = (str(loader.settings.get(name) or "") for name in ("sampler", "batch_sampler"))
+    found = {name.rpartition(".")[2] for name in named} - {""}
+    bases = [_bases(text) for text in texts(evidence)] if found else []
+    for _ in range(3):  # a class of a class of a class
+        found |= {base for known in bases for name in found for base in known.get(name, ())}
+    return frozenset(found)
+
+
 def kept_open(evidence: Evidence, loader: LoaderUse) -> Place | None:
     """The line of the dataset's constructor that opens what holds its samples and keeps it."""
     file, cls = str(loader.dataset.get("file") or ""), str(loader.dataset.get("class") or "")
@@ -118,6 +128,17 @@ def kept_open(evidence: Evidence, loader: LoaderUse) -> Place | None:
                 if kept and "(" not in called and opens(f"{called}(", files=True):
                     return Place(file=file, line=part.lineno, function=f"{cls}.__init__")
     return None
+
+
+@lru_cache(maxsize=256)
+def _bases(text: str) -> Mapping[str, frozenset[str]]:
+    """The last names of the bases of each class of a file."""
+    classes = [
+        node for node in ast.walk(tree_of(text) or ast.Module([], [])) if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        node.name: frozenset(ast.unparse(base).rpartition(".")[2] for base in node.bases) for node in classes
+    }
 
 
 def _is_constructor(node: ast.stmt) -> bool:

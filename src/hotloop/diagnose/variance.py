@@ -63,7 +63,7 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     if keeps_up and feed.make_s / feed.workers > feed.busy_s + 0.5 * feed.wait_s:
         return None
     steps = evidence.steps
-    busy = np.sum([steps.phase(phase) for phase in BUSY_PHASES], axis=0) + feed.deliver_s
+    busy = np.sum([steps.phase(phase) for phase in BUSY_PHASES], axis=0) + feed.deliver_s + feed.draw_s
     make = feed.loader.make_s
     prefetch = int(feed.loader.settings.get("prefetch_factor") or 2)
     in_order = feed.loader.settings.get("in_order") is not False

@@ -8,7 +8,6 @@ import numpy as np
 
 from hotloop import units
 from hotloop.diagnose import costs, says
-from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass
@@ -53,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     cost = total / evidence.steps.num_steps
     typical = float(np.median(firsts[slow]))
-    spot = _dominant(evidence, feed, total)
+    spot = _dominant(evidence, total)
     spawned = str(loader.settings.get("multiprocessing_context") or "")
     yield Finding(
         id=ID,
@@ -103,9 +102,9 @@ _ORDER = (
 )
 
 
-def _dominant(evidence: Evidence, feed: Feed, total_s: float) -> Hotspot | None:
+def _dominant(evidence: Evidence, total_s: float) -> Hotspot | None:
     """The user's code in the training process that first batches waited for, making samples left out."""
-    spot = hottest(outside_samples(evidence.steps, feed.loader), total_s)
+    spot = hottest(outside_samples(evidence.steps), total_s)
     return spot if spot is not None and spot.share >= evidence.limits.dominant_line_ratio else None
 
 

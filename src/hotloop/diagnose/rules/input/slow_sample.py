@@ -12,10 +12,11 @@ from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot, hottest, outside_samples, seconds_of
+from hotloop.diagnose.hotspots import Hotspot, drawing_lines, hottest, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.diagnose.reading import opens, sleeps
 from hotloop.diagnose.rollouts import Rollout
+from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost
 
@@ -68,26 +69,32 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _order(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
-    """What draws the indices of every batch, where the step waits for that and not for the samples."""
-    limits, steps = evidence.limits, evidence.steps
-    beyond_s = feed.wait_s - feed.make_s
-    if feed.workers or beyond_s < limits.worth_fixing_ratio * steps.step_s:
+    """The user's sampler, where drawing the indices of every batch holds up the step."""
+    steps = evidence.steps
+    cost = feed.saved_by_drawing() * costs.exposed_ratio(steps, "data_wait")
+    if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
-    spot = hottest(outside_samples(steps, feed.loader), beyond_s * steps.num_steps)
-    if spot is None or spot.share < limits.dominant_line_ratio:
+    lines = drawing_lines(steps, sampler_classes(evidence, feed.loader))
+    spot = hottest(lines, seconds_of(lines))
+    if spot is None:
         return
-    cost = min(1.0, spot.share) * beyond_s * costs.exposed_ratio(steps, "data_wait")
+    beside = ", in the training process beside its workers" if feed.workers else ""
     yield Finding(
         id=ID,
         message=(
-            f"{spot.what} at {says.at(spot.place)} takes most of the {units.duration(beyond_s)} that each "
-            "step waits beside the making of its batch: it draws the indices."
+            f"{spot.what} at {says.at(spot.place)} takes {units.share(spot.share)} of the "
+            f"{units.duration(feed.draw_s)} in which the sampler draws the indices of each batch{beside}."
         ),
         advice=(
             "Draw the indices of a whole epoch at once, on arrays, and prepare once what does not change "
             "between batches."
         ),
-        evidence=(says.waits(feed), says.makes(feed)),
+        evidence=(
+            f"drawing indices takes {units.duration(feed.draw_s)} of each step "
+            f"({units.share(feed.draw_s / steps.step_s)})",
+            says.waits(feed),
+            says.makes(feed),
+        ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(steps, cost, "data_wait"),
         where=spot.place,
