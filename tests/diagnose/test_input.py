@@ -833,14 +833,22 @@ class Windows:
 """
 
 
-@pytest.mark.parametrize(("size", "speaks"), [("320", True), ("None", False), ("100000", False)])
-def test_a_cache_smaller_than_the_epoch_is_named(size: str, speaks: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "function", "speaks"),
+    [
+        ("320", "Windows.load", True),
+        ("None", "Windows.load", False),
+        ("100000", "Windows.load", False),
+        ("8", "Windows.__getitem__", False),  # it keeps shards, and always hits
+    ],
+)
+def test_a_cache_smaller_than_the_epoch_is_named(size: str, function: str, speaks: bool) -> None:
     run = input_run(
         make_s=0.08,
         busy_s=0.02,
         num_iterators=4,
         batches_per_epoch=25.0,
-        lines=[line(6, 8.0, source="return decode(i)")],
+        lines=[line(6, 8.0, function=function, source="return decode(i)")],
     )
     ids = [item.id for item in diagnose(evidence(run, sources={DATASET: CACHED.format(size=size)}))]
     assert ("input/cache-thrash" in ids) is speaks

@@ -33,6 +33,7 @@ _LEAST_READS, _BEYOND = 40, 1.5
 class _Cache:
     place: Place
     size: int
+    share_of_make: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,41 +134,44 @@ def _seen(evidence: Evidence, loader: LoaderUse) -> _Seen | None:
 
 
 def _lru_cache(evidence: Evidence, feed: costs.Feed) -> Iterator[Finding]:
-    """Compare the size of an ``lru_cache`` with the dataset's, and see whether making got faster."""
+    """Compare the size of an ``lru_cache`` with the dataset's, and see whether making got faster.
+
+    What it should keep must be a part of making: one that holds whole shards, or anything else than samples,
+    may be small and always hit.
+    """
     if feed.loader.num_iterators < 2:
         return
     loader = feed.loader
     length = int(loader.dataset.get("len") or 0)
-    cache = _cache(
-        evidence, {line.place.file for line in loader.lines} | {str(loader.dataset.get("file") or "")}
-    )
+    cache = max(_caches(evidence, loader), key=lambda one: one.share_of_make, default=None)
     if cache is None or length == 0 or not cache.size < length:
+        return
+    if cache.share_of_make < evidence.limits.hot_line_ratio:
         return
     # A cache that works makes later epochs faster.
     half = len(loader.make_s) // 2
     if half < 10 or np.median(loader.make_s[half:]) < 0.8 * np.median(loader.make_s[:half]):
         return
     hits = lru_hit_ratio(cache.size / length)
-    cost = feed.saved_by_make(1.0 - hits) * costs.exposed_ratio(evidence.steps, "data_wait")
+    cost = feed.saved_by_make(cache.share_of_make) * costs.exposed_ratio(evidence.steps, "data_wait")
     yield Finding(
         id=ID,
         message=(
-            f"The cache at {says.at(cache.place)} holds {cache.size:,} of {length:,} samples: in shuffled "
-            "epochs it hits "
-            f"{units.share(hits)} of the time."
+            f"The cache at {says.at(cache.place)} holds {cache.size:,} results, the dataset has {length:,} "
+            f"samples: {units.share(cache.share_of_make)} of making a batch is what it should keep."
         ),
         advice=(
-            "Make the cache as large as the dataset (maxsize=None) where memory allows, or keep the first "
-            "samples "
-            f"and never evict: that hits {units.share(cache.size / length)}."
+            "Make the cache as large as what it is asked for (maxsize=None) where memory allows, or keep "
+            "the first results and never evict: with one for each sample that hits "
+            f"{units.share(cache.size / length)}."
         ),
         evidence=(
             says.waits(feed),
             f"making a batch took {units.duration(float(np.median(loader.make_s[:half])))} in the first "
             "half of the "
             f"run and {units.duration(float(np.median(loader.make_s[half:])))} in the second",
-            "least-recently-used over a fraction c of the samples hits c + (1 - c) ln(1 - c) = "
-            f"{units.share(hits)}",
+            "with one result for each sample, least-recently-used over a fraction c of them hits "
+            f"c + (1 - c) ln(1 - c) = {units.share(hits)} in shuffled epochs",
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
@@ -186,7 +190,8 @@ def lru_hit_ratio(fraction: float) -> float:
     return max(0.0, fraction + (1 - fraction) * math.log(1 - fraction))
 
 
-def _cache(evidence: Evidence, files: set[str]) -> _Cache | None:
+def _caches(evidence: Evidence, loader: LoaderUse) -> Iterator[_Cache]:
+    files = {line.place.file for line in loader.lines} | {str(loader.dataset.get("file") or "")}
     for file in sorted(files - {""}):
         tree = tree_of(text_of(evidence, file))
         for node in ast.walk(tree) if tree is not None else ():
@@ -194,10 +199,21 @@ def _cache(evidence: Evidence, files: set[str]) -> _Cache | None:
                 for decorator in node.decorator_list:
                     size = _lru_size(decorator)
                     if size is not None and _sample_argument(node):
-                        return _Cache(
-                            place=Place(file=file, line=decorator.lineno, function=node.name), size=size
-                        )
-    return None
+                        place = Place(file=file, line=decorator.lineno, function=node.name)
+                        yield _Cache(place=place, size=size, share_of_make=_share_inside(loader, place))
+
+
+def _share_inside(loader: LoaderUse, function: Place) -> float:
+    """The share of making that is spent in a function, or in what it calls."""
+    seconds = sum(
+        line.seconds
+        for line in loader.lines
+        if any(
+            (place.file, place.function.rpartition(".")[2]) == (function.file, function.function)
+            for place in (line.place, *line.callers)
+        )
+    )
+    return seconds / loader.lines_total_s if loader.lines_total_s > 0 else 0.0
 
 
 def _lru_size(decorator: ast.expr) -> int | None:
