@@ -54,6 +54,16 @@ def test_noise_and_improvement_are_no_decay(forward: Any) -> None:
     assert "trend/throughput-decay" not in found(steps({"forward": forward}, num_steps=N))
 
 
+@pytest.mark.parametrize("levels", [(0.01, 0.04), (0.01, 0.02, 0.04), (0.01, 0.01, 0.02)])
+def test_steps_that_do_more_from_one_moment_on_do_not_decay(levels: tuple[float, ...]) -> None:
+    """Layers that are no longer frozen: backward is longer from that epoch on."""
+    noise = np.random.default_rng(0).normal(1.0, 0.02, N) * np.linspace(1.0, 1.05, N)
+    backward = np.repeat(levels, -(-N // len(levels)))[:N] * noise
+    assert "trend/throughput-decay" not in found(steps({"forward": 0.01, "backward": backward}, num_steps=N))
+    growing = np.linspace(levels[0], levels[-1], N) * noise
+    assert "trend/throughput-decay" in found(steps({"forward": 0.01, "backward": growing}, num_steps=N))
+
+
 def test_a_machine_that_others_fill_up_is_no_decay() -> None:
     slower = 1 + 0.002 * np.arange(N)
     run = steps({"forward": 0.02 * slower, "backward": 0.04 * slower}, num_steps=N)

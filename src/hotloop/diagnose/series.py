@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ Floats = npt.NDArray[np.float64]
 BETWEEN = ("startup", "evaluation", "checkpoint", "epoch_gap")
 INSIDE = tuple(phase for phase in PHASES if phase not in BETWEEN)
 _AT_ONCE = 1 << 16
+#: A level is so many blocks long, and on levels a series does less than this part of its change.
+_LEVEL, _WITHIN = 3, 0.25
 
 
 def inside(steps: Steps) -> Floats:
@@ -32,7 +35,7 @@ def inside(steps: Steps) -> Floats:
 @dataclass(frozen=True, kw_only=True)
 class Drift:
     """A steady change of a series. ``growth`` is the last quarter over the first, less one; ``z``
-    Mann-Kendall's.
+    Mann-Kendall's. ``in_jumps``: it is at one level, then at another, and does not change on either.
     """
 
     growth: float
@@ -42,6 +45,7 @@ class Drift:
     slope: float  # Theil-Sen, per value
     z: float
     monotone: bool  # each quarter's median no smaller than the one before
+    in_jumps: bool
 
 
 def drift(values: Floats, blocks: int = 24) -> Drift | None:
@@ -61,7 +65,20 @@ def drift(values: Floats, blocks: int = 24) -> Drift | None:
         slope=theil_sen(np.arange(blocks, dtype=float) * len(values) / blocks, medians),
         z=mann_kendall_z(medians),
         monotone=bool((np.diff(quarters) >= 0).all()),
+        in_jumps=any(_in_levels(medians, count, quarters[-1] - quarters[0]) for count in (2, 3)),
     )
+
+
+def _in_levels(medians: Floats, count: int, change: float) -> bool:
+    """Whether a series changes between so many levels and not on them. One that changes all the time does
+    half of it within whatever levels it is cut into.
+    """
+    cuts = combinations(range(_LEVEL, len(medians) - _LEVEL + 1), count - 1)
+    parts = [np.split(medians, cut) for cut in cuts if all(b - a >= _LEVEL for a, b in pairwise(cut))]
+    levels = min(parts, key=lambda found: sum(float(((one - one.mean()) ** 2).sum()) for one in found))
+    halves = [np.array_split(level, 2) for level in levels]
+    within = sum(float(np.median(late) - np.median(early)) for early, late in halves)
+    return within < _WITHIN * change
 
 
 def theil_sen(x: Floats, y: Floats) -> float:

@@ -23,8 +23,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     steady = inside(steps)[steps.steady]
     found = drift(steady)
-    if found is None or not found.monotone:
-        return
+    if found is None or not found.monotone or found.in_jumps:
+        return  # at once slower, and then as fast all the time: the script does something else from then on
     if found.growth < limits.decay_ratio or found.z < limits.trend_z:
         return
     grown = grown_phase(steps, steps.steady)
