@@ -88,6 +88,45 @@ def test_what_makes_data_or_belongs_to_the_step_is_no_evaluation(changed):
     assert steps.span_totals.get("evaluation", 0.0) == 0
 
 
+PLAYED = """
+    import torch
+    def play(model):
+        move = model(board).argmax()  # ask
+        return outcome(move)  # after
+    for step in range(100):
+        {made}  # call
+        x = batch(games, step)
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "evaluates"),
+    [
+        ("games = play(model)", False),
+        ("games.extend(play(model))", False),
+        ("games += play(model)", False),
+        ("score = play(model)", True),
+        ("print(play(model))", True),
+    ],
+)
+def test_a_model_in_evaluation_mode_that_makes_its_own_batches_is_no_evaluation(made, evaluates):
+    run = Script(dedent(PLAYED).format(made=made), sample_ms=0.937)
+    for number in range(100):
+        if number % 10 == 0:
+            with run.at("call", "ask"):
+                run.evaluate(10)
+            with run.at("call", "after"):
+                run.work(10)
+        step(run)
+    steps = measure(run.process(), {})
+    assert bool(steps.evaluations) is evaluates
+    assert (steps.span_totals["evaluation"] > 0.1) is evaluates
+    assert (steps.span_totals["data_wait"] == pytest.approx(0.1, rel=0.2)) is not evaluates
+
+
 IN_PLACE = """
     import torch
     best = 0.0

@@ -201,16 +201,32 @@ def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
     result = events.eval_flags.copy()
     if not len(forward):
         return result
+    before, after = _evaluation_batches(spans, events, lives, forward)
+    trains = ((spans.flags[forward] & row.FORWARD_GRAD) != 0) & (
+        (spans.flags[forward] & row.FORWARD_TRAINING) != 0
+    )
+    result[forward] |= before & (after | ~trains)
+    return result
+
+
+def without_batch(spans: Spans, events: Events, lives: Lives) -> Bools:
+    """[rows] forwards by their flags like evaluation that no evaluation batch feeds."""
+    forward = np.flatnonzero(events.eval_flags)
+    result = np.zeros(len(spans), np.bool_)
+    result[forward] = ~_evaluation_batches(spans, events, lives, forward)[0]
+    return result
+
+
+def _evaluation_batches(spans: Spans, events: Events, lives: Lives, rows: Ints) -> tuple[Bools, Bools]:
+    """Whether the last batch or update before each of these rows, and the next one after it, is a batch for
+    evaluation.
+    """
     feeds = (lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
     items = np.flatnonzero(feeds | events.work)
     evaluates = feeds & ~lives.training_row
     kinds = np.concatenate([[False], evaluates[items], [False]])
-    at = np.searchsorted(spans.start[items], spans.start[forward], side="right")
-    trains = ((spans.flags[forward] & row.FORWARD_GRAD) != 0) & (
-        (spans.flags[forward] & row.FORWARD_TRAINING) != 0
-    )
-    result[forward] |= kinds[at] & (kinds[at + 1] | ~trains)
-    return result
+    at = np.searchsorted(spans.start[items], spans.start[rows], side="right")
+    return kinds[at], kinds[at + 1]
 
 
 def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, marks: Table) -> Regions:

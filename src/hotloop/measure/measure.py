@@ -21,6 +21,7 @@ from hotloop.measure.evaluation import (
     events_of,
     lives_of,
     regions_of,
+    without_batch,
 )
 from hotloop.measure.facts import facts_of
 from hotloop.measure.joining import joined, laid_down
@@ -32,7 +33,7 @@ from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import crowding_of, innermost, read_samples, split_gaps, tiled
-from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, scoring
+from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, playing, scoring
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
@@ -109,9 +110,13 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     stepping = bounded(seen.stepping, piece.begin, piece.until) if piece.is_part else seen.stepping
     eval_forward = _without_step_parts(spans, events, lives, seen.eval_forward, stepping)
     del seen
+    plays = eval_forward & without_batch(spans, events, lives)
+    nowhere = np.zeros(len(spans), np.bool_)
+    if plays.any():
+        asked = _loop(process, places, spans, lives, eval_forward, nowhere, stepping)
+        eval_forward = eval_forward & ~playing(plays, spans, asked)
     unmarked = candidates(spans, events, eval_forward, stepping)
     if unmarked.any():
-        nowhere = np.zeros(len(spans), np.bool_)
         asked = _loop(process, places, spans, lives, eval_forward | unmarked, nowhere, stepping)
         eval_forward = eval_forward | scoring(unmarked, spans, stepping, asked)
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))

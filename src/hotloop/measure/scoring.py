@@ -1,4 +1,6 @@
-"""Evaluations without ``model.eval()``: forwards without gradients whose results nothing of training uses."""
+"""Evaluations without ``model.eval()``: forwards without gradients whose results nothing of training uses.
+And the other way round: a model in evaluation mode that makes what it is trained on (self-play, a rollout).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,12 @@ import ast
 
 import numpy as np
 
-from hotloop.measure.dataflow import Source
+from hotloop.measure.dataflow import Source, reach
 from hotloop.measure.evaluation import Events
 from hotloop.measure.loop import LOGGING_TEXT, Loop
 from hotloop.measure.places import Frame, Stack
 from hotloop.measure.spans import Bools, Spans
-from hotloop.measure.statements import FunctionNode, base_name, holders, names_set, own_nodes
+from hotloop.measure.statements import FunctionNode, base_name, holders, names_set, own_nodes, statements_of
 from hotloop.measure.stepping import Stepping
 from hotloop.record import rows as row
 
@@ -43,6 +45,34 @@ def scoring(found: Bools, spans: Spans, stepping: Stepping, loop: Loop) -> Bools
         if stack is not None and ((rare and _only_scores(loop, stack)) or _scores_in_place(loop, stack)):
             result |= rows
     return result
+
+
+def playing(found: Bools, spans: Spans, loop: Loop) -> Bools:
+    """Those of the forwards in evaluation mode whose results come back into training as its batches, as far
+    as the source tells.
+    """
+    result = np.zeros(len(spans), np.bool_)
+    for site in np.unique(spans.site[found]):
+        stack = loop.places.sites.get(int(site))
+        called = loop.statement(stack) if stack is not None else None
+        function = loop.function(called[0].function) if called else None
+        if called is not None and function is not None and called[1]:
+            purposes = function.purposes_at((called[0].line, called[0].col))
+            if purposes and set(purposes) == {"input"} and all(_hands_back(loop, one) for one in called[1]):
+                result |= found & (spans.site == site)
+    return result
+
+
+def _hands_back(loop: Loop, frame: Frame) -> bool:
+    """Whether a function returns or yields what it makes at a line; a comprehension does."""
+    if frame.func.endswith(">"):
+        return True
+    source = loop.source(frame.file)
+    node = source.function(frame.func, frame.func_line) if source is not None else None
+    statements = tuple(statements_of(node)) if node is not None else ()
+    at = set(holders(statements, (frame.line, frame.col)))
+    reached = at | reach(statements, at)[0]
+    return any(statements[one].returns for one in reached)
 
 
 def _only_scores(loop: Loop, stack: Stack) -> bool:
