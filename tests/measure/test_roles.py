@@ -519,6 +519,36 @@ def test_a_module_made_ready_for_a_forward_is_none_of_it(line, prepared):
     assert {(cost.role, cost.phase) for cost in made if cost.phase != "startup"} == {("other", "other")}
 
 
+@pytest.mark.parametrize(("copied", "role"), [("net", "other"), ("rows", "input")])
+def test_a_module_copied_where_targets_are_made_is_no_input_and_copied_data_is(copied, role):
+    source = f"""
+    optimizer = Adam(net.parameters())
+    def targets(net, rows):
+        made = copy.deepcopy({copied})  # copy
+        return made(rows)  # ask
+    for step in range(500):
+        y = targets(net, rows)  # call
+        out = net(rows)  # forward
+        loss = criterion(out, y)
+        loss.backward()  # backward
+        optimizer.step()  # update
+    """
+    run = Script(dedent(source))
+    for _ in range(20):
+        with run.at("call", "copy"), run.library(*COPIED):
+            run.work(20)
+        with run.at("call", "ask"):
+            run.forward(2, module=2, grad=False, training=False)
+        with run.at("forward"):
+            run.forward(2)
+        with run.at("backward"):
+            run.backward(2)
+        with run.at("update"):
+            run.update(1)
+    lines = [line for line in measure(run.process(), {}).lines if line.place.line == run.line("copy")]
+    assert {line.role for line in lines if line.phase != "startup"} == {role}
+
+
 @pytest.mark.parametrize(
     ("calls", "role"),
     [

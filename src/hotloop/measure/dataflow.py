@@ -29,6 +29,10 @@ Purpose = Literal["model", "backward", "update", "fetch", "input", "forward", "m
 
 _CRITERION = re.compile(r"^(torch\.)?nn\.\w*Loss\(")
 _WITHOUT_GRADIENTS = re.compile(r"\b(no_grad|inference_mode)\b")
+#: What only modules are asked for.
+_OF_MODULES = frozenset(
+    ["parameters", "named_parameters", "modules", "named_modules", "requires_grad_", "eval", "zero_grad"]
+)
 _LAYER = re.compile(r"register_parameter$|\bnn\.(?!\w*Loss$)[A-Z]\w*$")
 
 
@@ -94,6 +98,18 @@ class Source:
     functions: Mapping[tuple[str, int], FunctionNode]
     trainable: frozenset[str]
     classes: Mapping[ast.AST, ast.ClassDef]
+    modules: frozenset[str] = frozenset()  # names by which the file knows modules, optimizers left out
+
+    def copies_module(self, line: int) -> bool:
+        """Whether a ``deepcopy`` at a line is of what the file knows as a module."""
+        calls = (
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Call) and node.lineno == line and node.args
+        )
+        return any(
+            _last_name(call.func) == "deepcopy" and _last_name(call.args[0]) in self.modules for call in calls
+        )
 
     def function(self, name: str, line: int) -> FunctionNode | None:
         """The function whose code object has this name and first line (a decorator's, where it has one)."""
@@ -141,7 +157,22 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
         functions=functions,
         trainable=_trainable(tree, frozenset(optimizers)),
         classes=classes,
+        modules=frozenset(
+            _last_name(node.func.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _OF_MODULES
+        )
+        - {""},
     )
+
+
+def _last_name(node: ast.expr) -> str:
+    """``net`` of ``net`` and of ``self.net``; "" for what has no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function:

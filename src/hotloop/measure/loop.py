@@ -53,12 +53,13 @@ TORCH_PHASES = {
     "torch.optim.optimizer:wrapper": "optimizer",
     "torch.optim.optimizer:zero_grad": "optimizer",
 }
-#: A module is moved, cast or filled: no forward, no batch and no target, whatever uses it.
+#: A module is moved, cast, filled or switched: no forward, no batch and no target, whatever uses it.
 PREPARES = frozenset(
-    ["torch.nn.modules.module:Module._apply", "torch.nn.modules.module:Module.load_state_dict"]
+    f"torch.nn.modules.module:Module.{name}" for name in ("_apply", "load_state_dict", "train", "eval")
 )
 #: What computes nothing: no forward either.
-COPIES = PREPARES | {"copy:deepcopy"}
+COPY = "copy:deepcopy"
+COPIES = PREPARES | {COPY}
 SOCKETS = frozenset(
     ["socket", "select", "selectors", "websockets", "websocket", "socketserver", "viser", "zmq", "asyncio"]
 )
@@ -195,10 +196,17 @@ class Loop:
             return NOTHING
         role, phase = self._by_flow(found[0], found[1], before, after)
         if (phase == "forward" and not COPIES.isdisjoint(stack.library)) or (
-            role in ("input", "targets") and not PREPARES.isdisjoint(stack.library)
+            role in ("input", "targets") and self._prepares(stack)
         ):
             role, phase = "other", "other"
         return Reading(role=role, phase=phase, statement=statement)
+
+    def _prepares(self, stack: Stack) -> bool:
+        """Whether a module is moved, cast, filled or copied; data may be copied as well."""
+        if not PREPARES.isdisjoint(stack.library) or COPY not in stack.library:
+            return not PREPARES.isdisjoint(stack.library)
+        source = self.source(stack.frames[-1].file)
+        return source is not None and source.copies_module(stack.frames[-1].line)
 
     def _plain(self, stack: Stack, found: tuple[Frame, tuple[Frame, ...]] | None) -> tuple[Role, str] | None:
         """Roles that show without following data: saving, logging, sockets."""
