@@ -633,6 +633,21 @@ def test_respawned_workers_for_cheap_batches_are_told_to_go() -> None:
     assert "More workers" in respawned.advice or "more workers" in respawned.advice
 
 
+def test_tiny_data_needs_no_workers_though_new_ones_are_slow_at_first() -> None:
+    """Every worker's first batch copies pages; the training process has them."""
+    run = short_epochs(persistent=False, make_s=0.0003, busy_s=0.002)
+    make = np.full(200, 0.0003)
+    make[::10] = make[1::10] = 0.006
+    (use,) = run.loaders
+    respawned = found(replace(run, loaders=(replace(use, make_s=make),)))["input/respawned-workers"]
+    assert respawned.advice.startswith("Set num_workers=0")
+    assert respawned.remedies[0] == "no-workers"
+    stay = found(short_epochs(persistent=False))["input/respawned-workers"]
+    assert stay.remedies == ("persistent-workers",)
+    (said,) = [one for one in stay.evidence if one.startswith("predicted")]
+    assert said == "predicted for a step: 23.0 ms with workers that stay, 40.2 ms without workers"
+
+
 @pytest.mark.parametrize("make_s", [0.02, 0.0002])
 def test_a_loader_that_is_built_anew_is_told_to_be_built_once(make_s: float) -> None:
     run = short_epochs(persistent=False, make_s=make_s, busy_s=0.002)

@@ -30,6 +30,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Phases in which the step itself works: workers run meanwhile.
 BUSY_PHASES = ("transfer", "forward", "backward", "optimizer", "sync", "collective", "logging", "other")
+#: The fewest workers whose step is predicted to take no more than this, of the fastest one, are advised.
+AS_FAST = 1.03
 #: Of these, what torch spreads over its threads on a CPU.
 THREADED_PHASES = ("forward", "backward", "optimizer")
 
@@ -105,7 +107,7 @@ class Feed:
         """The fewest workers within 3 % of the fastest predicted step."""
         times = {workers: self.at(workers) for workers in range(first, max(first, limit) + 1)}
         fastest = min(times.values())
-        return min(workers for workers, seconds in times.items() if seconds <= fastest * 1.03)
+        return min(workers for workers, seconds in times.items() if seconds <= fastest * AS_FAST)
 
     def fits(self) -> bool:
         """Whether the model explains the observed step: within 40 % of it."""

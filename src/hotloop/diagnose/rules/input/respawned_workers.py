@@ -33,6 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     got = min(left_by_others(evidence, pids) for pids in ((steps.pid,), makers(evidence, feed.workers)))
     per_epoch = got * _started_s(feed) / (epochs - 1)
     persistent, alone = _saved(feed, steps.num_steps, got)
+    without = steps.step_s - alone <= costs.AS_FAST * (steps.step_s - persistent)
     cost = max(persistent, alone)
     if cost < evidence.limits.mention_ratio * steps.step_s:
         return
@@ -46,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         advice=_ONE_ITERATOR
         if _one_batch_each(feed)
-        else _advice(persistent, alone, rebuilt=bool(loader.settings.get("rebuilt"))),
+        else _advice(without, rebuilt=bool(loader.settings.get("rebuilt"))),
         evidence=(
             f"{epochs} epochs of {loader.batches_per_epoch:.0f} batches, persistent_workers=False",
             f"starting an iterator takes {units.duration(_mean(loader.iter_s))}, its first batch "
@@ -54,6 +55,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{units.duration(_mean(loader.shutdown_s))}",
             f"making a batch takes {units.duration(feed.make_s)}, taking it over "
             f"{units.duration(feed.deliver_s)}",
+            f"predicted for a step: {units.duration(steps.step_s - persistent)} with workers that stay, "
+            f"{units.duration(steps.step_s - alone)} without workers",
             *(
                 (f"other programs held cores: {units.share(got)} of starting and stopping is counted",)
                 if got < 1
@@ -63,7 +66,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=_interval(cost, max(_saved(feed, steps.num_steps, 1.0)), feed),
         where=loader.where,
-        remedies=costs.offers(loader, *(("no-workers",) if alone > persistent else ()), "persistent-workers"),
+        remedies=costs.offers(loader, *(("no-workers",) if without else ()), "persistent-workers"),
         data={"per_epoch_s": per_epoch, "num_workers_0_saves_s_per_step": max(0.0, alone)},
     )
 
@@ -81,12 +84,13 @@ def _one_batch_each(feed: Feed) -> bool:
     return several and feed.loader.num_iterators >= 0.9 * feed.loader.num_batches
 
 
-def _advice(persistent: float, alone: float, *, rebuilt: bool) -> str:
+def _advice(without: bool, *, rebuilt: bool) -> str:
     once = "build the DataLoader once, before the loop over epochs, and " if rebuilt else ""
-    if alone > persistent * 1.1:
+    if without:
         return (
-            "Set num_workers=0: making a batch is cheaper here than starting workers and shipping it; with "
-            f"workers, at least {once}set persistent_workers=True. More workers would make it worse."
+            "Set num_workers=0: a step is predicted to be no slower without workers than with ones that "
+            "stay; "
+            f"with workers, at least {once}set persistent_workers=True. More workers would make it worse."
         )
     if rebuilt:
         return (
@@ -111,8 +115,19 @@ def _saved(feed: Feed, num_steps: int, got: float) -> tuple[float, float]:
     stopping took, the part that is its own.
     """
     gap = _after_first(feed.loader.iter_s) + float(feed.loader.shutdown_s.sum())
-    alone = got * (gap / num_steps + feed.first_excess_s) + feed.wait_s - feed.make_s
+    alone = got * (gap / num_steps + feed.first_excess_s) + feed.wait_s - _made_alone_s(feed)
     return got * _started_s(feed) / num_steps, alone
+
+
+def _made_alone_s(feed: Feed) -> float:
+    """Seconds to make a step's batch in the training process: without what the first batch of every new
+    worker takes longer (pages it copies, caches it fills); as many of the longest are left out, as nobody
+    saw which were the first.
+    """
+    make = np.sort(feed.loader.make_s)
+    fresh = min(feed.workers * feed.loader.num_iterators, len(make) // 2)
+    usual = float(make[: len(make) - fresh].mean() / make.mean()) if len(make) and make.mean() > 0 else 1.0
+    return feed.make_s * usual
 
 
 def _interval(cost: float, seen: float, feed: Feed) -> tuple[float, float] | None:
