@@ -179,6 +179,25 @@ def test_workers_that_wait_for_a_lock_they_share_are_told_so() -> None:
     assert not any("each other" in finding.advice for finding in (own, alone))
 
 
+def test_of_two_loaders_the_one_that_is_waited_for_is_told() -> None:
+    """Semi-supervised: few labelled samples, read slowly, beside many unlabelled ones from workers."""
+    run = input_run(make_s=0.0005, busy_s=0.01, workers=2, wait_s=0.0002, deliver_s=0.0002, num_steps=400)
+    slow = line(7, 12.0, function="Labelled.__getitem__", source="rows.append(parse(line))")
+    labelled = replace(
+        loader(make_s=0.03, wait_s=0.03, num_batches=400, lines=[slow]),
+        id=2, where=Place(file=TRAIN, line=31, function="main"),
+    )  # fmt: skip
+    phases = {"data_wait": 0.0302, "forward": 0.005, "backward": 0.005}
+    both = steps(phases, num_steps=400, loaders=(*run.loaders, labelled))
+    findings = found(both, cores=4)
+    assert findings["input/single-process"].where == labelled.where
+    assert findings["input/slow-sample"].where == slow.place
+    assert not {"input/worker-transport", "input/too-few-workers"} & set(findings)
+    assert model(both).wait_s == pytest.approx(0.03)
+    # As long as that one's batches come by themselves, nothing is said of it.
+    assert not found(steps({**phases, "data_wait": 0.0002}, num_steps=400, loaders=run.loaders))
+
+
 def drawing(*, workers: int = 0, function: str = "Hard.__iter__", sampler: str = "train.Hard") -> Steps:
     """A line outside of making takes 35 ms of the 50 that each step waits; making a batch takes 10."""
     draws = line(24, 3.5, function=function, source="yield random.choices(range(n), weights=w)")

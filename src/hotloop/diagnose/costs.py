@@ -144,15 +144,19 @@ def enough(evidence: Evidence) -> bool:
 
 def feed(evidence: Evidence) -> Feed | None:
     """The training loader's feed, None without a DataLoader whose settings are known or without enough
-    steps.
+    steps. Of several it is the one that is waited for most: waits for the others are the step's own work.
     """
     steps = evidence.steps
-    loader = steps.train_loader()
-    if loader is None or "num_workers" not in loader.settings or not enough(evidence):
+    driving = steps.train_loader()
+    if driving is None or "num_workers" not in driving.settings or not enough(evidence):
         return None
+    loader = _waited_for(steps, driving)
+    others = sum(
+        float(one.wait_s.sum()) for one in steps.loaders if one.role == "train" and one is not loader
+    )
     workers = int(loader.settings.get("num_workers") or 0)
     batches = max(loader.num_batches, len(loader.wait_s)) / steps.num_steps
-    filling = evidence.first_pass
+    filling = evidence.first_pass if loader is driving else None
     make = _make_s(loader, workers)
     if filling is not None:
         make = filling.later_s / batches if workers == 0 else _make_s(filling.after(loader), workers) or make
@@ -160,7 +164,8 @@ def feed(evidence: Evidence) -> Feed | None:
         return None
     excess = first_excess(loader, make) / steps.num_steps
     draw = seconds_of(drawing_lines(steps, sampler_classes(evidence, loader))) / steps.num_steps
-    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + draw
+    elsewhere = min(others / steps.num_steps, steps.per_step("data_wait"))
+    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + draw + elsewhere
     met = crowd(evidence, makers(evidence, workers))
     main = crowd(evidence, (steps.pid,))
     computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
@@ -168,7 +173,7 @@ def feed(evidence: Evidence) -> Feed | None:
     computing = min(computing, 1.0 - _sleeping_ratio(loader))
     make_cpu = make * batches * computing * met.got
     wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
-    wait = max(0.0, wait - draw)
+    wait = max(0.0, wait - draw - elsewhere)
     return Feed(
         loader=replace(loader, lines=making_lines(steps, loader)),
         busy_s=busy,
@@ -186,6 +191,13 @@ def feed(evidence: Evidence) -> Feed | None:
         crowd=met,
         main_crowd=main,
     )
+
+
+def _waited_for(steps: Steps, driving: LoaderUse) -> LoaderUse:
+    """Of the training loaders the one that is waited for most, if that is clearly not the driving one."""
+    used = [one for one in steps.loaders if one.role == "train" and "num_workers" in one.settings]
+    most = max(used, key=lambda one: float(one.wait_s.sum()), default=driving)
+    return most if most.wait_s.sum() > 1.1 * driving.wait_s.sum() else driving
 
 
 def first_excess(loader: LoaderUse, make_s: float) -> float:

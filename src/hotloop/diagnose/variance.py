@@ -52,6 +52,8 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     feed = costs.feed(evidence)
     if feed is None or feed.workers == 0 or len(feed.loader.make_s) < 20 or feed.wait_s <= 0:
         return None
+    # Drawing indices, and waiting for another loader.
+    beside = feed.busy_s - sum(evidence.steps.per_step(phase) for phase in BUSY_PHASES)
     # Taking a batch over costs the same however even the making is: that part of the wait is the step's own.
     taking = min(feed.wait_s, feed.deliver_s)
     feed = replace(feed, wait_s=feed.wait_s - taking, busy_s=feed.busy_s + taking)
@@ -63,7 +65,7 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     if keeps_up and feed.make_s / feed.workers > feed.busy_s + 0.5 * feed.wait_s:
         return None
     steps = evidence.steps
-    busy = np.sum([steps.phase(phase) for phase in BUSY_PHASES], axis=0) + feed.deliver_s + feed.draw_s
+    busy = np.sum([steps.phase(phase) for phase in BUSY_PHASES], axis=0) + feed.deliver_s + beside
     make = feed.loader.make_s
     prefetch = int(feed.loader.settings.get("prefetch_factor") or 2)
     in_order = feed.loader.settings.get("in_order") is not False

@@ -88,6 +88,8 @@ def _cost(evidence: Evidence, setting: Setting) -> tuple[float, list[str]]:
     feed = costs.feed(evidence)
     if setting.name != "num_workers" or wanted is None or have is None or wanted <= have or feed is None:
         return 0.0, []
+    if feed.workers != have:
+        return 0.0, []  # another loader is waited for
     if feed.wait_s < evidence.limits.worth_fixing_ratio * feed.step_s or not feed.fits():
         return 0.0, ["the loop does not wait for data"]
     if have > 0 and feed.make_s / (have * feed.step_s) < evidence.limits.busy_workers_ratio:
