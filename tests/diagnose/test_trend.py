@@ -184,6 +184,21 @@ def test_an_average_since_the_start_is_not_the_rate_of_now() -> None:
     assert "trend/misleading-metric" not in found(even, sources={TRAIN: CUMULATIVE})
 
 
+def test_an_average_over_rollouts_is_the_rate_of_now() -> None:
+    """Every 16th step plays a game whose moves the others train on: a median step is none of those."""
+    played = np.where(np.arange(320) % 16 == 0, 0.1, 0.0)
+    driver = Place(file=TRAIN, line=5, function="main")
+    run = steps({"data_wait": played, "forward": 0.002}, num_steps=320, source_loop=driver)
+    assert "trend/misleading-metric" not in found(run, sources={TRAIN: CUMULATIVE})
+
+
+def test_an_average_over_evaluations_is_not_the_rate_of_now() -> None:
+    scored = np.where(np.arange(320) % 16 == 0, 0.1, 0.0)
+    driver = Place(file=TRAIN, line=5, function="main")
+    run = steps({"evaluation": scored, "forward": 0.002}, num_steps=320, source_loop=driver)
+    assert "trend/misleading-metric" in found(run, sources={TRAIN: CUMULATIVE})
+
+
 EPOCHS = """
 def main():
     start = time.time()

@@ -27,6 +27,9 @@ _DATA_NAME = re.compile(
     re.IGNORECASE,
 )
 
+#: What stands between steps and is none of them.
+_PAUSES = ("evaluation", "checkpoint", "epoch_gap")
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Timer:
@@ -103,12 +106,8 @@ def _cumulative_rate(evidence: Evidence, file: str, loop: ast.For) -> Iterator[F
     """A rate over all time since before the loop, read as the rate of now, where the two differ."""
     steps = evidence.steps
     total = steps.num_steps / max(1e-9, steps.end_s[-1] - steps.span[0])
-    steady = steps.steady
-    length = (steps.end_s - steps.start_s)[steady]
-    if len(length) < evidence.limits.min_steps:
-        return
-    now = 1.0 / max(1e-9, float(sorted(length)[len(length) // 2]))
-    if now < total * (1 + 2 * evidence.limits.decay_ratio):
+    now = _rate_now(evidence)
+    if now is None or now < total * (1 + 2 * evidence.limits.decay_ratio):
         return
     inner = {_assigned_now(node) for node in ast.walk(loop) if isinstance(node, ast.Assign)}
     for node in ast.walk(loop):
@@ -119,22 +118,38 @@ def _cumulative_rate(evidence: Evidence, file: str, loop: ast.For) -> Iterator[F
             id=ID,
             message=(
                 f"The rate at {PurePath(file).name}:{node.lineno} is an average since {since}: at the end "
-                "it says "
-                f"{units.rate(total)} steps/s where a usual step ran at {units.rate(now)}."
+                "it stands for "
+                f"{units.rate(total)} steps/s where the later steps ran at {units.rate(now)}."
             ),
             advice="Divide the steps since the last print by the time since the last print.",
             evidence=(
                 f"{since} is set before the loop and never inside it; the average holds start-up, "
                 "evaluation and "
                 "every pause",
-                f"{steps.num_steps} steps in {units.duration(steps.span_s)}, a median step takes "
-                f"{units.duration(1 / now)}",
+                f"{steps.num_steps} steps in {units.duration(steps.span_s)}; a step of the second half takes "
+                f"{units.duration(1 / now)} without its pauses",
             ),
             severity="info",
             where=Place(file=file, line=node.lineno),
             data={"kind": "cumulative-average"},
         )
         return
+
+
+def _rate_now(evidence: Evidence) -> float | None:
+    """Steps per second of the second half, without its pauses; None with too few steps.
+
+    A mean: where every n-th step makes the data of those after it, a median step does not.
+    """
+    steps = evidence.steps
+    length = steps.end_s - steps.start_s
+    for pause in _PAUSES:
+        length = length - steps.phase(pause)
+    later = length[steps.steady]
+    later = later[len(later) // 2 :]
+    if len(later) < evidence.limits.min_steps:
+        return None
+    return float(1.0 / max(1e-9, later.mean()))
 
 
 def _one_epoch_over_all(file: str, tree: ast.Module) -> Iterator[Finding]:
