@@ -246,6 +246,55 @@ LOOPS = {
             loss = update(agent, s, a)
             agent.anneal(episode)  # = other
         """,
+    "an environment that answers a policy without gradients": """
+        for iteration in range(9):
+            for step in range(128):
+                states[step] = state  # = input
+                action, logprob, value = policy(state)  # N
+                logprobs[step] = logprob  # = forward
+                state, reward, done, info = envs.step(action.cpu().numpy())  # = input
+                rewards[step] = torch.tensor(reward)
+            returns = discounted(rewards, values)  # = forward
+            out = policy(states)  # F
+            loss = surrogate(out, logprobs, returns)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "an environment that answers a policy with gradients": """
+        for step in range(9):
+            values = net(torch.as_tensor(state))  # F
+            action = values.argmax().item()  # = input
+            state2, reward, done, info = env.step(action)  # = input
+            memory.add(state, action, reward, state2)  # = input
+            state = state2
+            s, a, r, s2 = memory.sample(64)  # = input
+            goal = target(s2)  # N
+            goal = r + 0.99 * goal  # = forward
+            q = net(s)  # F
+            loss = huber(q, goal)  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+            meter.update(loss.item())  # = metrics
+        """,
+    "an environment of an agent that gives tensors": """
+        while True:
+            action = agent.act(state)  # N
+            state, reward, done, _ = env.step(action)  # = input
+            returns.append(reward)
+            loss = agent(state, returns)  # F
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "a matching outside torch": """
+        for images, truth in loader:  # D
+            boxes = model(images)  # F
+            cost = distance(boxes, truth)  # = forward
+            pairs = assign(cost.detach().cpu().numpy())  # = forward
+            loss = gather(boxes, pairs).sum()  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+            bar.set(loss.item())  # = metrics
+        """,
     "loss in a function of its own": """
         def compute_loss(batch):
             pred = model(batch)  # F

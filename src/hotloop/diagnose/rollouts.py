@@ -5,7 +5,6 @@ What comes next depends on the policy's answer, so none of it can be made ahead 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import seconds_of
 from hotloop.diagnose.source import line_text, loops_around, texts
 from hotloop.findings import Place
+from hotloop.measure.environments import steps_environment as stepped
 from hotloop.measure.steps import LineCost
 
 ADVICE = (
@@ -20,11 +20,6 @@ ADVICE = (
     "at once (on arrays, or each in a process of its own) and ask the policy for all of them in one call."
 )
 
-#: ``obs, reward, done, info = env.step(action)``; an optimizer's or a scheduler's step gives nothing back.
-_STEP = re.compile(r"^(?P<made>[\w.\[\], ()*:]+?)\s*=\s*(await\s+)?(?P<of>[\w.\[\]]+)\.step\(\s*[^\s)]")
-_ENVIRONMENT = re.compile(r"(^|[._])(env|environment|sim|simulat(or|ion)|game)s?(\[\w*\])?$", re.I)
-#: What an environment gives besides what is seen: two of them make one, whatever it is called.
-_ANSWERS = re.compile(r"\b(r|rews?|rewards?|d|dones?|terminat\w+|terms?|truncat\w+|truncs?|infos?)\b", re.I)
 #: A rollout is what a piece of work is about when it takes this much of it.
 _MOSTLY = 0.5
 
@@ -71,13 +66,13 @@ def rollout(evidence: Evidence, lines: Sequence[LineCost]) -> Rollout | None:
 def steps_environment(evidence: Evidence) -> bool:
     """Whether a line of the user's code that this run went through steps an environment."""
     lines = (line for text in texts(evidence) for line in text.splitlines() if ".step(" in line)
-    return any(_steps(line.strip()) for line in lines)
+    return any(stepped(line.strip()) for line in lines)
 
 
 def _stepped_at(evidence: Evidence, line: LineCost) -> Place | None:
     """The nearest line above a sampled one, or itself, that steps an environment."""
     places = (line.place, *line.callers, *([line.statement] if line.statement else []))
-    return next((place for place in places if _steps(line_text(evidence, place))), None)
+    return next((place for place in places if stepped(line_text(evidence, place))), None)
 
 
 def _stepped_beside(evidence: Evidence, line: LineCost) -> Place | None:
@@ -92,13 +87,6 @@ def _stepped_beside(evidence: Evidence, line: LineCost) -> Place | None:
             if (place.file, loop.line) == (driven.file, driven.line):
                 break
             for number, text in enumerate(loop.text.splitlines(), loop.line):
-                if _steps(text.strip()):
+                if stepped(text.strip()):
                     return Place(file=place.file, line=number, function=place.function)
     return None
-
-
-def _steps(text: str) -> bool:
-    found = _STEP.match(text)
-    return found is not None and bool(
-        len(_ANSWERS.findall(found["made"])) >= 2 or _ENVIRONMENT.search(found["of"])
-    )

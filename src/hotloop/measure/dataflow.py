@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from hotloop.measure.environments import steps_environment
 from hotloop.measure.statements import (
     FunctionNode,
     Spot,
@@ -224,10 +225,13 @@ def reach(
     names: frozenset[str] = frozenset(),
     fixed: frozenset[str] = frozenset(),
     ends: Set[int] = frozenset(),
+    *,
+    in_torch: bool = False,
 ) -> tuple[set[int], tuple[frozenset[str], ...]]:
     """Statements that use values made by the sources or held by names; and the names before each statement.
 
     ``fixed`` names hold such values whatever is assigned to them; statements in ``ends`` pass nothing on.
+    ``in_torch``: values that left torch, and an environment's answers, are made anew by whoever uses them.
     """
     tainted = set(names | fixed)
     found: set[int] = set()
@@ -236,13 +240,19 @@ def reach(
         before.append(frozenset(tainted))
         if i in sources:
             tainted |= s.sets
-        elif (s.values | (s.calls if fixed else frozenset())) & tainted:
+        elif ((_in_torch(s) if in_torch else s.values) | (s.calls if fixed else frozenset())) & tainted:
             found.add(i)
             if i not in ends:
                 tainted |= s.sets
         elif isinstance(s.node, ast.Assign | ast.AnnAssign | ast.For):
             tainted -= s.sets - fixed
     return found, tuple(before)
+
+
+def _in_torch(statement: Statement) -> frozenset[str]:
+    assigns = isinstance(statement.node, ast.Assign)
+    steps = assigns and steps_environment(ast.unparse(statement.node))
+    return frozenset() if steps else statement.tensors
 
 
 def innermost_loop(node: FunctionNode, lines: Iterable[int]) -> ast.For | ast.AsyncFor | ast.While | None:
@@ -297,6 +307,10 @@ class _Flow:
         if self.frozen:
             self.of_frozen, _ = reach(statements, self.frozen, ends=ends)
             _, self.made = reach(statements, trained | self.frozen, fixed=fixed, ends=ends)
+        # What answers the model outside torch, before the step trains: a rollout.
+        within, _ = reach(statements, trained | self.frozen, fixed=fixed, ends=ends, in_torch=True)
+        trains = min(ends | self.whole, default=len(statements))
+        self.answers = {i for i in (self.dependent | self.of_frozen) - within if i < trains}
 
     def _touched(self, spots: frozenset[Spot]) -> set[int]:
         return {found[0] for spot in spots if (found := holders(self.statements, spot))}
@@ -316,6 +330,8 @@ class _Flow:
                 result.append("backward")
             elif i in self.update:
                 result.append("update")
+            elif i in self.answers & inputs:
+                result.append("input")
             elif (i in loss and (i in self.dependent or i in untold or i in self.penalties)) or (
                 i in self.of_frozen and i in loss | inputs
             ):
@@ -367,7 +383,7 @@ class _Flow:
                 needed |= self.statements[i].reads
         needed |= self.handed
         needed -= self.trainable
-        skip = self.model | self.backward | self.update | self.whole | self.dependent
+        skip = self.model | self.backward | self.update | self.whole | (self.dependent - self.answers)
         found: set[int] = set()
         grew = True
         while grew:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 #: Attributes and methods of a tensor that tell nothing of its values.
 _SHAPES = frozenset(["shape", "size", "dim", "ndim", "numel", "device", "dtype"])
+#: Methods that give a tensor's values without torch: no gradient comes through them.
+_LEAVE_TORCH = frozenset(["numpy", "item", "tolist"])
 #: A call's line and column (UTF-8 bytes); column -1 where it is not known.
 Spot = tuple[int, int]
 
@@ -24,6 +26,7 @@ class Statement:
     sets: frozenset[str]
     reads: frozenset[str]
     values: frozenset[str] = frozenset()  # of ``reads`` those of which more than the shape is used
+    tensors: frozenset[str] = frozenset()  # of ``values`` those used as what they are, in torch
     node: ast.AST
     returns: bool = False
     calls: frozenset[str] = frozenset()
@@ -128,12 +131,14 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
             sets = names_set(receiver)  # a method called for its effect changes its object
     reads: set[str] = set()
     values: set[str] = set()
+    tensors: set[str] = set()
     calls: set[str] = set()
     for part in parts:
         for child in [part, *own_nodes(part)]:
             sets |= _inner_sets(child)
         reads |= names_read(part)
         values |= names_read(part, shapes=False)
+        tensors |= names_read(part, shapes=False, left=False)
         calls |= {
             c.func.id for c in ast.walk(part) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)
         }
@@ -144,7 +149,7 @@ def _statement(node: ast.stmt) -> Iterator[Statement]:
         first=node.lineno, last=max(last, node.lineno),
         begins=(node.lineno, node.col_offset),
         ends=(node.end_lineno or node.lineno, node.end_col_offset or 0),
-        sets=frozenset(sets), reads=frozenset(reads), values=frozenset(values),
+        sets=frozenset(sets), reads=frozenset(reads), values=frozenset(values), tensors=frozenset(tensors),
         node=node, returns=returns, calls=frozenset(calls),
     )  # fmt: skip
 
@@ -189,31 +194,40 @@ def base_name(node: ast.AST) -> str:
                 return ""
 
 
-def names_read(node: ast.AST, *, shapes: bool = True) -> set[str]:
-    """Names whose values an expression uses, or (``shapes``) only their shape; only called is not used."""
+def names_read(node: ast.AST, *, shapes: bool = True, left: bool = True) -> set[str]:
+    """Names whose values an expression uses, or (``shapes``) only their shape; only called is not used.
+
+    Without ``left`` those are not in it whose values leave torch (``.numpy()``, ``.item()``).
+    """
     found: set[str] = set()
+
+    def read(part: ast.AST) -> set[str]:
+        return names_read(part, shapes=shapes, left=left)
+
     match node:
         case ast.Call(func=ast.Name(id="len")) if not shapes:
             pass
         case ast.Attribute(attr=attr) if not shapes and attr in _SHAPES:
             pass
+        case ast.Call(func=ast.Attribute(attr=attr)) if not left and attr in _LEAVE_TORCH:
+            pass
         case ast.Call(func=func, args=args, keywords=keywords):
             for part in [*args, *(k.value for k in keywords)]:
-                found |= names_read(part, shapes=shapes)
+                found |= read(part)
             if isinstance(func, ast.Attribute) and not _is_self(func.value):
-                found |= names_read(func if func.attr in _SHAPES else func.value, shapes=shapes)
+                found |= read(func if func.attr in _SHAPES else func.value)
             elif not isinstance(func, ast.Name | ast.Attribute):
-                found |= names_read(func, shapes=shapes)
+                found |= read(func)
         case ast.Name(id=name):
             found.add(name)
         case ast.Attribute(value=value):
             name = base_name(node)
-            found |= {name} if name else names_read(value, shapes=shapes)
+            found |= {name} if name else read(value)
             if not name or not isinstance(value, ast.Name):
-                found |= names_read(value, shapes=shapes) if not _is_self(value) else set()
+                found |= read(value) if not _is_self(value) else set()
         case _:
             for child in ast.iter_child_nodes(node):
-                found |= names_read(child, shapes=shapes)
+                found |= read(child)
     return found
 
 
