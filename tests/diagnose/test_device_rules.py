@@ -270,6 +270,27 @@ def test_the_smallest_hot_module_is_named_as_information() -> None:
     assert found(steps(MODEL, modules=even)) == {}
 
 
+def test_the_body_of_a_model_is_no_hot_module() -> None:
+    blocks = [module(f"body.{i}", 0.11, 0.11, 2) for i in range(9)]
+    modules = (module("", 1.0, 1.0, 0), module("body", 0.99, 0.99), *blocks, module("head", 0.01, 0.01))
+    assert found(steps(MODEL, modules=modules)) == {}
+    alone = (module("", 1.0, 1.0, 0), module("rnn", 0.97, 0.97), module("drop", 0.01, 0.01), *modules[-1:])
+    assert "device/hot-module" not in found(steps(MODEL, modules=alone))  # too few
+    named = (*alone, module("norm", 0.01, 0.01))
+    assert found(steps(MODEL, modules=named))["device/hot-module"].data["module"] == "rnn"
+
+
+def test_a_module_that_waited_once_is_no_hot_module() -> None:
+    model = replace(module("", 1.0, 1.0, 0), calls=1.0, call_s=180e-6)
+    layers = tuple(
+        replace(module(f"{i}", 0.72 if i == 2 else 0.05, 0.36), calls=1.0, call_s=17e-6) for i in range(5)
+    )
+    assert found(steps(MODEL, modules=(model, *layers))) == {}
+    slow = replace(layers[2], call_s=120e-6)
+    found_slow = found(steps(MODEL, modules=(model, *layers[:2], slow, *layers[3:])))
+    assert found_slow["device/hot-module"].data["module"] == "2"
+
+
 def memory(peak: float) -> dict[str, Any]:
     return {"memory": [{"device_peak": peak}]}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import enough
@@ -16,6 +16,9 @@ ID = "device/hot-module"
 #: In a model of fewer parts some part always takes a third.
 _FEWEST_MODULES = 4
 
+#: A part with parts of its own that takes more than this of the model is its body: naming it says nothing.
+_WHOLE = 0.9
+
 
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The smallest submodule that still takes a third of the model's time: where to look, not a fault."""
@@ -24,7 +27,14 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     model = steps.share("forward") + steps.share("backward")
     if not enough(evidence) or len(inner) < _FEWEST_MODULES or model < 0.5:
         return
-    hot = [m for m in inner if _share(steps, m) >= limits.hot_module_ratio and _is_consistent(m)]
+    hot = [
+        m
+        for m in inner
+        if _share(steps, m) >= limits.hot_module_ratio
+        and _is_consistent(m)
+        and _is_usual(m, steps.modules)
+        and not _is_whole(steps, m)
+    ]
     if not hot:
         return
     top = max(hot, key=lambda module: (module.depth, _share(steps, module)))
@@ -50,6 +60,21 @@ def _is_consistent(module: ModuleCost) -> bool:
     Where a module is called twice, or hands on packed sequences, the order of gradients tells nothing.
     """
     return 0.4 * module.forward_share <= module.backward_share <= 2.5 * module.forward_share
+
+
+def _is_usual(module: ModuleCost, modules: Sequence[ModuleCost]) -> bool:
+    """Whether the share is that of a usual call, not of one that waited for a core or came first."""
+    outermost = {one.name: one for one in modules if one.depth == 0}
+    model = outermost.get(module.name.split(".")[0]) or outermost.get("")
+    if model is None or not (model.call_s and model.forward_share and module.call_s and module.calls):
+        return True
+    usual = module.calls * module.call_s / model.call_s
+    return 0.4 * usual <= module.forward_share / model.forward_share <= 2.5 * usual
+
+
+def _is_whole(steps: Steps, module: ModuleCost) -> bool:
+    holds = any(one.name.startswith(module.name + ".") for one in steps.modules)
+    return holds and _share(steps, module) > _WHOLE
 
 
 def _share(steps: Steps, module: ModuleCost) -> float:
