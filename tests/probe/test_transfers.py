@@ -7,7 +7,9 @@ from pathlib import Path
 from tests.running import run_observed
 
 from hotloop.record.rows import (
+    SYNC_FLOAT,
     SYNC_OPS,
+    SYNC_WHOLE,
     TRANSFER_CONVERTS,
     TRANSFER_FLOAT,
     TRANSFER_NON_BLOCKING,
@@ -44,8 +46,30 @@ def test_copies_and_waits_are_seen_with_their_kind(tmp_path: Path) -> None:
         (9, 16, 1, TRANSFER_FLOAT),
         (9, 8, 1, TRANSFER_FLOAT),
     ]
-    waits = [(done.line(row), SYNC_OPS[row.obj]) for row in done.of("sync")]
-    assert waits == [(12, name) for name in ("item", "tolist", "__bool__", "numpy", "__float__")]
+    waits = [(done.line(row), SYNC_OPS[row.obj], row.flags) for row in done.of("sync")]
+    assert waits == [(12, name, SYNC_FLOAT) for name in ("item", "tolist", "__bool__", "numpy", "__float__")]
+
+
+def test_a_wait_says_which_kind_of_number_it_is_for(tmp_path: Path) -> None:
+    script = """
+        import torch
+        class Own(torch.Tensor):
+            pass
+        def empty(*shape, dtype=torch.float32):
+            return torch.empty(shape, dtype=dtype, device="meta")
+        asked = [empty(dtype=torch.bfloat16), empty(dtype=torch.uint8), empty(dtype=torch.bool),
+                 empty(dtype=torch.complex64), empty(1), torch.nn.Parameter(empty()),
+                 empty().as_subclass(Own)]
+        for one in asked:
+            try:
+                one.item()
+            except (RuntimeError, NotImplementedError):
+                pass
+    """
+    done = run_observed(script, folder=tmp_path, env={"HOTLOOP_ACCELERATOR": "meta"})
+    assert done.returncode == 0, done.stderr
+    seen = [row.flags for row in done.of("sync")]
+    assert (seen[:6], set(seen[6:])) == ([SYNC_FLOAT, SYNC_WHOLE, 0, 0, 0, SYNC_FLOAT], {0})
 
 
 def test_nothing_is_patched_without_an_accelerator(tmp_path: Path) -> None:

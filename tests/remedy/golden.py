@@ -26,6 +26,7 @@ from hotloop.remedy.source.scene import Scene
 KINDS = {"forward": row.FORWARD, "backward": row.BACKWARD, "optimizer": row.OPTIMIZER}
 KINDS |= {"clip": row.CLIP, "transfer": row.TRANSFER, "save": row.SAVE, "fetch": row.FETCH}
 KINDS |= {"log": row.LOG, "scored": row.FORWARD}
+KINDS |= {"read": row.SYNC, "read_whole": row.SYNC, "waited": row.SYNC, "fetched_late": row.TRANSFER}
 
 
 def patch_of(folder: Path, facts: dict[str, Any]) -> Patch:
@@ -59,7 +60,12 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         for entry in facts.get(name, ()):
             notes.add(name, **entry)
     rows = [
-        (KINDS[kind], facts.get("flags", 0) | _flags(kind), notes.site(frames), 1)
+        (
+            KINDS[kind],
+            facts.get("flags", 0) | _flags(kind),
+            notes.site(frames),
+            2 if kind == "fetched_late" else 1,
+        )
         for kind, sites in facts.get("rows", {}).items()
         for frames in sites
     ]
@@ -100,7 +106,9 @@ def _has_loader(facts: dict[str, Any]) -> bool:
 
 
 def _flags(kind: str) -> int:
-    return {"forward": row.FORWARD_GRAD | row.FORWARD_PARAMS, "scored": row.FORWARD_PARAMS}.get(kind, 0)
+    flags = {"forward": row.FORWARD_GRAD | row.FORWARD_PARAMS, "scored": row.FORWARD_PARAMS}
+    flags |= {"read": row.SYNC_FLOAT, "read_whole": row.SYNC_WHOLE, "fetched_late": row.TRANSFER_NON_BLOCKING}
+    return flags.get(kind, 0)
 
 
 class _Notes:
@@ -190,6 +198,8 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
         again["loader"]["settings"]["dataset"] = {"class": "CachedDataset"}
     if "asynchronous-checkpoint" in asked and patch.files:
         again["rows"] = {"save": [["train.py: async_save("]]}
+    if "defer-item" in asked and patch.files:
+        again["rows"], again["where"] = {}, {}
     if "ring-loader" in asked:
         name = "hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader("
         again["loader"]["frames"] = [f"train.py: {name}"]

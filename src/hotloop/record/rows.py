@@ -76,7 +76,7 @@ SCALER: Final = 9
 
 #: The host waited for the device: ``item``, ``tolist``, ``bool``, ``numpy``, ``cpu``, ``synchronize`` ...
 #: on an
-#: accelerator tensor. obj = operation (index into SYNC_OPS).
+#: accelerator tensor. obj = operation (index into SYNC_OPS); extra = 1 + index of the device, 0 not known.
 SYNC: Final = 10
 SYNC_OPS: Final = (
     "item",
@@ -93,6 +93,9 @@ SYNC_OPS: Final = (
     "copy_",
     "other",
 )
+#: It was of torch's own class, without a dimension, and held a floating-point or a whole number.
+SYNC_FLOAT: Final = 0x01
+SYNC_WHOLE: Final = 0x02
 
 #: Tensor moved between host and device. value = bytes (saturating); obj = 1 host-to-device, 2 device-to-host.
 TRANSFER: Final = 11

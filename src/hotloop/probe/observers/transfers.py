@@ -16,7 +16,9 @@ from hotloop.probe.observers.autograd import float_bits
 from hotloop.record.rows import (
     LOSS,
     SYNC,
+    SYNC_FLOAT,
     SYNC_OPS,
+    SYNC_WHOLE,
     TRANSFER,
     TRANSFER_CONVERTS,
     TRANSFER_FLOAT,
@@ -81,6 +83,15 @@ class Transfers:
         # A tensor on "meta" has no data; tests let it stand for a device.
         self._nowhere = "" if os.environ.get(ACCELERATOR) == "meta" else "meta"
 
+    def _number(self, tensor: Any) -> int:
+        """The flags of a SYNC row: which kind of single number a plain tensor is."""
+        torch = self._probe.torch
+        if tensor.ndim or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return 0
+        if tensor.is_floating_point():
+            return SYNC_FLOAT
+        return 0 if tensor.is_complex() or tensor.dtype == torch.bool else SYNC_WHOLE
+
     def moved(self, name: str) -> Callable[..., None]:
         """The recorder for one moving method."""
         operation = SYNC_OPS.index(name if name in SYNC_OPS else "to")
@@ -101,7 +112,9 @@ class Transfers:
                 return
             # Reading back waits for everything before it: the time is the wait's, the bytes the transfer's.
             probe.emit(TRANSFER, stop, 0, num_bytes, site, TO_HOST, 0, flags)
-            probe.emit(SYNC, start, stop - start, 0, site, operation)
+            probe.emit(
+                SYNC, start, stop - start, 0, site, operation, source.get_device() + 1, self._number(source)
+            )
 
         return record
 
@@ -114,7 +127,9 @@ class Transfers:
             if tensor.device.type == self._nowhere:
                 return
             site = probe.site(frame)
-            probe.emit(SYNC, start, stop - start, 0, site, operation)
+            probe.emit(
+                SYNC, start, stop - start, 0, site, operation, tensor.get_device() + 1, self._number(tensor)
+            )
             if isinstance(result, float) and probe.is_loss(tensor):
                 probe.emit(LOSS, stop, 0, float_bits(result), site)
 

@@ -167,6 +167,12 @@ class Plan:
         self.edit(code.text, at, at, text)
         self._say(code, at, says)
 
+    def rewrite(self, code: Code, start: int, end: int, new: str, says: str) -> None:
+        """Other text for characters that are no expression of their own; "" says nothing."""
+        self.edit(code.text, start, end, new)
+        if says:
+            self._say(code, start, says)
+
     def remove(self, code: Code, start: int, end: int, says: str) -> None:
         """Nothing in the place of characters."""
         self.edit(code.text, start, end, "")

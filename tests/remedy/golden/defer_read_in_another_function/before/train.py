@@ -1,0 +1,17 @@
+import torch
+from torch import nn
+
+
+total = 0.0
+
+
+def report():
+    print(total)
+
+
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+    report()
