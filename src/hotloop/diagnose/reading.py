@@ -55,6 +55,8 @@ _OPEN = re.compile(
 )
 _OPEN_FILE = re.compile(r"^open\(")
 _SLEEP = re.compile(r"\bsleep\(")
+#: A scaler, or a mean and a deviation, that a dataset holds.
+_SCALES = re.compile(r"\bself\.\w+\.transform\(|[-*/]\s*\(?\s*self\.\w*(mean|std|scale|min|max|mu|sigma)")
 
 #: Anything that makes a sample differ from one epoch to the next.
 _RANDOM = re.compile(
@@ -114,6 +116,11 @@ def is_read(line: LineCost) -> bool:
     if _NO_DISK.search(line.source) or _NO_DISK_LIBRARY.match(line.library):
         return False
     return bool(_READ.search(line.source) or _READ_LIBRARY.match(line.library))
+
+
+def scales(source: str) -> bool:
+    """Whether a line scales a sample by what its dataset holds."""
+    return bool(_SCALES.search(source))
 
 
 def opens(source: str, *, files: bool = False) -> bool:

@@ -1,7 +1,7 @@
-"""Transform the whole array once before training instead of sample by sample.
+"""Transform what the dataset holds once, where it is built, instead of sample by sample.
 
-Words only: which array a transform may be given at once is what
-``hotloop.feed.pretransform`` finds out by trying.
+No live form: which array a scaler in ``__getitem__`` is given, and that nothing else reads or changes it,
+shows in the source, not in the samples that were seen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ REMEDY = Remedy(
         "input/slow-sample",
         "input/repeated-work",
     ),
+    source="hotloop.remedy.source.pretransforming:pretransform",
     words=(
         "before training: data = hotloop.feed.pretransform(data, transform), and leave the "
         "transform out of __getitem__"

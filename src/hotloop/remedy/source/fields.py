@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import libcst as cst
 
-from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code, Function, last_name
 from hotloop.remedy.source.loaders import driving
 from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.samples import all_codes, maker, require_default_collate
 from hotloop.remedy.source.scene import Built, Cannot
 from hotloop.remedy.source.values import text_of, value_of
 
@@ -69,26 +69,12 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
 
 def _dictionary(plan: Plan, built: Built) -> tuple[Code, cst.ClassDef, cst.Dict]:
     """The one dictionary that the ``__getitem__`` of the loader's dataset returns."""
-    facts = built.settings.get("dataset") or {}
-    file, line = facts.get("file"), facts.get("line")
-    if collate_name(built.settings) not in DEFAULT_COLLATE:
-        raise Cannot("a collate_fn of yours makes the batches of samples", str(file or ""), int(line or 0))
-    if not file:
-        raise Cannot("the samples are not made by a __getitem__ of yours")
-    code = plan.scene.code(str(file))
-    found = [
-        one
-        for one in code.nodes(cst.FunctionDef)
-        if one.name.value == "__getitem__"
-        and line in (code.line(one), code.line(one.name), *(code.line(d) for d in one.decorators))
-    ]
-    owner = code.above(found[0], cst.ClassDef) if len(found) == 1 else None
-    if owner is None:
-        raise Cannot("the __getitem__ of the dataset cannot be told", str(file), int(line or 0))
-    returns = [one for one in code.nodes(cst.Return, found[0]) if code.function_of(one) is found[0]]
+    require_default_collate(built)
+    code, owner, function = maker(plan, built)
+    returns = [one for one in code.nodes(cst.Return, function) if code.function_of(one) is function]
     if len(returns) != 1 or not isinstance(returns[0].value, cst.Dict):
         why = "__getitem__ does not return one dictionary that stands there"
-        raise Cannot(why, str(file), code.line(found[0]))
+        raise Cannot(why, str(code.path), code.line(function))
     return code, owner, returns[0].value
 
 
@@ -103,7 +89,7 @@ def _check(plan: Plan, code: Code, owner: cst.ClassDef, entry: cst.DictElement, 
             raise Cannot(f"{field} is made with effects of its own", str(code.path), code.line(entry))
     if any(_names(note.get("value"), field) for note in plan.scene.config):
         raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(entry))
-    codes = _codes(plan)
+    codes = all_codes(plan)
     spread = any(arg.star == "**" for other in codes for arg in other.nodes(cst.Arg))
     for other in codes:
         for node in (*_mentions(other, field), *(_named(other, field) if spread else ())):
@@ -149,16 +135,6 @@ def _of_the_same_samples(plan: Plan, built: Built) -> frozenset[int]:
     notes = plan.scene.process.notes.get("loader", ())
     alike = (int(one["id"]) for one in notes if kind and (one.get("dataset") or {}).get("class") == kind)
     return frozenset([built.id, *alike])
-
-
-def _codes(plan: Plan) -> list[Code]:
-    """Every file of the user's that was loaded. Raises Cannot where one cannot be read as it was."""
-    found = []
-    for file in plan.scene.loaded():
-        if file.suffix == ".py" and not {"site-packages", "dist-packages"} & set(file.parts):
-            found.append(plan.scene.code(file))
-            plan.scene.unchanged(file)
-    return found
 
 
 class _Batches:

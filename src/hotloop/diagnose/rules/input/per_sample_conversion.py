@@ -13,7 +13,7 @@ from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import quoted
-from hotloop.diagnose.reading import is_conversion, part_of
+from hotloop.diagnose.reading import is_conversion, part_of, scales
 from hotloop.findings import Finding
 
 ID = "input/per-sample-conversion"
@@ -62,6 +62,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=part.place,
-        remedies=("crop-first",) if cut else ("convert-once", "bake"),
+        remedies=("crop-first",)
+        if cut
+        else ("pretransform", "convert-once", "bake")
+        if scales(part.source)
+        else ("convert-once", "bake"),
         data={"share_of_make": part.share},
     )

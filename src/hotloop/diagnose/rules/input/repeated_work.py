@@ -10,7 +10,7 @@ from hotloop.diagnose.collating import in_collate, per_sample_lines
 from hotloop.diagnose.discovery import OPPORTUNITY
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest
-from hotloop.diagnose.reading import is_random
+from hotloop.diagnose.reading import is_random, scales
 from hotloop.diagnose.rules.input import slow_storage
 from hotloop.diagnose.source import dataset_text
 from hotloop.findings import Finding
@@ -68,7 +68,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=("cache-samples", "bake"),
+        remedies=("pretransform", "cache-samples", "bake")
+        if scales(spot.source)
+        else ("cache-samples", "bake"),
         data={"epochs": epochs, "share_of_make": spot.share},
     )
 

@@ -14,7 +14,7 @@ from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, drawing_lines, hottest, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
-from hotloop.diagnose.reading import opens, sleeps
+from hotloop.diagnose.reading import opens, scales, sleeps
 from hotloop.diagnose.rollouts import Rollout
 from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
@@ -63,7 +63,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=("cache-samples", "bake"),
+        remedies=("pretransform", "cache-samples", "bake")
+        if scales(spot.source)
+        else ("cache-samples", "bake"),
         data={"share_of_make": spot.share, "on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
     )
 
