@@ -646,6 +646,20 @@ def test_collections_inside_logging_are_loggings() -> None:
     assert "host/gc-pauses" not in found(run([], gc_s=0.60, gc_count=20, gc_s_by_phase=by_phase))
 
 
+def test_collections_while_workers_make_batches_hold_nothing_up() -> None:
+    waiting = {"gc_s": 0.60, "gc_count": 20, "gc_s_by_phase": {"data_wait": 0.55, "forward": 0.05}}
+    assert "host/gc-pauses" in found(run([], loaders=(loader(make_s=0.01),), **waiting))
+    assert "host/gc-pauses" not in found(run([], loaders=(loader(workers=2, make_s=0.01),), **waiting))
+
+
+def test_collections_of_a_profilers_garbage_are_the_profilers() -> None:
+    lines = [replace(hot("boxes.append(float(value))", 3.0, "decode"), library="torch.autograd.profiler")]
+    measured = run(lines, {"other": 0.03}, gc_s=1.6, gc_count=40, gc_s_by_phase={"other": 1.6})
+    items = found(measured)
+    assert "host/gc-pauses" not in items
+    assert items["host/python-in-step"].cost_s_per_step == pytest.approx(0.03)
+
+
 def test_collections_are_not_charged_to_the_code_they_happen_in_as_well() -> None:
     """Code that makes many objects sets the collector off: most of its time is the collector's."""
     lines = [hot("boxes.append(float(value))", 3.0, "decode")]

@@ -21,6 +21,8 @@ _COUNTED_ELSEWHERE = ("logging", "checkpoint", "evaluation", "startup")
 #: A full collection or two happen in any run that starts; a pattern is more.
 _FEWEST_COLLECTIONS = 5
 
+#: What a profiler left on spends its time in.
+PROFILERS = ("torch.profiler", "torch.autograd.profiler", "torch._C._profiler")
 #: Loops over the layers of a model are its structure, not a mistake.
 _STRUCTURE = re.compile(
     r"\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
@@ -63,10 +65,22 @@ def collector_s(evidence: Evidence) -> float:
     elsewhere = sum(steps.gc_s_by_phase.get(phase, 0.0) for phase in _COUNTED_ELSEWHERE)
     if steps.compile_s > steps.gc_s:
         elsewhere += steps.gc_s_by_phase.get("forward", 0.0)  # the compiler's garbage
+    if _mostly_profiling(steps):
+        elsewhere += steps.gc_s_by_phase.get("other", 0.0)  # the profiler's
+    loader = steps.train_loader()
+    if loader is not None and loader.settings.get("num_workers"):
+        elsewhere += steps.gc_s_by_phase.get("data_wait", 0.0)  # workers make batches meanwhile
     called = sum(line.seconds for line in collecting_lines(steps))
     seconds = max(steps.gc_s - elsewhere, called)
     visible = seconds >= evidence.limits.gc_ratio * steps.span_s and steps.gc_count >= _FEWEST_COLLECTIONS
     return seconds if visible else 0.0
+
+
+def _mostly_profiling(steps: Steps) -> bool:
+    """Whether most of the time between the phases of a step is a profiler's."""
+    between = select(steps, lambda line: line.phase == "other")
+    profiling = sum(line.seconds for line in between if line.library.startswith(PROFILERS))
+    return profiling > 0.5 * sum(line.seconds for line in between)
 
 
 def viewer_lines(steps: Steps) -> list[LineCost]:

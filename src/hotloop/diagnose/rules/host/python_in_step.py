@@ -10,6 +10,7 @@ from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
 from hotloop.diagnose.python_work import (
+    PROFILERS,
     Rounds,
     beside_the_model,
     called_in_rounds,
@@ -32,8 +33,6 @@ _HOOK_ADVICE = (
     "Look every N steps (the hook can return at once in the others), or remove the hook once it has seen "
     "enough."
 )
-
-_PROFILERS = ("torch.profiler", "torch.autograd.profiler", "torch._C._profiler")
 
 #: A step with many causes is told about the largest ones.
 _MOST_FINDINGS = 3
@@ -177,7 +176,7 @@ def _subject(group: LineGroup, rollout: rollouts.Rollout | None) -> str:
 
 
 def _advice(evidence: Evidence, group: LineGroup) -> str:
-    if group.hottest.library.startswith(_PROFILERS):
+    if group.hottest.library.startswith(PROFILERS):
         return (
             "Profile a few steps and stop (torch.profiler.schedule with repeat=1), or take the profiler out."
         )
