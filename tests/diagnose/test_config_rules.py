@@ -155,6 +155,16 @@ def test_accumulation_is_compared_with_updates(seen: float, told: bool) -> None:
     assert "config/accumulation-mismatch" not in found(measured)
 
 
+@pytest.mark.parametrize(
+    ("configured", "num_steps", "seen", "told"),
+    [(1, 100, 2.0, False), (4, 400, 8.0, False), (1, 400, 4.0, True), (4, 100, 2.0, True)],
+)
+def test_several_losses_of_a_batch_are_no_accumulation(configured, num_steps, seen, told) -> None:
+    measured = steps(MODEL, num_steps=num_steps, num_updates=100, backwards_per_update=seen)
+    items = found(measured, notes={"config": [note("gradient_accumulation", configured)]})
+    assert ("config/accumulation-mismatch" in items) is told
+
+
 def test_accumulation_given_on_the_command_line_counts_before_the_file() -> None:
     notes = [note("gradient_accumulation", 4), note("gradient_accumulation", 1, "argparse", given=True)]
     assert "config/accumulation-mismatch" not in found(steps(MODEL), notes={"config": notes})
