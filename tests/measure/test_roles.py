@@ -530,6 +530,45 @@ def test_lines_get_their_role(name):
     assert {number: found.get(number) for number in expected} == expected
 
 
+def test_a_policy_that_acts_and_trains_is_followed_to_both_its_callers():
+    run = Script(
+        dedent("""
+            class Policy:
+                def act(self, x):
+                    return self.actor(x)  # layers
+            for iteration in range(99):
+                for move in range(16):
+                    action = policy.act(state)  # acts
+                    states[move], reward, done, info = env.step(action)  # steps
+                for part in range(4):
+                    value = policy.act(states[part])  # trains
+                    loss = surrogate(value)  # loss
+                    loss.backward()  # backward
+                    optimizer.step()  # update
+            """),
+        sample_ms=1.37,
+    )
+    for _ in range(20):
+        for _ in range(16):
+            with run.at("acts", "layers"):
+                run.forward(0.5, grad=False)
+            with run.at("steps"):
+                run.work(2)
+        for _ in range(4):
+            with run.at("trains", "layers"):
+                run.forward(0.5)
+            with run.at("loss"):
+                run.work(0.5)
+            with run.at("backward"):
+                run.backward(0.5)
+            with run.at("update"):
+                run.update(0.5)
+    measured = measure(run.process(), {})
+    found = {line.place.line: line.role for line in reversed(measured.lines)}  # the costliest comes first
+    assert (found[run.line("steps")], found[run.line("loss")]) == ("input", "forward")
+    assert measured.source_loop.line == run.line("trains") - 1
+
+
 COPIED = ("copy:deepcopy", "copy:_reconstruct")
 CAST = ("torch.nn.modules.module:Module.float", "torch.nn.modules.module:Module._apply")
 

@@ -86,11 +86,11 @@ class Script:
         return [[FILE, line, *self._functions(line)] for line, _ in self._stack]
 
     def site(self) -> int:
-        """Id of the present call site."""
+        """Id of the present call site: the innermost line's, with the stack of its first call."""
         frames = self.frames()
         if not frames:
             return 0
-        key = repr(frames)
+        key = repr(frames[-1])
         if key not in self._sites:
             self._sites[key] = len(self._sites) + 1
             file, line, func, func_line = frames[-1]

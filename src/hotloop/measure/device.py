@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.measure.attribution import BASE, Bytes
-from hotloop.measure.sampling import innermost
-from hotloop.measure.spans import Spans, Table
+from hotloop.measure.spans import Spans, Table, innermost
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import DeviceUse
 from hotloop.phases import PHASES

@@ -13,8 +13,8 @@ from hotloop.measure.evaluation import Events, Lives
 from hotloop.measure.lines import LineTally, groups
 from hotloop.measure.loop import Loop
 from hotloop.measure.places import Places, places_of
-from hotloop.measure.sampling import innermost, tiled
-from hotloop.measure.spans import Ints, Spans, Table, nest, origin_ns, table
+from hotloop.measure.sampling import tiled
+from hotloop.measure.spans import Ints, Spans, Table, innermost, nest, origin_ns, table
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields

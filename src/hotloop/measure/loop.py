@@ -16,6 +16,7 @@ from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans
 from hotloop.measure.statements import Spot, around, holders, statements_of
 from hotloop.measure.steps import Role
+from hotloop.measure.ways import Ways
 from hotloop.record import rows as row
 
 FunctionKey = tuple[str, str, int]
@@ -94,7 +95,7 @@ class Loop:
     def __init__(
         self,
         places: Places,
-        sites: Mapping[str, Sequence[int]],
+        sites: Mapping[str, Sequence[Stack]],
         *,
         by_loader: bool,
         updates_seen: bool,
@@ -103,18 +104,14 @@ class Loop:
         self.places = places
         self.by_loader = by_loader
         self.updates_seen = updates_seen
-        self.numbers = sites
-        self.lines = {name: _lines(places, numbers) for name, numbers in sites.items()}
+        self.sites = sites
+        self.lines = {name: _lines(stacks) for name, stacks in sites.items()}
         self.chain = {
             function
             for name in ("forward", "backward", "update", "fetch")
             for function in self.lines.get(name, {})
         }
-        self.viewers = {
-            frame.function
-            for number in sites.get("socket", ())
-            for frame in self._below(places.sites.get(number))
-        }
+        self.viewers = {frame.function for stack in sites.get("socket", ()) for frame in self._below(stack)}
         self._functions: dict[FunctionKey, Function | None] = {}
         self._trained: dict[FunctionKey, bool] = {}
         self._sources: dict[str, Source | None] = {}
@@ -169,9 +166,8 @@ class Loop:
 
     def place(self) -> Place | None:
         """The loop that drives the steps: the innermost one around everything seen of training."""
-        for number in self.numbers.get("backward", ()):
-            stack = self.places.sites.get(number)
-            for frame in reversed(stack.frames if stack else ()):
+        for stack in self.sites.get("backward", ()):
+            for frame in reversed(stack.frames):
                 function = self.function(frame.function)
                 if function is not None and function.loop_line is not None:
                     return Place(file=frame.file, line=function.loop_line, function=frame.func)
@@ -325,33 +321,40 @@ def _pick(purposes: Sequence[Purpose], before: int, after: int) -> Purpose | Non
     return next((purpose for purpose in wanted if purpose in purposes), "other" if purposes else None)
 
 
-def _lines(places: Places, numbers: Iterable[int]) -> dict[FunctionKey, set[Spot]]:
+def _lines(stacks: Iterable[Stack]) -> dict[FunctionKey, set[Spot]]:
     found: dict[FunctionKey, set[Spot]] = defaultdict(set)
-    for number in numbers:
-        stack = places.sites.get(number)
-        for frame in stack.frames if stack else ():
+    for stack in stacks:
+        for frame in stack.frames:
             found[frame.function].add((frame.line, frame.col))
     return dict(found)
 
 
 def training_sites(
-    spans: Spans, in_span: Bools, training_fetch: Bools, eval_forward: Bools, evaluates: Bools, num_steps: int
-) -> dict[str, list[int]]:
-    """Call sites of the training span by what they do; the loop's are seen in at least 1 of 200 steps."""
+    spans: Spans,
+    ways: Ways,
+    in_span: Bools,
+    training_fetch: Bools,
+    eval_forward: Bools,
+    evaluates: Bools,
+    num_steps: int,
+) -> dict[str, tuple[Stack, ...]]:
+    """How call sites of the training span were reached, by what they do; the loop's are seen in at least 1 of
+    200 steps.
+    """
     kind = spans.kind
     train = in_span & ~evaluates
     least = num_steps / 200
     built = (spans.flags & row.FORWARD_GRAD) != 0
 
-    def sites(mask: Bools, rare: bool = False) -> list[int]:
+    def sites(mask: Bools, rare: bool = False) -> tuple[Stack, ...]:
         counts = np.bincount(spans.site[mask], minlength=1)
-        return [int(n) for n in np.flatnonzero(counts) if n and (rare or counts[n] >= least)]
+        return ways.of([int(n) for n in np.flatnonzero(counts) if n and (rare or counts[n] >= least)], mask)
 
-    def once_a_step(mask: Bools) -> list[int]:
+    def once_a_step(mask: Bools) -> tuple[Stack, ...]:
         """A policy asked for many actions a step makes data, a teacher's answer is part of the step."""
         counts = np.bincount(spans.site[mask], minlength=1)
         usual = (counts >= 0.5 * num_steps) & (counts <= 2 * num_steps)
-        return [int(n) for n in np.flatnonzero(usual) if n]
+        return ways.of([int(n) for n in np.flatnonzero(usual) if n], mask)
 
     return {
         "forward": sites(train & (kind == row.FORWARD) & built & ~eval_forward),

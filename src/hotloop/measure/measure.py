@@ -32,14 +32,15 @@ from hotloop.measure.pacing import pacing_optimizers
 from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
-from hotloop.measure.sampling import crowding_of, innermost, read_samples, split_gaps, tiled
+from hotloop.measure.sampling import crowding_of, read_samples, split_gaps, tiled
 from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, playing, scoring
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs
-from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, nest, of_kind, origin_ns, wall_ns
+from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, innermost, nest, of_kind, origin_ns, wall_ns
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, bounded, find_steps
 from hotloop.measure.steps import Floats, Steps
+from hotloop.measure.ways import Ways
 from hotloop.measure.widening import widen
 from hotloop.measure.window import module_costs
 from hotloop.phases import COLUMN, PHASES
@@ -110,14 +111,15 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     stepping = bounded(seen.stepping, piece.begin, piece.until) if piece.is_part else seen.stepping
     eval_forward = _without_step_parts(spans, events, lives, seen.eval_forward, stepping)
     del seen
+    ways = Ways(places, spans, samples)
     plays = eval_forward & without_batch(spans, events, lives)
     nowhere = np.zeros(len(spans), np.bool_)
     if plays.any():
-        asked = _loop(process, places, spans, lives, eval_forward, nowhere, stepping)
+        asked = _loop(process, places, spans, ways, lives, eval_forward, nowhere, stepping)
         eval_forward = eval_forward & ~playing(plays, spans, asked)
     unmarked = candidates(spans, events, eval_forward, stepping)
     if unmarked.any():
-        asked = _loop(process, places, spans, lives, eval_forward | unmarked, nowhere, stepping)
+        asked = _loop(process, places, spans, ways, lives, eval_forward | unmarked, nowhere, stepping)
         eval_forward = eval_forward | scoring(unmarked, spans, stepping, asked)
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
     regions = widen(regions, spans, events, lives, eval_forward, samples, places)
@@ -129,7 +131,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     exit_ns = _exit_ns(process)
     gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, piece.begin, wall, exit_ns)
     evaluates = np.asarray(phase == COLUMN["evaluation"])
-    loop = _loop(process, places, spans, lives, eval_forward, evaluates, stepping)
+    loop = _loop(process, places, spans, ways, lives, eval_forward, evaluates, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -227,6 +229,7 @@ def _loop(
     process: Process,
     places: Places,
     spans: Spans,
+    ways: Ways,
     lives: Lives,
     eval_forward: Bools,
     evaluates: Bools,
@@ -235,6 +238,7 @@ def _loop(
     in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
     sites = training_sites(
         spans,
+        ways,
         in_span,
         lives.training_row,
         eval_forward,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Floats, Gaps, Split
 from hotloop.measure.loop import Loop, Reading
-from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.measure.spans import Bools, Ints, Spans, Table, innermost
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 
@@ -65,20 +65,6 @@ def tiled(samples: Table) -> Table:
     weight = samples.duration
     weight[1:] = np.minimum(weight[1:], np.diff(samples.start))
     return replace(samples, end=samples.start + weight)
-
-
-def innermost(spans: Spans, times: Ints) -> Ints:
-    """[times] index of the innermost row around each; -1 in gaps."""
-    owner = np.full(len(times), -1, np.int64)
-    if not len(spans) or not len(times):
-        return owner
-    for index in spans.by_level():
-        if len(index):
-            at = np.searchsorted(spans.start[index], times, side="right") - 1
-            holder = index[np.maximum(at, 0)]
-            inside = (at >= 0) & (times < spans.end[holder])
-            owner[inside] = holder[inside]
-    return owner
 
 
 def split_gaps(sampled: Sampled, gaps: Gaps) -> Split:

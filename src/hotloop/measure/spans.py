@@ -201,3 +201,17 @@ def _nesting_loop(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.ND
             end[i] = max(begin, min(int(end[i]), int(end[open_rows[-1]])))
         open_rows.append(i)
     return parent, level
+
+
+def innermost(spans: Spans, times: Ints) -> Ints:
+    """[times] index of the innermost row around each; -1 in gaps."""
+    owner = np.full(len(times), -1, np.int64)
+    if not len(spans) or not len(times):
+        return owner
+    for index in spans.by_level():
+        if len(index):
+            at = np.searchsorted(spans.start[index], times, side="right") - 1
+            holder = index[np.maximum(at, 0)]
+            inside = (at >= 0) & (times < spans.end[holder])
+            owner[inside] = holder[inside]
+    return owner
