@@ -437,6 +437,21 @@ def test_a_loop_in_an_optimizers_closure_is_named_with_the_rest_of_its_function(
     assert "in the optimizer's closure" in item.message
 
 
+def test_what_the_loop_does_beside_its_optimizer_is_in_no_closure() -> None:
+    source = (
+        "for iteration in range(9):\n    for start in range(0, 512, 128):\n        loss.backward()\n"
+        "        clip_grad_norm_(agent.parameters(), 0.5)\n        optimizer.step()\n"
+    )
+    place = Place(file=TRAIN, line=4, function="<module>")
+    clipping = line(
+        4, 3.0, file=TRAIN, function="<module>", phase="optimizer", nature="python", statement=place,
+        source="clip_grad_norm_(agent.parameters(), 0.5)", library="torch.nn.utils.clip_grad",
+    )  # fmt: skip
+    driven = Place(file=TRAIN, line=1, function="<module>")
+    measured = steps({"optimizer": 0.05}, lines=(clipping,), source_loop=driven)
+    assert diagnose(evidence(measured, sources={TRAIN: source})) == ()
+
+
 def test_work_before_each_pass_over_the_batches_is_told_with_its_statement() -> None:
     source = (
         "def count(data):\n    for one in data:\n        seen[one] += 1\n"

@@ -415,6 +415,13 @@ def test_an_environment_that_is_stepped_is_named_and_never_made_ahead() -> None:
     assert item.remedies == ()
 
 
+def test_an_environment_of_a_library_is_named_once() -> None:
+    step = "obs, reward, done, info = self.track.step(self.act(obs))"
+    stepped = line(3, 4.5, file=TRAIN, function="Agent.collect", role="input", source=step)
+    item = found(get_batch([stepped]), sources={TRAIN: ROLLOUT})["input/slow-sample"]
+    assert item.message.count("train.py:3") == 1
+
+
 def test_asking_the_policy_again_and_again_is_told_with_the_environment_beside_it() -> None:
     source = (
         "for episode in range(9):\n    for t in range(100):\n        act(obs)\n        obs = env.step(a)\n"

@@ -106,7 +106,15 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of interpreter-bound lines in Python loops (pixels, objects) inside forward or backward, or in
     what an optimizer calls for the loss.
     """
-    lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward", "optimizer"))
+    driven = evidence.steps.source_loop
+    lines = select(
+        evidence.steps,
+        lambda line: (
+            line.phase in ("forward", "backward")
+            # What the function of the loop itself does beside the optimizer is in no closure.
+            or (line.phase == "optimizer" and (driven is None or _function(line.place) != _function(driven)))
+        ),
+    )
     looping = [
         line
         for line in lines

@@ -196,9 +196,9 @@ def _rollout_message(rollout: Rollout, spot: Hotspot, wait: str) -> str:
     stepped, hot = says.at(rollout.place), says.at(spot.place)
     whole = f"of the {wait} that each step's rollout takes"
     if rollout.in_environment:
+        most = f", most of it {spot.what} at {hot}" if spot.place != rollout.place else ""
         return (
-            f"The environment stepped at {stepped} takes {units.share(rollout.inside_share)} {whole}, most "
-            f"of it {spot.what} at {hot}."
+            f"The environment stepped at {stepped} takes {units.share(rollout.inside_share)} {whole}{most}."
         )
     return (
         f"The policy is asked for one action after the other: {units.share(rollout.asking_share)} {whole}, "
