@@ -178,7 +178,7 @@ class Follower:
         bound = next(iter(found.values()))
         target: Target | Loaded
         if isinstance(bound, cst.ClassDef) and keys[1:]:
-            target = self._class_entry(code, bound, keys[1:], bound)
+            target = self._class_entry(code, bound, keys[1:], code, bound)
         else:
             value = value_of(code, bound)
             if value is None:
@@ -286,20 +286,21 @@ class Follower:
         assert owner is not None
         values = list(bound_to_self(code, owner, keys[0]))
         if not values:
-            return self._class_entry(code, owner, keys, node)
+            return self._class_entry(code, owner, keys, code, node)
         if len(values) > 1:
             raise self._cannot(code, node, f"self.{keys[0]} is set in several places")
         return self._keys(code, values[0], keys[1:], self._callers.frame_of(code, values[0]))
 
     def _class_entry(
-        self, code: Code, owner: cst.ClassDef, keys: tuple[str, ...], node: cst.CSTNode
+        self, code: Code, owner: cst.ClassDef, keys: tuple[str, ...], asking: Code, node: cst.CSTNode
     ) -> Target | Loaded:
+        """An entry of a class for a node that asks for it, maybe in another file."""
         for statement in owner.body.body:
             for line in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
                 name, value = assignment(line)
                 if name == keys[0] and value is not None:
                     return self._keys(code, value, keys[1:], None)
-        raise self._cannot(code, node, f"{keys[0]} is not set in class {owner.name.value}")
+        raise self._cannot(asking, node, f"{keys[0]} is not set in class {owner.name.value}")
 
     def _name(
         self, code: Code, node: cst.Name, keys: tuple[str, ...], at: int | None, mapping: bool
@@ -315,7 +316,7 @@ class Follower:
         if isinstance(bound, cst.Param):
             return self._parameter(code, bound, keys, at)
         if isinstance(bound, cst.ClassDef) and keys:
-            return self._class_entry(code, bound, keys, node)
+            return self._class_entry(code, bound, keys, code, node)
         value = value_of(code, bound)
         if value is None:
             raise self._cannot(code, node, f"{node.value} is computed")
@@ -410,7 +411,7 @@ class Follower:
             return self._keys(code, default, keys, None)
         where, found = self.definition(code, factory) if factory is not None else (code, None)
         if isinstance(found, cst.ClassDef) and keys:
-            return self._class_entry(where, found, keys, node)
+            return self._class_entry(where, found, keys, code, node)
         raise self._cannot(code, node, "the value is computed")
 
     def _replaced(self, code: Code, node: cst.Call, keys: tuple[str, ...], at: int | None) -> Target | Loaded:
@@ -458,7 +459,7 @@ class Follower:
             return self._keys(code, given, keys[1:], at)
         if len(values) == 1:
             return self._keys(where, values[0], keys[1:], self._callers.frame_of(where, values[0]))
-        return self._class_entry(where, owner, keys, call)
+        return self._class_entry(where, owner, keys, code, call)
 
     def definition(self, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode | None]:
         """The function or class of the user's that a name means, and its file."""

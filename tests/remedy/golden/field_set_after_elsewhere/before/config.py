@@ -1,0 +1,3 @@
+class Node:
+    def __init__(self, **values):
+        self.__dict__.update(values)
