@@ -225,3 +225,35 @@ def test_an_evaluation_begun_in_a_generator_of_batches_is_placed_there():
     assert {(one.place.line, one.place.function) for one in steps.evaluations} == {
         (run.line("called"), "batches")
     }
+
+
+def test_an_evaluation_in_a_callback_is_placed_where_it_is_asked_every_nth_step():
+    source = """
+    def tell(step):
+        for callback in callbacks:
+            callback(step)  # calls
+    def report(step):
+        print(step)
+        if step % 10 == 0:
+            model.eval()
+            validate(model)  # validates
+    def validate(model):
+        return model(held_out)  # ask
+    for step in range(40):
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        tell(step)  # tells
+    """
+    run = Script(dedent(source))
+    for step in range(40):
+        for mark, happens in (("forward", run.forward), ("backward", run.backward), ("update", run.update)):
+            with run.at(mark):
+                happens(2)
+        if step % 10 == 0:
+            with run.at("tells", "calls", "validates", "ask"):
+                run.evaluate(10)
+    steps = measure(run.process(), {})
+    assert {(one.place.line, one.place.function) for one in steps.evaluations} == {
+        (run.line("validates"), "report")
+    }

@@ -11,8 +11,9 @@ from hotloop.findings import Place
 from hotloop.measure.attribution import Bytes
 from hotloop.measure.evaluation import Events, Regions
 from hotloop.measure.loop import Loop
-from hotloop.measure.places import Places
+from hotloop.measure.places import Frame, Places
 from hotloop.measure.spans import Bools, Ints, Spans
+from hotloop.measure.statements import own_nodes
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import Interval, SiteCost
 from hotloop.phases import COLUMN
@@ -122,7 +123,21 @@ def _started_from(site: int, loop: Loop, places: Places) -> Place | None:
     statement = function.statement(frame.line) if function is not None else None
     # Of a loop over a generator the line says nothing: what began is in the generator.
     of_generator = below and statement is not None and isinstance(statement.node, ast.For | ast.AsyncFor)
-    return below[0].place() if of_generator else frame.place()
+    started = below[0] if of_generator else frame
+    # A line that hands every step to callbacks says as little: one of them does it every N steps.
+    return next((one for one in (frame, *below) if _every_nth(loop, one)), started).place()
+
+
+def _every_nth(loop: Loop, frame: Frame) -> bool:
+    """Whether a line stands under an ``if`` that asks for a remainder."""
+    source = loop.source(frame.file)
+    node = source.function(frame.func, frame.func_line) if source is not None else None
+    return node is not None and any(
+        isinstance(child, ast.If)
+        and child.body[0].lineno <= frame.line <= (child.body[-1].end_lineno or 0)
+        and any(isinstance(part, ast.Mod) for part in ast.walk(child.test))
+        for child in own_nodes(node)
+    )
 
 
 def recurring_end(
