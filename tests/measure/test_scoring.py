@@ -168,6 +168,29 @@ def test_what_may_come_back_into_training_is_part_of_the_step(use):
     assert scored_in_place(use).span_totals.get("evaluation", 0.0) == 0
 
 
+@pytest.mark.parametrize(
+    ("use", "kept", "every_step"),
+    [
+        ("loss_now, accuracy = score(model, x, memory)", "out = out.relu()", True),
+        ("curve.append(score(model, x, memory))", "model.eval()", True),
+        ("pseudo = score(model, x, memory); data = data[pseudo]", "out = out.relu()", False),
+        ("sampler.update(score(model, x, memory))", "out = out.relu()", False),
+        ("loss_now = score(model, x, memory)", "memory.append(out)", False),
+    ],
+)
+def test_a_test_after_every_update_is_an_evaluation_where_nothing_of_training_uses_it(use, kept, every_step):
+    run = Script(dedent(LOOP).format(use=use, kept=kept), sample_ms=0.937)
+    for _ in range(100):
+        step(run)
+        with run.at("call", "ask"):
+            run.evaluate(10)
+        with run.at("call", "after"):
+            run.work(1)
+    steps = measure(run.process(), {})
+    assert len(steps.evaluations) == pytest.approx(100 if every_step else 0, abs=1)
+    assert steps.span_totals["evaluation"] == (pytest.approx(1.1, rel=0.1) if every_step else 0)
+
+
 AGENT = """
     class Agent:
         def act(self, state):

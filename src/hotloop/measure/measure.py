@@ -110,6 +110,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     spans, events, lives = seen.spans, seen.events, seen.lives
     stepping = bounded(seen.stepping, piece.begin, piece.until) if piece.is_part else seen.stepping
     eval_forward = _without_step_parts(spans, events, lives, seen.eval_forward, stepping)
+    unsure = (seen.eval_forward & ~eval_forward) | candidates(spans, events, seen.eval_forward, stepping)
     del seen
     ways = Ways(places, spans, samples)
     plays = eval_forward & without_batch(spans, events, lives)
@@ -117,10 +118,9 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     if plays.any():
         asked = _loop(process, places, spans, ways, lives, eval_forward, nowhere, stepping)
         eval_forward = eval_forward & ~playing(plays, spans, asked)
-    unmarked = candidates(spans, events, eval_forward, stepping)
-    if unmarked.any():
-        asked = _loop(process, places, spans, ways, lives, eval_forward | unmarked, nowhere, stepping)
-        eval_forward = eval_forward | scoring(unmarked, spans, stepping, asked)
+    if unsure.any():
+        asked = _loop(process, places, spans, ways, lives, eval_forward | unsure, nowhere, stepping)
+        eval_forward = eval_forward | scoring(unsure, spans, events, stepping, asked)
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
     regions = widen(regions, spans, events, lives, eval_forward, samples, places)
     saves = saves_of(spans, events)
@@ -190,7 +190,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
 def _without_step_parts(
     spans: Spans, events: Events, lives: Lives, eval_forward: Bools, stepping: Stepping
 ) -> Bools:
-    """Forwards like evaluation that run in most steps, fed by no other loader, are part of the step."""
+    """Without forwards like evaluation in most steps, fed by no other loader: these may be part of it."""
     solo = np.flatnonzero(eval_forward & events.eval_flags)
     step = stepping.of(spans.start[solo])
     fed = stepping.of(spans.start[(lives.of_row >= 0) & ~lives.training_row])

@@ -1,5 +1,7 @@
-"""Evaluations without ``model.eval()``: forwards without gradients whose results nothing of training uses.
-And the other way round: a model in evaluation mode that makes what it is trained on (self-play, a rollout).
+"""Evaluations that only the source tells: forwards without gradients whose results nothing of training uses.
+
+They leave ``model.eval()`` out, or run in every step as a teacher does. And the other way round: a model in
+evaluation mode that makes what it is trained on (self-play, a rollout).
 """
 
 from __future__ import annotations
@@ -34,15 +36,16 @@ def candidates(spans: Spans, events: Events, eval_forward: Bools, stepping: Step
     return np.asarray(training & ~grad & trained[spans.obj] & in_span)
 
 
-def scoring(found: Bools, spans: Spans, stepping: Stepping, loop: Loop) -> Bools:
-    """Those of the candidates that only score the model, as far as the source tells."""
+def scoring(found: Bools, spans: Spans, events: Events, stepping: Stepping, loop: Loop) -> Bools:
+    """Those of the forwards found that only score the model, as far as the source tells."""
     result = np.zeros(len(spans), np.bool_)
     for site in np.unique(spans.site[found]):
         rows = found & (spans.site == site)
         steps = len(np.unique(stepping.of(spans.start[rows])))
         stack = loop.places.sites.get(int(site))
         rare = steps <= PART_OF_STEP_RATIO * max(4, len(stepping))
-        if stack is not None and ((rare and _only_scores(loop, stack)) or _scores_in_place(loop, stack)):
+        marked = bool(events.eval_flags[rows].all())
+        if stack is not None and _scores(loop, stack, rare=rare, marked=marked):
             result |= rows
     return result
 
@@ -75,6 +78,12 @@ def _hands_back(loop: Loop, frame: Frame) -> bool:
     return any(statements[one].returns for one in reached)
 
 
+def _scores(loop: Loop, stack: Stack, *, rare: bool, marked: bool) -> bool:
+    """Whether a forward only scores; one in most steps needs its mode (``marked``) or the loop to say so."""
+    apart = rare or (marked and _only_named(loop, stack))
+    return (apart and _only_scores(loop, stack)) or _scores_in_place(loop, stack)
+
+
 def _only_scores(loop: Loop, stack: Stack) -> bool:
     """Whether a statement of the loop has called functions that keep to themselves, and nothing of training
     uses what they return.
@@ -95,11 +104,16 @@ def _scores_in_place(loop: Loop, stack: Stack) -> bool:
     collected: then it is no part of the step, however often it runs.
     """
     called = loop.statement(stack)
+    return called is not None and not called[1] and _only_named(loop, stack)
+
+
+def _only_named(loop: Loop, stack: Stack) -> bool:
+    """Whether what a statement of the loop makes with the model is only compared, printed or collected."""
+    called = loop.statement(stack)
     function = loop.function(called[0].function) if called else None
-    if called is None or function is None or called[1] or not function.tells:
+    if called is None or function is None or not function.tells:
         return False
-    spot = (called[0].line, called[0].col)
-    at = holders(function.statements, spot)
+    at = holders(function.statements, (called[0].line, called[0].col))
     if len(at) != 1 or function.purposes[at[0]] not in ("other", "metrics"):
         return False
     used = {at[0], *function.of_evaluation}
