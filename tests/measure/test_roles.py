@@ -73,8 +73,8 @@ def _depth(line):
 
 
 def _calls(line, name):
-    called = ".apply(" if name == "forward" else f"{name}("
-    return called in line and not re.match(r" *(def|class) ", line)
+    called = (".apply(", ".forward(") if name == "forward" else (f"{name}(",)
+    return any(call in line for call in called) and not re.match(r" *(def|class) ", line)
 
 
 def _caller(lines, name):
@@ -505,6 +505,31 @@ LOOPS = {
         for images, truth in loader:  # D
             outputs = model(images)  # F
             loss = criterion.__call__(outputs, truth)
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "what a module's forward does before another is called": """
+        class Layer(nn.Linear):
+            def __init__(self, width):
+                self.relu, self.width = nn.ReLU(), width
+            def forward(self, x):
+                x = x @ self.weight.T + self.bias  # = forward
+                return self.relu(x)  # F
+        for step in range(9):
+            x = draw()  # = input
+            loss = layer.forward(x).mean()
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
+    "what a training step draws before its own layers are called": """
+        class Training(nn.Module):
+            def __init__(self, width):
+                self.layer = nn.Linear(width, width)
+            def training_step(self):
+                x = draw()  # = input
+                return self.layer(x).mean()  # F
+        for step in range(9):
+            loss = task.training_step()
             loss.backward()  # B
             optimizer.step()  # O
         """,

@@ -237,7 +237,7 @@ class Loop:
         made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
         if self.by_loader and function is not None and function.before_loop(frame.line):
             made = ("other", "other")  # a dataset built for every epoch
-        if any(self._trains(called) for called in below):
+        if any(self._trains(called) for called in below) or (_is_forward(frame) and self._trains(frame)):
             made = ("forward", "forward")
         if purpose == "model":
             return made if after == row.FORWARD and before != row.FORWARD else ("forward", "forward")
@@ -300,6 +300,11 @@ class Loop:
     def _updates_by_hand(self, frame: Frame, below: tuple[Frame, ...]) -> bool:
         texts = [self.places.text(f.file, f.line) for f in (frame, *below)]
         return any(".grad" in text or re.search(r"\.step\(", text) for text in texts)
+
+
+def _is_forward(frame: Frame) -> bool:
+    """Whether a function is a module's ``forward``, called by that name: what it makes is no batch."""
+    return frame.func.rpartition(".")[2] == "forward"
 
 
 #: Which statement of a line that holds several a gap belongs to, by the row that comes after it.
