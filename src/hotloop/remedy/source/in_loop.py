@@ -37,26 +37,29 @@ class InLoop:
             raise self.cannot(f"{name} is no name of the loop's own", self.loop)
         return sorted(found, key=lambda node: code.span(node)[0])
 
-    def accesses(self, name: str) -> list[cst.BaseExpression]:
-        """Where a name is read. Raises Cannot where that is in another function: it may run at any time."""
-        code = self.code
-        found: dict[int, cst.BaseExpression] = {}
-        for one in code.assignments(self.loop.body.body[0], name):
-            for access in one.references:
-                node: cst.BaseExpression = access.node
-                while isinstance(node, cst.Attribute):
-                    node = node.value
-                if not isinstance(node, cst.Name):
-                    raise self.cannot(f"{name} is read in a text", node)
-                if code.function_of(node) is not self.function:
-                    raise self.cannot(f"{name} is read in another function", node)
-                found[id(node)] = node
-        reads = [node for node in found.values() if not self._is_target(node)]
-        return sorted(reads, key=lambda node: code.span(node)[0])
+    def accesses(self, name: str) -> list[cst.Name]:
+        """Where a name is read, also before it is first bound in the text. Raises Cannot where that is in
+        another function: it may run at any time.
+        """
+        code, bound, found = self.code, set(map(id, self.bindings(name))), []
+        for node in code.names():
+            if node.value != name or id(node) in bound or not self._is_read(node):
+                continue
+            if not any(id(one.node) in bound for one in code.assignments(node, name)):
+                continue
+            if code.function_of(node) is not self.function:
+                raise self.cannot(f"{name} is read in another function", node)
+            found.append(node)
+        return found
 
-    def _is_target(self, node: cst.CSTNode) -> bool:
+    def _is_read(self, node: cst.Name) -> bool:
+        """Whether a name stands for its value: it is no attribute, no keyword."""
         above = self.code.parents[node]
-        return isinstance(above, cst.AugAssign) and above.target is node
+        if isinstance(above, cst.Attribute):
+            return above.value is node
+        if isinstance(above, cst.Arg):
+            return above.value is node
+        return not (isinstance(above, cst.Param) and above.name is node)
 
     def given(self, bound: cst.CSTNode) -> cst.BaseExpression:
         """The expression of a binding. Raises Cannot where it is none."""
@@ -113,7 +116,7 @@ class InLoop:
     def runs_before(self, bound: cst.CSTNode, node: cst.CSTNode) -> bool:
         """Whether what binds has always run by the time of another node: it stands in a block around."""
         code = self.code
-        statement = code.statement_of(bound)
+        statement = self.line_of(bound)
         if statement is None or code.holds(statement, node) or code.span(node) < code.span(bound):
             return False
         block, around = code.parents.get(statement), code.parents.get(node)
@@ -124,6 +127,11 @@ class InLoop:
     def cannot(self, why: str, node: cst.CSTNode) -> Cannot:
         """What a change is not made for, with the line of a node."""
         return Cannot(why, str(self.code.path), self.code.line(node))
+
+    def line_of(self, bound: cst.CSTNode) -> cst.SimpleStatementLine | None:
+        """The line of a binding; None for ``if x: total = 0``, which may not run."""
+        statement = self.code.statement_of(bound)
+        return statement if isinstance(statement, cst.SimpleStatementLine) else None
 
     def small(self, node: cst.CSTNode) -> cst.CSTNode:
         """The small statement a node is part of, else the compound one."""

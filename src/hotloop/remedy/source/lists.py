@@ -110,7 +110,7 @@ def _begins_anew(view: InLoop, name: str) -> bool:
     """Whether each round of the loops around makes a list of its own, in the loop's own block."""
     block, begin = view.code.parents[view.loop], view.code.span(view.loop)[0]
     for bound in view.bindings(name):
-        statement = view.code.statement_of(bound)
+        statement = view.line_of(bound)
         beside = statement is not None and view.code.parents.get(statement) is block
         if beside and view.code.span(bound)[0] < begin:
             return True

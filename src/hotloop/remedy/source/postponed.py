@@ -147,7 +147,8 @@ class Postponed:
                 raise view.cannot(f"{name} is also bound here", bound)
         for node in view.accesses(name):
             if not view.steps(node) or view.rare(node) is not None or view.in_end(node):
-                sums.read(view, kept, name, node)
+                if sums.is_read(view, name, node):
+                    kept.texts.append((node, f"{kind}({name})"))
                 continue
             if not any(view.runs_before(bound, node) for bound in begun):
                 raise view.cannot(f"{name} may be the number of a step before here", node)

@@ -29,15 +29,17 @@ class _Sum:
         self._added: dict[cst.CSTNode, cst.BaseExpression] = {}
         starts, others = self._sorted()
         self._put_off(starts)
-        self._from_outside(others)
+        self._anew = self._begins_beside()
+        kinds = {id(bound): self._kind_of(bound) for bound in others}
+        self._odd = [bound for bound in others if kinds[id(bound)] not in ("int", self.kept.kind)]
+        self._may_be_whole = self.kept.kind == "float" and "int" in starts | set(kinds.values())
+        self._from_outside()
         for bound in others:
             self._changed(bound)
-        whole_start = self.kept.kind == "float" and "int" in starts
         for node in view.accesses(name):
-            if not any(view.code.holds(statement, node) for statement in self._added):
-                read(view, self.kept, name, node)
-                if whole_start and self.kept.texts[-1:] == [(node, f"float({name})")]:
-                    self._begun(node)
+            adds = any(view.code.holds(statement, node) for statement in self._added)
+            if not adds and is_read(view, name, node):
+                self._read(node)
 
     def _sorted(self) -> tuple[set[Kind], list[cst.CSTNode]]:
         """The kinds it begins with, and bindings that neither begin it nor add to it in the loop."""
@@ -79,23 +81,38 @@ class _Sum:
 
     # -- what else binds it ------------------------------------------------------------------------------
 
-    def _from_outside(self, others: list[cst.CSTNode]) -> None:
-        """Raises Cannot where what is bound beside the sum may come into it and be no plain number."""
-        view = self._view
-        anew, end = self._begins_beside(), view.code.span(view.outer_loop() or view.loop)[1]
-        for bound in others:
-            if (anew and not view.steps(bound)) or view.code.span(bound)[0] >= end:
-                continue
-            if not self._plain(view.given(bound)):
-                words = f"what {self._name} is set to here is not known to be a plain number"
-                raise view.cannot(words, bound)
+    def _kind_of(self, bound: cst.CSTNode) -> Kind | None:
+        """The kind of number that a binding beside the sum leaves, None where it may be anything."""
+        statement, value = self._view.small(bound), self._view.given(bound)
+        if not isinstance(statement, cst.AugAssign):
+            return self._plain(value)
+        kind = self._plain(value)
+        if kind is None or isinstance(statement.operator, cst.DivideAssign):
+            return kind and "float"
+        exact = isinstance(statement.operator, (*_ADDS, cst.FloorDivideAssign, cst.ModuloAssign))
+        return _joined(self.kept.kind, kind) if exact else None
 
-    def _plain(self, value: cst.BaseExpression) -> bool:
+    def _plain(self, value: cst.BaseExpression) -> Kind | None:
         if isinstance(value, cst.Name) and value.value == self._name:
-            return True
-        if isinstance(value, cst.BinaryOperation):
-            return self._plain(value.left) and self._plain(value.right)
-        return self._values.number(value) is not None
+            return self.kept.kind
+        if not isinstance(value, cst.BinaryOperation):
+            return self._values.number(value)
+        left, right = self._plain(value.left), self._plain(value.right)
+        if left is None or right is None or isinstance(value.operator, cst.Divide):
+            return left and right and "float"
+        exact = isinstance(
+            value.operator, cst.Add | cst.Subtract | cst.Multiply | cst.FloorDivide | cst.Modulo
+        )
+        return _joined(left, right) if exact else None
+
+    def _from_outside(self) -> None:
+        """Raises Cannot where what is bound beside the sum may come into it and be no number of its kind."""
+        view = self._view
+        end = view.code.span(view.outer_loop() or view.loop)[1]
+        for bound in self._odd:
+            if view.steps(bound) or (not self._anew and view.code.span(bound)[0] < end):
+                words = f"what {self._name} is set to here is not known to be a number like the others"
+                raise view.cannot(words, bound)
 
     def _begins_beside(self) -> bool:
         """Whether the loop always begins with a plain start: one that stands before it in its block."""
@@ -103,7 +120,7 @@ class _Sum:
         block, begin = code.parents[view.loop], code.span(view.loop)[0]
         earlier = [one for one in view.bindings(self._name) if code.span(one)[0] < begin]
         last = earlier[-1] if earlier else None
-        statement = code.statement_of(last) if last is not None else None
+        statement = view.line_of(last) if last is not None else None
         if last is None or statement is None or code.parents.get(statement) is not block:
             return False
         return not view.grows(last) and literal_number(view.given(last)) is not None
@@ -116,71 +133,77 @@ class _Sum:
             raise view.cannot(f"{self._name} is changed in every step", bound)
         if not isinstance(statement, cst.AugAssign) or (not inside and not view.may_be_kept(bound)):
             return
+        self._is_a_number(bound)
         found = _OPERATOR.match(code.text.text, code.span(bound)[1])
         if found is None:
             raise view.cannot(f"{self._name} is changed in a way that cannot be followed", bound)
-        value, number = statement.value, f"{self.kept.kind}({self._name})"
+        value = statement.value
+        number = self._number() if found[1] == "/" or not self._may_be_whole else f"({self._either()})"
         bare = isinstance(value, _BARE) or bool(value.lpar)
-        old = " ".join(code.source(statement).split())
-        says = f"{old} → {self._name} = {number} {found[1]} {' '.join(code.source(value).split())}"
+        old, by = (" ".join(code.source(one).split()) for one in (statement, value))
         new = f" = {number} {found[1]} {'' if bare else '('}"
-        self.kept.spans.append((*found.span(), new, says))
+        self.kept.spans.append((*found.span(), new, f"{old} → {self._name}{new}{by}{'' if bare else ')'}"))
         if not bare:
             self.kept.spans.append((code.span(value)[1], code.span(value)[1], ")", ""))
 
-    # -- a whole 0 ---------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------
 
-    def _begun(self, node: cst.CSTNode) -> None:
-        """Raises Cannot where a whole 0 could be read that would come out as 0.0."""
-        view, code, name = self._view, self._view.code, self._name
-        if _same_of_zero(code.parents[node]):
-            return
-        at = code.span(node)[0]
-        again = [
-            code.span(one)[0]
-            for one in view.bindings(name)
-            if view.steps(one) and view.small(one) not in self._added
-        ]
-        if view.steps(node):
-            every = [code.span(one)[1] for one in self._added if self._in_each_step(one)]
-            if any(end <= at and not any(end <= one < at for one in again) for end in every):
-                return
-        elif at > code.span(view.loop)[1] and not again:
-            self.kept.remarks.append(f"after a loop without a step {name} is read as 0.0, not 0")
-            return
-        words = f"{name} begins as a whole number, and may be read before it is added to: begin with 0.0"
-        raise view.cannot(words, node)
+    def _read(self, node: cst.CSTNode) -> None:
+        """Write ``float(total)``; where a whole number may be read before anything was added, that or it."""
+        self._is_a_number(node)
+        above = self._view.code.parents[node]
+        if not self._may_be_whole or _same_as_broken(above):
+            self.kept.texts.append((node, self._number()))
+        else:
+            alone = isinstance(above, cst.Arg | cst.Return | cst.Assign)
+            self.kept.texts.append((node, self._either() if alone else f"({self._either()})"))
 
-    def _in_each_step(self, statement: cst.CSTNode) -> bool:
-        """Whether a statement of the loop stands under nothing but ``with``."""
-        above: cst.CSTNode | None = self._view.code.parents[statement]
-        while isinstance(above, cst.SimpleStatementLine | cst.IndentedBlock | cst.With):
-            if above is self._view.loop.body:
-                return True
-            above = self._view.code.parents.get(above)
-        return False
+    def _number(self) -> str:
+        return f"{self.kept.kind}({self._name})"
+
+    def _either(self) -> str:
+        return f"{self._name} if isinstance({self._name}, int) else float({self._name})"
+
+    def _is_a_number(self, node: cst.CSTNode) -> None:
+        """Raises Cannot where something else that was bound may be read."""
+        code = self._view.code
+        for bound in self._odd:
+            if self._reaches(code.span(bound)[0], code.span(node)[0]):
+                words = f"{self._name} may be what line {code.line(bound)} made of it"
+                raise self._view.cannot(words, node)
+
+    def _reaches(self, bound: int, at: int) -> bool:
+        """Whether what is bound at one place outside of the loop may be read at another."""
+        code, view = self._view.code, self._view
+        begin, end = code.span(view.loop)
+        first, last = code.span(view.outer_loop() or view.loop)
+        if at >= end and end <= bound < at:
+            return True
+        if begin <= at < end or at >= end:
+            return not self._anew and bound < last
+        return first <= bound < last or bound < at
 
 
-def read(view: InLoop, kept: Kept, name: str, node: cst.CSTNode) -> None:
-    """Write ``float(total)`` where a name that may be a tensor is read. Raises Cannot."""
+def _joined(left: Kind, right: Kind) -> Kind:
+    return "int" if left == right == "int" else "float"
+
+
+def is_read(view: InLoop, name: str, node: cst.CSTNode) -> bool:
+    """Whether a name may be a tensor where it is read, and not asked for its number yet. Raises Cannot."""
     code, loop = view.code, view.loop
     if view.steps(node):
         view.may_wait(name, node)
     elif isinstance(loop, cst.While) and code.holds(loop.test, node):
         raise view.cannot(f"{name} is read in every step", node)
     elif not (loop.orelse is not None and code.holds(loop.orelse, node)) and not view.may_be_kept(node):
-        return
-    above, shown, later = (
-        code.parents[node],
-        code.above(node, cst.FormattedStringExpression),
-        code.above(node, cst.Lambda),
-    )
+        return False
+    above, later = code.parents[node], code.above(node, cst.Lambda)
+    shown = code.above(node, cst.FormattedStringExpression)
     if isinstance(above, cst.Del) or (shown is not None and shown.equal is not None):
         raise view.cannot(f"{name} is read in a way that would show", node)
     if later is not None and code.holds(view.small(node), later):
         raise view.cannot(f"{name} may be read later", node)
-    if not _is_asked(view, above):
-        kept.texts.append((node, f"{kept.kind}({name})"))
+    return not _is_asked(view, above)
 
 
 def _is_asked(view: InLoop, above: cst.CSTNode) -> bool:
@@ -191,7 +214,7 @@ def _is_asked(view: InLoop, above: cst.CSTNode) -> bool:
     return call.func.value in ("float", "int")
 
 
-def _same_of_zero(above: cst.CSTNode) -> bool:
+def _same_as_broken(above: cst.CSTNode) -> bool:
     """Whether 0 and 0.0 come to the same there: divided, or shown with a format of broken numbers."""
     if isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Divide):
         return True

@@ -11,4 +11,4 @@ def train():
 		bad += (labels != model.guess).sum()
 	else:
 		print("done", int(bad))
-	return dict(total=float(total) / len(loader), bad=int(bad), again=float(total))
+	return dict(total=float(total) / len(loader), bad=int(bad), again=total if isinstance(total, int) else float(total))
