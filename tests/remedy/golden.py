@@ -56,7 +56,7 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         for name, (value, place) in torch.get("set_by", {}).items()
     }
     notes.add("torch", **torch)
-    for name in ("optimizer", "module", "unread"):
+    for name in ("optimizer", "module", "unread", "iterator", "batch"):
         for entry in facts.get(name, ()):
             notes.add(name, **entry)
     rows = [
@@ -196,6 +196,8 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
         again["flags"], again["module"] = row.FORWARD_COMPILED, [{"channels_last": True}]
     if "cache-samples" in asked:
         again["loader"]["settings"]["dataset"] = {"class": "CachedDataset"}
+    if "bake" in asked and patch.files:
+        again["loader"]["settings"]["dataset"] = {"class": "Baked"}
     if "asynchronous-checkpoint" in asked and patch.files:
         again["rows"] = {"save": [["train.py: async_save("]]}
     if "defer-item" in asked and patch.files:

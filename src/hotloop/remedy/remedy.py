@@ -57,7 +57,8 @@ class Remedy:
     would remove. ``live`` (``module:Class``) is the form that ``run --apply`` installs, "" where there is
     none; ``source`` (``module:function``) what ``fix`` writes. ``source_effect`` is set where that may alter
     more than the live form does, ``depends`` where the script then imports hotloop, ``indexed`` where
-    samples need a number, which those of an iterable dataset have not, ``where_named`` where a finding that
+    samples need a number, which those of an iterable dataset have not, ``stores`` where it writes files that
+    stay, ``where_named`` where a finding that
     it answers has other causes too, and names it only for this one. ``config_keys`` are the
     meanings (``probe/config.py``) of configuration keys that hold its value. ``words`` is what to tell a
     person, ``{value}`` being the value.
@@ -75,6 +76,7 @@ class Remedy:
     source_effect: Effect | None = None
     depends: bool = False
     indexed: bool = False
+    stores: bool = False
     where_named: bool = False
     config_keys: tuple[str, ...] = ()
 

@@ -199,6 +199,8 @@ def _why_not(
     remedy: Remedy, finding: Finding, limits: Limits, ratio: float, *, patched: bool
 ) -> LeftOut | None:
     one = Applied(remedy=remedy, value=_value(remedy, finding))
+    if remedy.stores:
+        return _by_hand(remedy, finding, "not tried: it writes every sample to files that stay", ratio)
     if edited((one,)) and not (patched and remedy.source):
         return _by_hand(remedy, finding, "cannot be tried without an edit", ratio)
     effect = effect_of(one)

@@ -24,6 +24,10 @@ from hotloop.remedy.source.text import Text, diff
 _TOGETHER: Final = frozenset(["pin-memory", "non-blocking"])
 #: What others build on comes first; a model is compiled as it is to run.
 _ORDER: Final = {"num-workers": 0, "no-workers": 0, "compile": 2, "cuda-graphs": 2}
+#: What these write shows as soon as the loader is built.
+_SHOWN_BY_LOADER: Final = frozenset(
+    ["", *(f"hotloop.remedy.source.{name}" for name in ("loaders", "feeds", "baking"))]
+)
 #: Of these one only: the first asked for, or that of the finding that costs most.
 _EITHER: Final = (
     ("num-workers", "no-workers"),
@@ -59,7 +63,7 @@ class Patch:
     def needs_update(self) -> bool:
         """Whether it shows only once the model is trained."""
         files = {one.remedy.source.partition(":")[0] for one in self.applied}
-        return bool(files - {"", "hotloop.remedy.source.loaders", "hotloop.remedy.source.feeds"})
+        return bool(files - _SHOWN_BY_LOADER)
 
     def diff(self, root: Path) -> str:
         """A unified diff that ``git apply`` takes in ``root``."""

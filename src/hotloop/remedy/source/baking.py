@@ -1,0 +1,134 @@
+"""``hotloop.feed.bake`` around the dataset of the driving loader: written once, opened from then on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any, Final
+
+import libcst as cst
+
+from hotloop.diagnose.reading import is_random
+from hotloop.remedy.source.code import Code, argument, last_name
+from hotloop.remedy.source.feeds import imported
+from hotloop.remedy.source.loaders import call_of, driving
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.samples import all_codes, maker
+from hotloop.remedy.source.scene import Already, Built, Cannot
+from hotloop.units import size
+
+#: A disk is not filled beyond this share of what is free.
+_MOST_OF_DISK: Final = 0.8
+
+
+def bake(plan: Plan, value: Any) -> None:
+    """``hotloop.feed.bake(dataset, folder)``, which opens a bake that is there and refuses a stale one."""
+    built = driving(plan)
+    code, call, _ = call_of(plan, built)
+    place = str(code.path), code.line(call)
+    if built.settings.get("iterable"):
+        raise Cannot("an IterableDataset has no samples to bake", *place)
+    if (built.settings.get("dataset") or {}).get("class") in ("Baked", "CachedDataset"):
+        raise Already("the dataset is baked or cached already", *place)
+    dataset = argument(call, "dataset", 0)
+    if dataset is None:
+        raise Cannot("the dataset is passed on by * or **", *place)
+    if any(one.id != built.id and one.site.frames[-1] == built.site.frames[-1] for one in plan.scene.loaders):
+        raise Cannot("the same call builds other loaders, whose samples are others", *place)
+    _require_same_samples(plan, built)
+    num_bytes = _num_bytes(plan, built, place)
+    free = shutil.disk_usage(plan.scene.started).free
+    if num_bytes > _MOST_OF_DISK * free:
+        raise Cannot(f"the samples take about {size(num_bytes)}: more than the disk has free", *place)
+    folder = str(value) if value else _folder(built)
+    new = f'{imported(plan, code, "bake")}({code.source(dataset)}, "{folder}")'
+    plan.replace(code, dataset, new, f"the dataset is baked into {folder}")
+    plan.remark(
+        f"bake: the first run writes about {size(num_bytes)} to {folder}, in the folder it is started in, "
+        "before it trains; a run with another dataset, or other code of it, ends with an error that says what "
+        "changed"
+    )
+
+
+def _folder(built: Built) -> str:
+    """``scan-windows.baked`` of a ScanWindows."""
+    name = str((built.settings.get("dataset") or {}).get("inner_class") or "dataset")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower() + ".baked"
+
+
+def _num_bytes(plan: Plan, built: Built, place: tuple[str, int]) -> int:
+    """About how large all samples are, by the batches that were seen. Raises Cannot."""
+    notes = plan.scene.process.notes
+    mine = {note.get("id") for note in notes.get("iterator", ()) if note.get("loader") == built.id}
+    seen = [int(note.get("bytes") or 0) for note in notes.get("batch", ()) if note.get("iterator") in mine]
+    num_samples = (built.settings.get("dataset") or {}).get("len")
+    batch_size = built.settings.get("batch_size")
+    if not seen or not max(seen) or not num_samples or not batch_size:
+        raise Cannot("how large the samples are was not seen", *place)
+    return round(max(seen) / int(batch_size) * int(num_samples))
+
+
+def _require_same_samples(plan: Plan, built: Built) -> None:
+    """Raises Cannot where a sample may come out otherwise later on, or the dataset is asked for more."""
+    where, owner, _ = maker(plan, built)
+    codes = all_codes(plan)
+    for one, text in _texts(codes, where, owner):
+        if is_random(text):
+            raise Cannot("its samples may be random: bake what comes before that", str(where.path), one)
+    told = _tells(where, owner)
+    own = {node.attr.value for node in where.nodes(cst.Attribute, owner) if _is_self(node.value)}
+    for other in codes:
+        for node in other.nodes(cst.Attribute):
+            inside = other is where and where.holds(owner, node)
+            above = other.parents.get(node)
+            called = isinstance(above, cst.Call) and above.func is node
+            asked = isinstance(node.value, cst.Attribute) and last_name(node.value) == "dataset"
+            if asked and not other.qualified(node):
+                words = "more than its samples is asked of the loader's dataset here"
+                raise Cannot(words, str(other.path), other.line(node))
+            if inside or _is_self(node.value):
+                continue
+            stored = isinstance(above, cst.AssignTarget | cst.AugAssign) and node.attr.value in own
+            if stored or (called and node.attr.value in told):
+                raise Cannot("the dataset may be changed here", str(other.path), other.line(node))
+
+
+def _texts(codes: list[Code], where: Code, owner: cst.ClassDef) -> list[tuple[int, str]]:
+    """The dataset's class, and what it calls of the user's, with the line in the class."""
+    found = [(where.line(owner), where.source(owner))]
+    functions = {one.name.value: other.source(one) for other in codes for one in other.nodes(cst.FunctionDef)}
+    left = [(where.line(call), last_name(call.func)) for call in where.nodes(cst.Call, owner)]
+    seen: set[str] = set()
+    while left:
+        line, name = left.pop()
+        if name in functions and name not in seen:
+            seen.add(name)
+            found.append((line, functions[name]))
+            left += [(line, word) for word in re.findall(r"\b(\w+)\(", functions[name])]
+    return found
+
+
+def _tells(code: Code, owner: cst.ClassDef) -> set[str]:
+    """Methods of the dataset that change what it holds, such as ``set_epoch``."""
+    methods = [one for one in owner.body.body if isinstance(one, cst.FunctionDef)]
+    found = set()
+    for method in methods:
+        targets: list[cst.AssignTarget | cst.AugAssign] = [
+            *code.nodes(cst.AssignTarget, method),
+            *code.nodes(cst.AugAssign, method),
+        ]
+        if any(_is_of_self(one.target) for one in targets) and not method.name.value.startswith("__"):
+            found.add(method.name.value)
+    return found
+
+
+def _is_of_self(node: cst.CSTNode) -> bool:
+    while isinstance(node, cst.Attribute | cst.Subscript):
+        if _is_self(node.value):
+            return True
+        node = node.value
+    return False
+
+
+def _is_self(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name) and node.value == "self"
