@@ -45,8 +45,7 @@ def bake(plan: Plan, value: Any) -> None:
     plan.replace(code, dataset, new, f"the dataset is baked into {folder}")
     plan.remark(
         f"bake: the first run writes about {size(num_bytes)} to {folder}, in the folder it is started in, "
-        "before it trains; a run with another dataset, or other code of it, ends with an error that says what "
-        "changed"
+        "before it trains; a run with another dataset, or other code of it, ends with an error that says so"
     )
 
 

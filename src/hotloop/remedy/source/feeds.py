@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import libcst as cst
 
+from hotloop.feed.budget import named_bytes, total_memory_bytes
+from hotloop.findings import Place
 from hotloop.measure.attribution import SAVE_WRITE
 from hotloop.record import rows as row
-from hotloop.remedy.source.code import Code, argument
+from hotloop.remedy.source.code import Code, argument, has_spread
+from hotloop.remedy.source.follow import Follower, Literal
 from hotloop.remedy.source.loaders import call_of, driving
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Cannot
@@ -38,6 +42,48 @@ def cache_samples(plan: Plan, value: Any) -> None:
     source = code.source(dataset)
     size = f', max_bytes="{value}"' if value else ""
     plan.replace(code, dataset, f"{imported(plan, code, 'cached')}({source}{size})", "the dataset is cached")
+
+
+def memory_limit(plan: Plan, value: Any) -> None:
+    """``max_bytes`` of ``hotloop.feed.cached``, where there is one and no finding means another cache."""
+    calls = [
+        (code, call)
+        for code in plan.scene.codes("cached")
+        for call in code.nodes(cst.Call)
+        if code.qualified(call.func) == "hotloop.feed.cached"
+    ]
+    place = plan.scene.where.get(plan.remedy)
+    if place is not None:  # a dictionary of the user's, say
+        calls = [(code, call) for code, call in calls if _is_at(code, call, place)]
+    if len(calls) != 1:
+        words = (
+            "several calls of hotloop.feed.cached() make caches"
+            if calls
+            else "no cache of hotloop.feed is made there"
+        )
+        raise Cannot(words, place.file if place else "", place.line if place else 0)
+    code, call = calls[0]
+    follower = Follower(plan.scene, ())
+    target = follower.argument(code, call, None, "max_bytes", given=has_spread(call))
+    if isinstance(target, Literal):
+        _require_smaller(target.code, target.node, value)
+    plan.put(target, "max_bytes", value, f'"{value}"')
+
+
+def _is_at(code: Code, call: cst.Call, place: Place) -> bool:
+    return place.file == str(code.path) and code.line(call) <= place.line <= code.end(call)[0]
+
+
+def _require_smaller(code: Code, node: cst.BaseExpression, value: Any) -> None:
+    """Raises Cannot where a literal bounds the cache as tightly already."""
+    try:
+        now, wanted = (
+            named_bytes(one, total_memory_bytes) for one in (ast.literal_eval(code.source(node)), value)
+        )
+    except (ValueError, TypeError):
+        return
+    if now <= wanted:
+        raise Already(f"max_bytes is {code.source(node)} already", str(code.path), code.line(node))
 
 
 def async_save(plan: Plan, value: Any) -> None:
