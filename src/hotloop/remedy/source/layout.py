@@ -167,12 +167,12 @@ def before(plan: Plan, code: Code, node: cst.CSTNode, lines: Sequence[str]) -> N
     plan.insert(code, code.line_start(start), new, "; ".join(lines))
 
 
-def behind(plan: Plan, code: Code, node: cst.CSTNode, lines: Sequence[str]) -> None:
+def behind(plan: Plan, code: Code, node: cst.CSTNode, lines: Sequence[str], says: str = "") -> None:
     """Statements behind another one, in its block."""
     start, end = code.span(node)
     indent = _block_indent(code, node)
     new = "".join(f"{code.text.newline}{indent}{line}" for line in lines)
-    plan.insert(code, code.line_end(max(start, end - 1)), new, "; ".join(lines))
+    plan.insert(code, code.line_end(max(start, end - 1)), new, says or "; ".join(lines))
 
 
 def wrap(plan: Plan, code: Code, nodes: Sequence[cst.CSTNode], head: str) -> None:

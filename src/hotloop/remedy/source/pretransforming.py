@@ -592,7 +592,8 @@ class _Rewrite:
                 *(f"{code.module.default_indent}{line}" for line in lines),
             ]
         self._edit_sample(name, in_place=in_place, copied=_copied(facts, of_list, source))
-        layout.behind(self.plan, code, self.held.init.body.body[-1], lines)
+        says = lines[0] if len(lines) == 1 else f"self.{name} is transformed at the end of __init__"
+        layout.behind(self.plan, code, self.held.init.body.body[-1], lines, says)
         if of_list:
             self.plan.remark(
                 "pretransform: building the dataset takes as long as transforming each sample once: it pays "
