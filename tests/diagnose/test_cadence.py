@@ -240,5 +240,22 @@ def test_the_costliest_call_is_counted() -> None:
     assert any("7 calls per step" in text for text in item.evidence)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "count", "every"),
+    [
+        (2.0, 10_000, 10),  # 2 s of logging beside 5 s of training: a tenth leaves 4 %
+        (2.0, 100, 10),
+        (0.3, 10_000, 2),  # once in two leaves 3 %
+        (200.0, 10_000, 1000),
+        (200.0, 100, 50),  # of a hundred times a few stay
+    ],
+)
+def test_what_is_done_too_often_is_asked_for_as_rarely_as_it_costs(
+    seconds: float, count: int, every: int
+) -> None:
+    items = found(logged(log_site(55, "scalar", seconds, count=count), total=seconds / 100))
+    assert items["cadence/logging"].data["every_nth"] == every
+
+
 def test_a_log_line_every_fifty_steps_is_silent() -> None:
     assert found(logged(log_site(55, "text", 0.002, count=2), total=0.00002)) == {}

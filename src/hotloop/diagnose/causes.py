@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -12,6 +13,9 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place, Severity
 from hotloop.measure.steps import Interval, Steps
 from hotloop.written import Written
+
+#: Of what is done so often in a run at least this many times are left, whatever they take.
+_STAY = 4
 
 
 def cause(
@@ -71,6 +75,16 @@ def decided(by: Written) -> str:
 def at(place: Place | None) -> str:
     """`` at train.py:41``, "" when unknown."""
     return f" at {spot(place)}" if place else ""
+
+
+def rarer(steps: Steps, seconds: float, count: int, free_ratio: float) -> int:
+    """Done one time in 2, 5, 10, 20, ..., what now takes these seconds over the span takes the free share of
+    it; a few of the ``count`` times stay.
+    """
+    rest_s = max(1e-9, steps.span_s - seconds)
+    wanted = max(2.0, min(seconds * (1 - free_ratio) / (free_ratio * rest_s), count / _STAY))
+    unit = 10.0 ** math.floor(math.log10(wanted))
+    return round(next(unit * part for part in (1, 2, 5, 10) if unit * part >= wanted))
 
 
 def beyond(steps: Steps, seconds: float, free_ratio: float) -> float:

@@ -39,6 +39,9 @@ class Limits:
     checkpoint_free_ratio: float = 0.02
     #: The same for logging, images and progress bars, each.
     logging_free_ratio: float = 0.01
+    #: The share that what is logged or written one time in N is to take: more than is free, as each N more
+    #: keeps less.
+    rarer_ratio: float = 0.05
     #: A loader that waits for more than this share of an evaluation is the evaluation's own cause.
     evaluation_wait_ratio: float = 0.5
     #: Larger evaluation batches are advised where they take at least this share off: neighbouring timings on

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from hotloop.diagnose.causes import at, beyond, cause
+from hotloop.diagnose.causes import at, beyond, cause, rarer
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import group_lines, sampled_interval, select
@@ -155,5 +155,12 @@ def finding_of_part(
         where=found.where,
         ci95=sampled_interval(cost, found.num_samples) if found.num_samples and not found.count else None,
         remedies=remedies,
-        data={"effect": "semantic", "count": found.count, "call_s": found.call_s},
+        data={
+            "effect": "semantic",
+            "count": found.count,
+            "call_s": found.call_s,
+            "every_nth": rarer(
+                steps, found.seconds, found.count or steps.num_steps, evidence.limits.rarer_ratio
+            ),
+        },
     )

@@ -10,7 +10,9 @@ REMEDY = Remedy(
     effect="semantic",
     alters="fewer pictures are kept; wandb's own step axis gets shorter where calls give no step",
     answers=("cadence/images",),
-    parameter=Parameter(name="every", kind="count", words="log each Nth time", default=10, minimum=1),
+    parameter=Parameter(
+        name="every", kind="count", words="log each Nth time", default=10, minimum=1, finding_key="every_nth"
+    ),
     live="hotloop.remedy.live.logged:FewerImages",
     source="hotloop.remedy.source.each_nth:images",
     words="log images one time in {value}",

@@ -12,7 +12,12 @@ REMEDY = Remedy(
     answers=("cadence/progress-output",),
     where_named=True,
     parameter=Parameter(
-        name="every", kind="count", words="print in each Nth step that prints", default=50, minimum=1
+        name="every",
+        kind="count",
+        words="print in each Nth step that prints",
+        default=50,
+        minimum=1,
+        finding_key="every_nth",
     ),
     live="hotloop.remedy.live.printed:FewerPrints",
     source="hotloop.remedy.source.each_nth:prints",

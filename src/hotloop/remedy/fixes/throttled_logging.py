@@ -14,7 +14,12 @@ REMEDY = Remedy(
     ),
     answers=("cadence/logging",),
     parameter=Parameter(
-        name="every", kind="count", words="log each Nth time, or after N updates", default=10, minimum=1
+        name="every",
+        kind="count",
+        words="log each Nth time, or after N updates",
+        default=10,
+        minimum=1,
+        finding_key="every_nth",
     ),
     live="hotloop.remedy.live.logged:FewerScalars",
     source="hotloop.remedy.source.each_nth:logging",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import at, beyond, cause, steps_between
+from hotloop.diagnose.causes import at, beyond, cause, rarer, steps_between
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import group_lines, select
@@ -45,7 +45,12 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         cost_s=cost,
         where=where,
         remedies=("less-frequent-checkpoint", "asynchronous-checkpoint"),
-        data={"effect": "semantic", "num_checkpoints": count, "steps_between": every},
+        data={
+            "effect": "semantic",
+            "num_checkpoints": count,
+            "steps_between": every,
+            "every_nth": rarer(steps, seconds, count, limits.rarer_ratio),
+        },
     )
 
 
