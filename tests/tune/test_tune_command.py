@@ -284,3 +284,41 @@ def test_a_patched_remedy_and_a_live_one_are_found_told_and_resumed(project: Pat
     assert ran.returncode == 0, ran.stderr
     assert "patch in force: train.py" in ran.stderr
     assert "applied num-workers: in effect" in ran.stderr
+
+
+PICTURES = """
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import torch
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+history = []
+for step in range(80):
+    loss = (model(torch.randn(16, 8)) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    history.append(float(loss))
+    fig = plt.figure(figsize=(2, 2))
+    plt.plot(history)
+    plt.savefig("loss.png")
+    plt.close(fig)
+"""
+
+
+def test_what_a_live_form_leaves_to_the_source_is_raced_as_a_patch(project: Path) -> None:
+    (project / "train.py").write_text(PICTURES)
+    words = ("--out", "../tuned", "--budget", "90s", "--allow", "semantic", "--json")
+    done = tune(project, *words, "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    tried = [one for one in document["trials"] if any("fewer-images" in name for name in one["remedies"])]
+    assert tried[0]["status"] == "refused" and tried[0]["why"].endswith("is left to hotloop fix")
+    assert any(name.startswith("fewer-images=") for name in document["best"]["remedies"]), document["best"]
+    assert document["best"]["gain"]["ci95"][0] > 2
+    assert "% " in (project.parent / "tuned" / "best.diff").read_text()
+    assert not (project / "loss.png").exists()

@@ -103,12 +103,13 @@ def ideas(
     once: bool = False,
     alone_s: float | None = None,
     cannot: Callable[[Arm], str] | None = None,
+    written: Collection[str] = (),
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
     ``once``: the run goes through its data a single time. ``alone_s``: what a step takes that waits for
     nothing, where that was measured. ``cannot``: why what in an arm has no live form cannot be
-    tried as a patch; None: nothing is.
+    tried as a patch; None: nothing is. ``written``: remedies to try as one though they have a live form.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
@@ -125,22 +126,26 @@ def ideas(
             if remedy.id in rewritten:
                 continue
             why_not = _no_samples(remedy, finding, evidence.steps)
-            why_not = why_not or _why_not(remedy, finding, limits, ratio, patched=cannot is not None)
+            together = [catalogue.get(name) for name in finding.remedies if name in _TOGETHER]
+            group = together if remedy in together else [remedy]
+            new = [
+                Applied(remedy=each, value=_value(each, finding), written=each.id in written)
+                for each in group
+            ]
+            asked = next(each for each in new if each.remedy is remedy)
+            why_not = why_not or _why_not(asked, finding, limits, ratio, patched=cannot is not None)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
-            together = [catalogue.get(name) for name in finding.remedies if name in _TOGETHER]
-            group = together if remedy in together else [remedy]
-            new = [Applied(remedy=one, value=_value(one, finding)) for one in group]
-            one = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio)
+            candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio)
             why = ""
             if cannot is not None and edited(tuple(new)):
                 arm, why = _writable(have, new, cannot)
-                one = replace(one, arm=arm)
+                candidate = replace(candidate, arm=arm)
             if why:
                 left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
                 continue
-            found.setdefault(one.name, one)
+            found.setdefault(candidate.name, candidate)
     if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
         cached = _cached(pipeline, evidence, onto(have, [catalogue.parse("cache-samples")]), found.values())
         for one in (
@@ -196,9 +201,9 @@ def _remedies(finding: Finding) -> list[Remedy]:
 
 
 def _why_not(
-    remedy: Remedy, finding: Finding, limits: Limits, ratio: float, *, patched: bool
+    one: Applied, finding: Finding, limits: Limits, ratio: float, *, patched: bool
 ) -> LeftOut | None:
-    one = Applied(remedy=remedy, value=_value(remedy, finding))
+    remedy = one.remedy
     if remedy.stores:
         return _by_hand(remedy, finding, "not tried: it writes every sample to files that stay", ratio)
     if edited((one,)) and not (patched and remedy.source):

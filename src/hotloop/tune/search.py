@@ -15,6 +15,7 @@ from functools import partial
 from math import inf, log
 from typing import Any, Final
 
+from hotloop.remedy.live.form import LEFT_TO_SOURCE, MET_NOTHING
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills, rarer
 from hotloop.tune.racing import CLEAR, LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
@@ -74,6 +75,7 @@ class Search:
     _left: dict[str, LeftOut] = field(default_factory=dict)
     _tried: set[str] = field(default_factory=set)
     _failed: set[str] = field(default_factory=set)  # remedies under which the command did not run
+    _written: set[str] = field(default_factory=set)  # remedies whose live form met nothing: patches are tried
     _waiting: list[Candidate] = field(default_factory=list)  # blocks showed a gain; their race is to come
     _pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
     _gained: float = 1.0  # of the arm in force over the run as found
@@ -97,10 +99,13 @@ class Search:
             found = self._ideas(seen, best)
             if number == 1:
                 found = self._screen(found, seen)
+            written = len(self._written)
             winner, trial = self._race(number, best, found, base) if found else (None, None)
             # Nothing of them ran: there may be room now for what there was none for beside them.
             if found and not self._ran and launcher.left_s > 0:
                 launcher.spent = False
+                continue
+            if winner is None and len(self._written) > written:
                 continue
             if winner is None or trial is None:
                 break
@@ -158,6 +163,7 @@ class Search:
             once=launcher.once,
             alone_s=self._alone_s,
             cannot=self._cannot if launcher.patches is not None else None,
+            written=self._written,
         )
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)
@@ -358,12 +364,24 @@ class Search:
             cost = found[name].cost_s
             if not found[name].more.get("started", True):
                 continue  # no word about the arm
-            if cost is None:
+            if cost is None and self._to_write(alive[name], found[name], base):
+                self._tried.discard(name)
+                del alive[name], logs[name]
+            elif cost is None:
                 self._failed.update(set(found[name].remedies) - set(base.remedies))
                 self._left[name] = LeftOut(remedy=name, why=found[name].why)
                 del alive[name], logs[name]
             elif base.cost_s is not None:
                 logs[name].append(log(base.cost_s / cost))
+
+    def _to_write(self, one: Candidate, refused: Trial, base: Trial) -> bool:
+        """Whether an arm that was one live form which met nothing to act on is to be tried as a patch."""
+        new = [applied for applied in one.arm if applied.is_live and str(applied) not in base.remedies]
+        idle = refused.status == "refused" and refused.why.endswith((MET_NOTHING, LEFT_TO_SOURCE))
+        if not idle or len(new) > 1 or not new[0].remedy.source or self.launcher.patches is None:
+            return False
+        self._written.add(new[0].remedy.id)
+        return True
 
     # -- the end ---------------------------------------------------------------------------------------------
 

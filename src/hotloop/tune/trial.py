@@ -30,8 +30,8 @@ def spell(arm: Arm) -> str:
 
 
 def edited(arm: Arm) -> Arm:
-    """The remedies of an arm that have no live form: a patch is in force for them."""
-    return tuple(one for one in arm if not one.remedy.has_live(one.value))
+    """The remedies of an arm without a live form, or whose live form met nothing: a patch is in force."""
+    return tuple(one for one in arm if not one.is_live)
 
 
 def effect_of(one: Applied) -> Effect:

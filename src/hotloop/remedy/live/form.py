@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
+
+#: What a form says of a run in which it was never asked to do anything.
+MET_NOTHING: Final = "nothing in this run that it applies to"
+#: How the words of one end that sees what is left to its source form.
+LEFT_TO_SOURCE: Final = "is left to hotloop fix"
 
 
 class Form:
@@ -68,7 +73,7 @@ class Form:
         """``in effect``, or why not."""
         if self.probe.hooks.switch(self.name).off:
             return "switched off after an error of its own"
-        return self._why or ("in effect" if self.count else "nothing in this run that it applies to")
+        return self._why or ("in effect" if self.count else MET_NOTHING)
 
     def exits(self) -> None:
         """The last word, of processes that train."""

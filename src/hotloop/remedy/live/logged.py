@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.identity import Known
-from hotloop.remedy.live.form import Form
+from hotloop.remedy.live.form import LEFT_TO_SOURCE, Form
 
 #: Of so many names of one writer calls are counted; any further one is always written.
 _MAX_NAMES: Final = 10_000
@@ -155,7 +155,7 @@ class FewerImages(_EachNth):
         """A file that ``savefig`` writes may be read by the script: that call is never left out."""
         said = super().status()
         if said.startswith("nothing") and "matplotlib.figure" in sys.modules:
-            return "no picture goes to a writer or a tracker; savefig is left to hotloop fix"
+            return f"no picture goes to a writer or a tracker; savefig {LEFT_TO_SOURCE}"
         return said
 
     def shortened(self, run: Any, data: dict[str, Any], ends_row: bool) -> Mapping[str, Any]:
