@@ -31,6 +31,8 @@ _CHANGE_ARGUMENT: Final = frozenset([
     "delattr",
 ])  # fmt: skip
 _FITS: Final = frozenset(["fit", "partial_fit", "fit_transform", "set_params"])
+#: Modules whose objects fit models, and no scaler.
+_TRAINERS: Final = ("lightning.", "pytorch_lightning.", "transformers.", "accelerate.", "fastai.", "skorch.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +268,7 @@ class Held:
             return "changed"  # all of it is known by another name
         targets = [one.target for one in above.targets] if isinstance(above, cst.Assign) else []
         for target in targets:
-            if not isinstance(target, cst.Name) or _is_changed(code, target):
+            if not isinstance(target, cst.Name) or is_changed(code, target):
                 return "changed"
         return "read"
 
@@ -318,8 +320,8 @@ class Held:
         if self._in_init(code, call):
             return True
         owner = call.func.value
-        if isinstance(owner, cst.Call):
-            return True  # an object of its own
+        if isinstance(owner, cst.Call):  # an object of its own
+            return code.qualified(owner.func).startswith(("sklearn.", *_TRAINERS))
         if not isinstance(owner, cst.Name):
             return False
         inside = code.function_of(call)
@@ -329,15 +331,8 @@ class Held:
             return False
         names = [code.qualified(maker.func) for _, maker in made if maker is not None]
         if all(name.startswith("sklearn.") for name in names):
-            return self._precedes(code, call)
-        roots = {name.partition(".")[0] for name in names}
-        own = {one.path.stem for one in self.codes}
-        return (
-            bool(roots)
-            and "" not in roots
-            and not roots & own
-            and not any(n.startswith("sklearn.") for n in names)
-        )
+            return self._precedes(code, call) and _is_kept(code, owner, made, call)
+        return all(name.startswith(_TRAINERS) for name in names)
 
 
 def _is_name(node: cst.CSTNode, name: str) -> bool:
@@ -391,7 +386,7 @@ def _in_place(code: Code, node: cst.Name) -> bool:
     return False
 
 
-def _is_changed(code: Code, name: cst.Name) -> bool:
+def is_changed(code: Code, name: cst.Name) -> bool:
     """Whether what a variable holds is changed in place, within the same function."""
     inside = code.function_of(name)
     same = (one for one in code.nodes(cst.Name, inside) if one.value == name.value)
@@ -403,3 +398,17 @@ def _made_by(code: Code, bound: cst.CSTNode) -> cst.Call | None:
     target = code.parents.get(bound)
     assign = code.parents.get(target) if isinstance(target, cst.AssignTarget) else None
     return assign.value if isinstance(assign, cst.Assign) and isinstance(assign.value, cst.Call) else None
+
+
+def _is_kept(
+    code: Code, owner: cst.Name, made: Sequence[tuple[cst.CSTNode, cst.Call | None]], call: cst.Call
+) -> bool:
+    """Whether nothing else was given an object before this call of a method of it."""
+    inside = code.function_of(call)
+    bound = {node for node, _ in made}
+    for other in code.nodes(cst.Name, inside):
+        if other.value != owner.value or other in bound or code.function_of(other) is not inside:
+            continue
+        if code.begin(other) < code.begin(call) and not isinstance(code.parents.get(other), cst.Attribute):
+            return False
+    return True

@@ -12,7 +12,7 @@ import libcst as cst
 from hotloop.feed.budget import memory_budget
 from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code, Function, last_name
-from hotloop.remedy.source.held import Held
+from hotloop.remedy.source.held import Held, is_changed
 from hotloop.remedy.source.loaders import driving
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.samples import all_codes, maker
@@ -76,6 +76,7 @@ def pretransform(plan: Plan, value: Any) -> None:
     for facts in known:
         _require_alike(code, found, source, facts)
     _require_key_unchanged(held, source)
+    _require_names_unchanged(code, found, source)
     alone = _is_alone(held, code, getitem, found, source, apart)
     in_place = alone and (not source.key or _are_distinct(held, source.attribute, source.key))
     _require_room(code, found, source, known, in_place=in_place)
@@ -145,11 +146,8 @@ def _transforms(code: Code, getitem: Function, known: Sequence[dict[str, Facts]]
             continue
         given = _operand(operation, classes)
         if given is not None:
-            by = tuple(
-                dict.fromkeys(
-                    one for one in _attributes(code, operation) if one not in _attributes(code, given)
-                )
-            )
+            nodes = [one for one in code.nodes(cst.Attribute, operation) if _is_self(one.value)]
+            by = tuple(dict.fromkeys(one.attr.value for one in nodes if not code.holds(given, one)))
             if by:
                 yield _Transform(whole=operation, given=given, by=by, is_scaler=False)
 
@@ -440,6 +438,16 @@ def _require_key_unchanged(held: Held, source: _Source) -> None:
             if stored and _key(target) == source.key and code.function_of(target) is not held.init:
                 words = f"{source.key} may be changed here"
                 raise Cannot(words, str(code.path), code.line(target))
+
+
+def _require_names_unchanged(code: Code, found: _Transform, source: _Source) -> None:
+    """Raises Cannot where the item itself is changed in place, and not what came of it."""
+    own = code.statement_of(found.whole)
+    assert own is not None
+    for name in source.names:
+        if not _gives(own, name.value) and is_changed(code, name):
+            words = f"{name.value}, an item of {source.attribute}, is changed in place"
+            raise Cannot(words, str(code.path), code.line(name))
 
 
 def _is_alone(
