@@ -224,6 +224,11 @@ def has_spread(call: cst.Call) -> bool:
     return any(arg.star for arg in call.args)
 
 
+def spread_of(call: cst.Call) -> cst.Arg | None:
+    """The first argument given by ``**``."""
+    return next((arg for arg in call.args if arg.star == "**"), None)
+
+
 def literal(node: cst.CSTNode) -> bool:
     """Whether an expression is a plain number, string, True, False or None."""
     if isinstance(node, cst.UnaryOperation):

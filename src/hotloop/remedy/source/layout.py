@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 import libcst as cst
 
-from hotloop.remedy.source.code import Code
+from hotloop.remedy.source.code import Code, spread_of
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.text import Edit
 
@@ -21,11 +21,16 @@ _ENDS_HEAD: Final = (cst.FunctionDef, cst.ClassDef, cst.For, cst.While, cst.With
 
 
 def with_keywords(
-    code: Code, call: cst.Call, keywords: Mapping[str, str], others: Sequence[Edit] = ()
+    code: Code,
+    call: cst.Call,
+    keywords: Mapping[str, str],
+    others: Sequence[Edit] = (),
+    beneath: Set[str] = frozenset(),
 ) -> list[Edit]:
     """Keywords behind the last argument: on lines of their own where the arguments are.
 
-    ``others`` are the file's other changes: they move what stands behind them on a line.
+    ``others`` are the file's other changes: they move what stands behind them on a line. Keywords of the
+    names in ``beneath`` may be among what the call spreads by ``**``, on another way to it: then those count.
     """
     words = [f"{name}={value}" for name, value in keywords.items()]
     text = code.text.text
@@ -34,9 +39,12 @@ def with_keywords(
     if not call.args:
         inside = text[code.span(call.func)[1] :].index("(") + code.span(call.func)[1] + 1
         return [Edit(start=inside, end=inside, new=", ".join(words))]
-    spread = next((arg for arg in call.args if arg.star == "**"), None)
+    spread = spread_of(call)
     if spread is not None:  # what is spread stays last
-        return [_in_front(code, spread, words)]
+        words = [f"{name}={value}" for name, value in keywords.items() if name not in beneath]
+        under = {name: value for name, value in keywords.items() if name in beneath}
+        front = [_in_front(code, spread, words)] if words else []
+        return [*front, *_beneath(code, spread, under)] if under else front
     last = call.args[-1]
     behind = _behind(code, last)
     comma = _comma(code, last)
@@ -72,6 +80,19 @@ def _in_front(code: Code, arg: cst.Arg, words: Sequence[str]) -> Edit:
     return Edit(start=begin, end=begin, new="".join(f"{word},{between}" for word in words))
 
 
+def _beneath(code: Code, spread: cst.Arg, keywords: Mapping[str, str]) -> list[Edit]:
+    """``**options`` becomes ``**{"num_workers": 2, **options}``: what the options have counts."""
+    text = code.text.text
+    quote = "'" if text.count("'") > text.count('"') else '"'
+    entries = "".join(f"{quote}{name}{quote}: {value}, " for name, value in keywords.items())
+    start, end = code.span(spread.value)
+    if isinstance(spread.value, cst.Dict) and spread.value.elements:
+        return [Edit(start=start + 1, end=start + 1, new=entries)]
+    plain = isinstance(spread.value, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
+    opens, closes = ("**", "}") if plain else ("**(", ")}")
+    return [Edit(start=start, end=start, new=f"{{{entries}{opens}"), Edit(start=end, end=end, new=closes)]
+
+
 def _on_lines(
     code: Code, last: cst.Arg, behind: int, comma: int, close: int, words: Sequence[str]
 ) -> list[Edit]:
@@ -88,8 +109,12 @@ def _on_lines(
 
 
 def _begin(code: Code, arg: cst.Arg) -> int:
-    node = arg.keyword if arg.keyword is not None else arg.value
-    return code.span(node)[0] - len(arg.star)
+    if arg.keyword is not None:
+        return code.span(arg.keyword)[0]
+    begin = code.span(arg.value)[0]
+    for mark in [*("(" for _ in getattr(arg.value, "lpar", ())), arg.star]:
+        begin = code.text.text.rindex(mark, 0, begin) if mark else begin
+    return begin
 
 
 def _behind(code: Code, arg: cst.Arg) -> int:

@@ -16,7 +16,7 @@ from hotloop.measure.places import Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import config_files, layout
-from hotloop.remedy.source.code import Code, argument, has_spread, last_name
+from hotloop.remedy.source.code import Code, argument, has_spread, last_name, spread_of
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal, Target
 from hotloop.remedy.source.scene import Already, Built, Cannot, Scene
 from hotloop.remedy.source.text import Edit, Text, edited
@@ -144,7 +144,9 @@ class Plan:
         if wanted.get(name, value) != value:
             raise Cannot(f"{name}={wanted[name]} is asked for too", str(code.path), code.line(call))
         if name not in wanted:
-            self._say(code, key[1], f"{name}={value} added")
+            spread = spread_of(call) if self.scene.spells(name) else None
+            unless = f", unless **{code.source(spread.value)} has one" if spread is not None else ""
+            self._say(code, key[1], f"{name}={value} added{unless}")
         wanted[name] = value
         self._calls[key] = code, call
 
@@ -319,7 +321,8 @@ class Plan:
         for key, keywords in self._pending.keywords.items():
             code, call = self._calls[key]
             mine = edits.setdefault(code.path, [])
-            mine += layout.with_keywords(code, call, keywords, mine)
+            beneath = {name for name in keywords if self.scene.spells(name)}
+            mine += layout.with_keywords(code, call, keywords, mine, beneath)
         for path, statements in self._pending.statements.items():
             code = self.scene.code(path)
             edits.setdefault(path, []).append(layout.with_statements(code, statements))

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import libcst as cst
 import numpy as np
 
 from hotloop.findings import Finding, Place
@@ -18,8 +19,12 @@ from hotloop.measure.settings import same
 from hotloop.measure.steps import Interval, Setting, Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process, Recording
-from hotloop.remedy.source.code import Code
+from hotloop.remedy.source.code import Code, argument, last_name
 from hotloop.remedy.source.text import Text, read
+from hotloop.remedy.source.values import text_of
+
+#: What gives a mapping entries by keywords.
+_FILLS = frozenset(["dict", "update", "setdefault"])
 
 
 class Cannot(Exception):  # noqa: N818 - an answer, not a failure
@@ -228,6 +233,17 @@ class Scene:
                     yield self.code(path)
             except Cannot:
                 continue
+
+    def spells(self, key: str) -> bool:
+        """Whether the user's code has an entry of that name somewhere: what is spread may hold it."""
+        return any(
+            any(text_of(node) == key for node in code.nodes(cst.SimpleString))
+            or any(
+                last_name(call.func) in _FILLS and argument(call, key) is not None
+                for call in code.nodes(cst.Call)
+            )
+            for code in self.codes(key)
+        )
 
     def unchanged(self, path: Path) -> None:
         """Raises Cannot where a file without a checksum was written since the run began."""
