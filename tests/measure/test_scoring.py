@@ -36,21 +36,27 @@ def step(run: Script) -> None:
         run.update(1)
 
 
-def trained(*, use: str, kept: str = "out = out.relu()", every: int = 10, source: str = LOOP):
-    """A hundred steps of 8 ms; after one in ``every`` 10 ms of the model without gradients and 10 ms more."""
+def trained(
+    *, use: str, kept: str = "out = out.relu()", every: int = 10, source: str = LOOP, average: bool = False
+):
+    """A hundred steps of 8 ms; after one in ``every`` 10 ms of the model without gradients and 10 ms more.
+
+    ``average``: another module is asked, which is never trained and stays in evaluation mode.
+    """
     run = Script(dedent(source).format(use=use, kept=kept), sample_ms=0.937)
     for number in range(100):
         step(run)
         if number % every == 0:
             with run.at("call", "ask"):
-                run.forward(10, grad=False)
+                run.forward(10, module=2 if average else 1, grad=False, training=not average)
             with run.at("call", "after"):
                 run.work(10)
     return measure(run.process(), {}), run
 
 
-def test_what_only_scores_the_model_is_an_evaluation_with_what_it_does_after():
-    steps, run = trained(use="print(step, score(model, x, memory))")
+@pytest.mark.parametrize("average", [False, True])
+def test_what_only_scores_the_model_is_an_evaluation_with_what_it_does_after(average):
+    steps, run = trained(use="print(step, score(model, x, memory))", average=average)
     assert len(steps.evaluations) == pytest.approx(10, abs=1)
     assert steps.span_totals["evaluation"] == pytest.approx(0.2, rel=0.15)
     # Its last sample stands for time of the evaluation: no line of it is beside the model.
@@ -83,8 +89,9 @@ def test_a_function_that_draws_for_longer_than_it_evaluates_is_told_as_drawing(d
         {"use": "print(score(model, x, memory))", "every": 1},  # part of the step
     ],
 )
-def test_what_makes_data_or_belongs_to_the_step_is_no_evaluation(changed):
-    steps, _ = trained(**changed)
+@pytest.mark.parametrize("average", [False, True])
+def test_what_makes_data_or_belongs_to_the_step_is_no_evaluation(changed, average):
+    steps, _ = trained(**changed, average=average)
     assert steps.span_totals.get("evaluation", 0.0) == 0
 
 

@@ -1,7 +1,8 @@
 """Evaluations that only the source tells: forwards without gradients whose results nothing of training uses.
 
-They leave ``model.eval()`` out, or run in every step as a teacher does. And the other way round: a model in
-evaluation mode that makes what it is trained on (self-play, a rollout).
+They leave ``model.eval()`` out, are of a copy that is not trained itself, or run in every step as a teacher
+does. And the other way round: a model in evaluation mode that makes what it is trained on (self-play, a
+rollout).
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ _MODES = frozenset(["eval", "train", "requires_grad_"])
 
 
 def candidates(spans: Spans, events: Events, eval_forward: Bools, stepping: Stepping) -> Bools:
-    """[rows] forwards of trained modules between steps, in training mode and without gradients."""
+    """[rows] forwards without gradients between steps: of trained modules in training mode, and of others (an
+    average of the weights) in evaluation mode.
+    """
     forward = (spans.kind == row.FORWARD) & events.used & ~eval_forward
     training = forward & ((spans.flags & row.FORWARD_TRAINING) != 0)
     grad = (spans.flags & row.FORWARD_GRAD) != 0
     trained = np.zeros(row.U16_MAX + 1, np.bool_)
     trained[spans.obj[training & grad]] = True
     in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
-    return np.asarray(training & ~grad & trained[spans.obj] & in_span)
+    asked = np.where(training, trained[spans.obj], (spans.flags & row.FORWARD_PARAMS) != 0)
+    return np.asarray(forward & ~grad & asked & in_span)
 
 
 def scoring(found: Bools, spans: Spans, events: Events, stepping: Stepping, loop: Loop) -> Bools:
