@@ -65,11 +65,24 @@ def test_a_wait_says_which_kind_of_number_it_is_for(tmp_path: Path) -> None:
                 one.item()
             except (RuntimeError, NotImplementedError):
                 pass
+        names = {"inner": torch.Tensor.item}  # as another observer of ours wraps it
+        exec(compile("def item(self):\\n    return inner(self)", torch._tensor.__file__, "exec"), names)
+        own = {"inner": names["inner"], "__builtins__": __builtins__}
+        torch.Tensor.item = type(names["item"])(names["item"].__code__, own)
+        try:
+            empty().item()
+        except (RuntimeError, NotImplementedError):
+            pass
+        for show in (str, format):  # torch asks, for the user
+            try:
+                show(empty())
+            except (RuntimeError, NotImplementedError):
+                pass
     """
     done = run_observed(script, folder=tmp_path, env={"HOTLOOP_ACCELERATOR": "meta"})
     assert done.returncode == 0, done.stderr
     seen = [row.flags for row in done.of("sync")]
-    assert (seen[:6], set(seen[6:])) == ([SYNC_FLOAT, SYNC_WHOLE, 0, 0, 0, SYNC_FLOAT], {0})
+    assert (seen[:6], sum(seen[6:])) == ([SYNC_FLOAT, SYNC_WHOLE, 0, 0, 0, SYNC_FLOAT], SYNC_FLOAT)
 
 
 def test_nothing_is_patched_without_an_accelerator(tmp_path: Path) -> None:

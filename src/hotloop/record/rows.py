@@ -93,7 +93,7 @@ SYNC_OPS: Final = (
     "copy_",
     "other",
 )
-#: It was of torch's own class, without a dimension, and held a floating-point or a whole number.
+#: The user's own code asked a tensor of torch's class without a dimension: a floating-point, a whole number.
 SYNC_FLOAT: Final = 0x01
 SYNC_WHOLE: Final = 0x02
 

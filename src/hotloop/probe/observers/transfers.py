@@ -83,11 +83,16 @@ class Transfers:
         # A tensor on "meta" has no data; tests let it stand for a device.
         self._nowhere = "" if os.environ.get(ACCELERATOR) == "meta" else "meta"
 
-    def _number(self, tensor: Any) -> int:
-        """The flags of a SYNC row: which kind of single number a plain tensor is."""
+    def _number(self, tensor: Any, frame: FrameType) -> int:
+        """The flags of a SYNC row: which kind of number the user's own code reads."""
         torch = self._probe.torch
         if tensor.ndim or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             return 0
+        asks: FrameType | None = frame
+        while asks is not None and "__name__" not in asks.f_globals:  # a wrapper of ours
+            asks = asks.f_back
+        if asks is None or not self._probe.is_user(asks.f_code):
+            return 0  # a library's function reads it
         if tensor.is_floating_point():
             return SYNC_FLOAT
         return 0 if tensor.is_complex() or tensor.dtype == torch.bool else SYNC_WHOLE
@@ -113,7 +118,14 @@ class Transfers:
             # Reading back waits for everything before it: the time is the wait's, the bytes the transfer's.
             probe.emit(TRANSFER, stop, 0, num_bytes, site, TO_HOST, 0, flags)
             probe.emit(
-                SYNC, start, stop - start, 0, site, operation, source.get_device() + 1, self._number(source)
+                SYNC,
+                start,
+                stop - start,
+                0,
+                site,
+                operation,
+                source.get_device() + 1,
+                self._number(source, frame),
             )
 
         return record
@@ -128,7 +140,14 @@ class Transfers:
                 return
             site = probe.site(frame)
             probe.emit(
-                SYNC, start, stop - start, 0, site, operation, tensor.get_device() + 1, self._number(tensor)
+                SYNC,
+                start,
+                stop - start,
+                0,
+                site,
+                operation,
+                tensor.get_device() + 1,
+                self._number(tensor, frame),
             )
             if isinstance(result, float) and probe.is_loss(tensor):
                 probe.emit(LOSS, stop, 0, float_bits(result), site)
