@@ -647,6 +647,16 @@ def test_what_has_no_live_form_is_tried_as_a_patch_with_a_number_that_can_be_wri
     assert told("semantic", lambda _: "", (catalogue.parse("less-frequent-evaluation=9"),)) == ([], [])
 
 
+def test_numbers_are_read_less_often_by_a_patch_that_changes_no_result() -> None:
+    evidence = Scenario(factors(), ())._evidence(frozenset(), 0.04)
+    waits = finding("host/sync-in-step", "defer-item")
+    exact = candidates.Limits(allow="exact")
+    found = candidates.ideas(evidence, (waits,), (), exact, (), cannot=lambda _: "")
+    assert [one.name for one in found.candidates] == ["defer-item"]
+    found = candidates.ideas(evidence, (waits,), (), exact, (), cannot=lambda _: "train.py:9: it is needed")
+    assert [one.why.partition(";")[0] for one in found.left_out] == ["train.py:9: it is needed"]
+
+
 def test_launches_see_what_a_patch_has_done_less_often(tmp_path: Path) -> None:
     rare = finding("cadence/evaluation", "less-frequent-evaluation", steps_between=20.0, every_nth=75)
     here = launcher(Scenario(factors(), (rare,)), tmp_path, allow="semantic")

@@ -106,7 +106,8 @@ def _waiting(plan: Plan, code: Code, loop: cst.CSTNode) -> tuple[list[Read], lis
             most = max(most, int(times))
             calls[id(call)] = call
             flags.setdefault(id(call), set()).update(map(int, np.unique(seen["flags"] & _NUMBERS)))
-            devices.update(map(int, np.unique(seen["extra"])))
+            numbers = seen[(seen["flags"] & _NUMBERS) != 0]
+            devices.update(map(int, np.unique(numbers["extra"])))
     if len(devices) > 1:
         raise Cannot("numbers of several devices are read in it", str(code.path), code.line(loop))
     found: dict[int, Read] = {}
@@ -161,7 +162,8 @@ def _may_run_ahead(plan: Plan, code: Code, loop: cst.CSTNode) -> None:
     function = code.function_of(loop)
     for call in code.nodes(cst.Call, function):
         name = last_name(call.func)
-        if name in ("locals", "vars", "globals", "eval", "exec") and code.function_of(call) is function:
+        looks = isinstance(call.func, cst.Name) and name in ("locals", "vars", "globals", "eval", "exec")
+        if looks and code.function_of(call) is function:
             raise Cannot(f"{name}() may read any name", file, code.line(call))
         if name == "inference_mode" and code.holds(loop, call):
             raise Cannot("a sum of inference mode cannot go on outside of it", file, code.line(call))

@@ -17,7 +17,13 @@ from hotloop.remedy.source.values import value_of
 Kind = Literal["float", "int"]
 
 _READS: Final = ("item", "tolist", "cpu")
+_ASKS: Final = (*_READS, "float", "int")
 _BETWEEN: Final = (*_READS, "detach")
+#: Methods that plain numbers have not.
+_METHODS: Final = frozenset([
+    "detach", "cpu", "item", "tolist", "sum", "mean", "max", "min", "abs", "norm", "float", "double", "long",
+    "clone", "squeeze",
+])  # fmt: skip
 _SIZES: Final = ("numel", "nelement")
 _ATOMS: Final = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 _EXACT: Final = (cst.Add, cst.Subtract, cst.Multiply)
@@ -53,7 +59,7 @@ class Read:
 def reading(code: Code, call: cst.Call, flags: int) -> Read:
     """The whole expression around a call that waited: ``float(loss.cpu())`` around ``loss.cpu()``."""
     node = call
-    while True:
+    while last_name(call.func) in _ASKS:
         above = code.parents[node]
         if isinstance(above, cst.Attribute) and above.value is node and above.attr.value in _BETWEEN:
             outer = code.parents[above]
@@ -73,15 +79,37 @@ def reading(code: Code, call: cst.Call, flags: int) -> Read:
     kind: Kind | None = {row.SYNC_FLOAT: "float", row.SYNC_WHOLE: "int"}.get(flags)  # type: ignore[assignment]
     why = ""
     name = last_name(node.func)
-    if name not in ("item", "tolist", "float", "int"):
+    if name not in _ASKS or name == "cpu":
         why = f"{code.source(node)} is not read as one number"
     elif kind is None:
         why = "what it reads is no single number of a plain tensor, or the run is too old to say"
+    elif not _is_tensor(code, node):
+        why = f"{_tensor(code, node)} may be a plain number at times"
     elif name == "int" and kind == "float":
         why = "a broken number is made a whole one"
     elif name == "float":
         kind = "float"
     return Read(node=node, tensor=_tensor(code, node), kind=kind, why=why)
+
+
+def _is_tensor(code: Code, node: cst.BaseExpression) -> bool:
+    """Whether what is read is a tensor in every step: ``float`` takes a plain number too."""
+    if not isinstance(node, cst.Call) or not _builtin(code, node, ("float", "int")):
+        return True
+    asked = node.args[0].value
+    if isinstance(asked, cst.Call):
+        whole = code.qualified(asked.func)
+        return whole.startswith("torch.") if whole else last_name(asked.func) in _METHODS
+    if not isinstance(asked, cst.Name):
+        return False
+    name, function = asked.value, code.function_of(node)
+    for call in code.nodes(cst.Call, function):
+        if last_name(call.func) not in ("backward", "scale"):
+            continue
+        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        if last_name(owner or call) == name or any(last_name(arg.value) == name for arg in call.args):
+            return True
+    return False
 
 
 def _tensor(code: Code, node: cst.BaseExpression) -> str:
