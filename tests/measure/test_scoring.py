@@ -287,3 +287,51 @@ def test_an_evaluation_in_a_callback_is_placed_where_it_is_asked_every_nth_step(
     assert {(one.place.line, one.place.function) for one in steps.evaluations} == {
         (run.line("validates"), "report")
     }
+
+
+EPOCHS = """
+    def run_epoch(loader, train):
+        for x in loader:  # batch
+            with torch.set_grad_enabled(train):
+                loss = criterion(model(x), y)  # forward
+            if train:
+                loss.backward()  # backward
+                optimizer.step()  # update
+    for epoch in range(5):
+        run_epoch(train_loader, True)  # training
+        run_epoch(test_loader, False)  # testing
+"""
+
+
+class AsObserved(Script):
+    """Sites by the innermost line, as the probe has them: the stack is the one first seen."""
+
+    def site(self):
+        known = {note["line"]: note["id"] for note in self.notes.get("site", ())}
+        return known.get(self.frames()[-1][1]) or super().site()
+
+
+def test_an_evaluation_by_the_function_that_trains_is_placed_where_it_is_called_for_that():
+    run = AsObserved(dedent(EPOCHS), sample_ms=0.937)
+    for epoch in range(5):
+        with run.at("training", "batch"):
+            run.iterate(2 * epoch + 1)
+        for _ in range(10):
+            with run.at("training", "batch"):
+                run.fetch(2 * epoch + 1, 0.5)
+            for mark, happens in (
+                ("forward", run.forward),
+                ("backward", run.backward),
+                ("update", run.update),
+            ):
+                with run.at("training", mark):
+                    happens(2)
+        with run.at("testing", "batch"):
+            run.iterate(2 * epoch + 2, loader=2)
+        for _ in range(5):
+            with run.at("testing", "batch"):
+                run.fetch(2 * epoch + 2, 0.5)
+            with run.at("testing", "forward"):
+                run.evaluate(2)
+    steps = measure(run.process(), {})
+    assert {one.place.line for one in steps.evaluations} == {run.line("testing")}

@@ -35,7 +35,7 @@ from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import crowding_of, read_samples, split_gaps, tiled
 from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, playing, scoring
 from hotloop.measure.settings import settings_of
-from hotloop.measure.sites import intervals, recurring_end, site_costs
+from hotloop.measure.sites import called_apart, intervals, recurring_end, site_costs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, innermost, nest, of_kind, origin_ns, wall_ns
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, bounded, find_steps
@@ -168,7 +168,15 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         loaders=loaders,
         core_ratio=crowding,
         evaluations=intervals(
-            spans, events, (regions.start, regions.end, regions.first), stepping, loop, places
+            spans,
+            events,
+            (regions.start, regions.end, regions.first),
+            stepping,
+            loop,
+            places,
+            called_apart(
+                samples, spans, regions, _trains(spans, events, lives, eval_forward), stepping, places
+            ),
         ),
         checkpoints=intervals(spans, events, saves, stepping, loop, places),
         sites=site_costs(spans, events, phase, stepping, places),
@@ -185,6 +193,12 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         source_loop=loop.place(),
         **_small(process, spans, phase, stepping),
     )
+
+
+def _trains(spans: Spans, events: Events, lives: Lives, eval_forward: Bools) -> Bools:
+    """[rows] of training: its batches, forwards that build a graph, backwards and updates."""
+    built = (spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)
+    return np.asarray(lives.training_row | events.work | (built & ~eval_forward & events.used))
 
 
 def _without_step_parts(

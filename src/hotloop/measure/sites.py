@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -12,7 +15,7 @@ from hotloop.measure.attribution import Bytes
 from hotloop.measure.evaluation import Events, Regions
 from hotloop.measure.loop import Loop
 from hotloop.measure.places import Frame, Places
-from hotloop.measure.spans import Bools, Ints, Spans
+from hotloop.measure.spans import Bools, Ints, Spans, Table
 from hotloop.measure.statements import own_nodes
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import Interval, SiteCost
@@ -95,8 +98,12 @@ def intervals(
     stepping: Stepping,
     loop: Loop,
     places: Places,
+    apart: Mapping[int, Place] = MappingProxyType({}),
 ) -> tuple[Interval, ...]:
-    """Evaluations or checkpoints (start, end, first row), each with the line it was started from."""
+    """Evaluations or checkpoints (start, end, first row), each with the line it was started from.
+
+    ``apart``: where those of a first row's site were started from, known otherwise.
+    """
     worked = np.flatnonzero(events.step)
     done = np.append(-1, stepping.of(spans.start[worked]))  # the step of the last update before
     after = done[np.searchsorted(spans.start[worked], found[0])] + 1
@@ -105,10 +112,40 @@ def intervals(
             start_s=int(start) / 1e9,
             end_s=int(end) / 1e9,
             after_step=int(after[i]),
-            place=_started_from(int(spans.site[first]), loop, places),
+            place=apart.get(int(spans.site[first])) or _started_from(int(spans.site[first]), loop, places),
         )
         for i, (start, end, first) in enumerate(zip(*found, strict=True))
     )
+
+
+def called_apart(
+    samples: Table, spans: Spans, regions: Regions, trains: Bools, stepping: Stepping, places: Places
+) -> dict[int, Place]:
+    """Site of an evaluation's first row -> the call that leads there and to no training.
+
+    One function may train and evaluate (``run_epoch(loader, train=False)``): a site is known by its innermost
+    line and has the stack it was first seen with, which is training's. Samples have their own.
+    """
+    site = spans.site[regions.first]
+    shared = np.intersect1d(site, spans.site[trains])
+    if not len(shared):
+        return {}
+    in_span = (samples.start >= stepping.span[0]) & (samples.start < stepping.span[1])
+    stacks = {number: [f.place() for f in stack.frames] for number, stack in places.stacks.items()}
+    training = np.unique(samples.value[in_span & ~regions.holds(samples.start)])
+    through = {place for number in training for place in stacks.get(int(number), ())}
+    found = {}
+    for number in shared:
+        mine = site == number
+        own = Regions(start=regions.start[mine], end=regions.end[mine], first=regions.first[mine])
+        seen, counts = np.unique(samples.value[own.holds(samples.start)], return_counts=True)
+        votes: Counter[Place | None] = Counter()
+        for at, count in zip(seen.tolist(), counts.tolist(), strict=True):
+            votes[next((place for place in stacks.get(at, ()) if place not in through), None)] += count
+        place, most = votes.most_common(1)[0] if votes else (None, 0)
+        if place is not None and 2 * most > votes.total():
+            found[int(number)] = place
+    return found
 
 
 def _started_from(site: int, loop: Loop, places: Places) -> Place | None:
