@@ -65,6 +65,16 @@ def test_the_advised_interval_brings_evaluation_to_its_fair_share() -> None:
     assert 0.03 < share <= 0.05
 
 
+def test_an_evaluation_that_builds_graphs_is_told_to_stop_that_first() -> None:
+    run = evaluated(1.0, 10)
+    assert "no_grad" not in found(run)["cadence/evaluation"].advice
+    building = replace(run, evaluations=tuple(replace(one, builds_graphs=True) for one in run.evaluations))
+    item = found(building)["cadence/evaluation"]
+    assert item.advice.startswith("Evaluate under torch.no_grad()")
+    assert "Then evaluate every" in item.advice
+    assert item.data["builds_graphs"]
+
+
 def test_evaluation_at_a_fair_share_is_silent() -> None:
     assert found(evaluated(0.05, 5)) == {}
 

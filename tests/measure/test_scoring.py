@@ -335,3 +335,34 @@ def test_an_evaluation_by_the_function_that_trains_is_placed_where_it_is_called_
                 run.evaluate(2)
     steps = measure(run.process(), {})
     assert {one.place.line for one in steps.evaluations} == {run.line("testing")}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_an_evaluation_that_builds_graphs_is_known(grad):
+    source = """
+    for epoch in range(4):
+        for x, y in loader:  # train
+            loss = criterion(model(x), y)  # forward
+            loss.backward()  # backward
+            optimizer.step()  # update
+        model.eval()
+        for x, y in held_out:  # asks
+            score += metric(model(x), y)  # ask
+    """
+    run = Script(dedent(source))
+    for epoch in range(4):
+        with run.at("train"):
+            run.iterate(2 * epoch + 1)
+        for _ in range(10):
+            with run.at("train"):
+                run.fetch(2 * epoch + 1, 1)
+            step(run)
+        with run.at("asks"):
+            run.iterate(2 * epoch + 2, loader=2)
+        for _ in range(5):
+            with run.at("asks"):
+                run.fetch(2 * epoch + 2, 1)
+            with run.at("ask"):
+                run.forward(3, grad=grad, training=False)
+    steps = measure(run.process(), {})
+    assert [one.builds_graphs for one in steps.evaluations] == [grad] * 4

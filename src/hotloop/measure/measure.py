@@ -35,7 +35,7 @@ from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import crowding_of, read_samples, split_gaps, tiled
 from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, playing, scoring
 from hotloop.measure.settings import settings_of
-from hotloop.measure.sites import called_apart, intervals, recurring_end, site_costs
+from hotloop.measure.sites import called_apart, intervals, recurring_end, site_costs, with_graphs
 from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, innermost, nest, of_kind, origin_ns, wall_ns
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, bounded, find_steps
@@ -167,16 +167,20 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         ),
         loaders=loaders,
         core_ratio=crowding,
-        evaluations=intervals(
+        evaluations=with_graphs(
+            intervals(
+                spans,
+                events,
+                (regions.start, regions.end, regions.first),
+                stepping,
+                loop,
+                places,
+                called_apart(
+                    samples, spans, regions, _trains(spans, events, lives, eval_forward), stepping, places
+                ),
+            ),
             spans,
             events,
-            (regions.start, regions.end, regions.first),
-            stepping,
-            loop,
-            places,
-            called_apart(
-                samples, spans, regions, _trains(spans, events, lives, eval_forward), stepping, places
-            ),
         ),
         checkpoints=intervals(spans, events, saves, stepping, loop, places),
         sites=site_costs(spans, events, phase, stepping, places),

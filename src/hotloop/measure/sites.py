@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -146,6 +147,22 @@ def called_apart(
         if place is not None and 2 * most > votes.total():
             found[int(number)] = place
     return found
+
+
+def with_graphs(evaluations: tuple[Interval, ...], spans: Spans, events: Events) -> tuple[Interval, ...]:
+    """The evaluations, each with whether its forwards of trained modules built gradients."""
+    forward = (spans.kind == row.FORWARD) & events.used
+    built = (spans.flags & row.FORWARD_GRAD) != 0
+    trained = np.zeros(row.U16_MAX + 1, np.bool_)
+    trained[spans.obj[forward & built & ((spans.flags & row.FORWARD_TRAINING) != 0)]] = True
+    index = np.flatnonzero(forward & trained[spans.obj])
+    building = np.append(0, np.cumsum(built[index]))
+    result = []
+    for one in evaluations:
+        first, last = np.searchsorted(spans.start[index] / 1e9, [one.start_s, one.end_s])
+        graphs = building[last] - building[first]
+        result.append(replace(one, builds_graphs=bool(2 * graphs > last - first)))
+    return tuple(result)
 
 
 def _started_from(site: int, loop: Loop, places: Places) -> Place | None:

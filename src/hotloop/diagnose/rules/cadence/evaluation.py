@@ -17,6 +17,11 @@ from hotloop.units import duration, share
 
 ID = "cadence/evaluation"
 
+_WITHOUT_GRAPHS = (
+    "Evaluate under torch.no_grad(): every forward builds a graph that nothing asks for, which takes time "
+    "and keeps its activations."
+)
+
 
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Evaluation time beyond what a sensible cadence would leave, with the interval that would."""
@@ -46,10 +51,15 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"in batches of {small.batch_size} a forward takes {duration(small.forward_s)} a sample, in "
             f"training's of {small.wanted} no more than {duration(small.in_training_s)}"
         )
+    graphs = sum(e.seconds for e in inside if e.builds_graphs) > sum(e.seconds for e in inside) / 2
+    if graphs:
+        numbers.append("its forwards build graphs for gradients that nothing asks for")
     advice = _advice(every, interval, wait)
     if small is not None:
         much_left = beyond(steps, left, limits.evaluation_free_ratio) > 0
         advice = _batching(small, seconds) + (f" Then {advice[0].lower()}{advice[1:]}" if much_left else "")
+    if graphs:
+        advice = f"{_WITHOUT_GRAPHS} Then {advice[0].lower()}{advice[1:]}"
     yield cause(
         evidence,
         ID,
@@ -69,6 +79,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             "steps_between": every if inside else None,
             "every_nth": max(2, round(interval / every)) if interval else None,
             "batch_size": small.wanted if small is not None else None,
+            "builds_graphs": graphs,
         },
     )
 
