@@ -838,6 +838,38 @@ def test_random_or_unknown_work_is_not_called_repeated(text: str) -> None:
     assert "input/repeated-work" not in [item.id for item in diagnose(twice(text))]
 
 
+TENSORS = ("torchvision.transforms.transforms.ToTensor", "torchvision.transforms.transforms.Normalize")
+CROP = "torchvision.transforms.transforms.RandomCrop"
+
+
+@pytest.mark.parametrize(
+    ("module", "transforms", "told"),
+    [
+        ("torchvision.datasets.mnist", TENSORS, True),
+        ("torchvision.datasets.mnist", (CROP, *TENSORS), False),
+        ("torchvision.datasets.mnist", ("train.mine", *TENSORS), False),
+        ("torchvision.datasets.mnist", (), False),
+        ("data", TENSORS, True),
+        ("data", ("data.Mine",), True),  # its source was seen
+        ("data", (CROP, *TENSORS), False),
+        ("data", ("albumentations.core.composition.OneOf",), False),
+    ],
+)
+def test_transforms_tell_whether_work_is_repeated(
+    module: str, transforms: tuple[str, ...], told: bool
+) -> None:
+    run = twice(PLAIN)
+    use = run.steps.loaders[0]
+    facts = {**use.dataset, "inner_module": module, "inner_class": "MNIST", "transforms": list(transforms)}
+    lines = () if module.startswith("torchvision") else use.lines
+    steps_ = replace(run.steps, loaders=(replace(use, dataset=facts, lines=lines),))
+    items = {item.id: item for item in diagnose(replace(run, steps=steps_, ranks=(steps_,)))}
+    assert ("input/repeated-work" in items) is told
+    if told and module.startswith("torchvision"):
+        assert "(ToTensor, Normalize)" in items["input/repeated-work"].message
+        assert items["input/repeated-work"].cost_s_per_step == pytest.approx(0.08, rel=0.05)
+
+
 FIELDS = (
     {"path": "image", "dtype": "uint8", "bytes": 1000},
     {"path": "depth", "dtype": "float32", "bytes": 3000},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hotloop.findings import Place
@@ -64,6 +64,14 @@ _RANDOM = re.compile(
     r"|\b(default_rng|RandomState|Generator|Random\w+|Augment\w*|augment\w*|dropout|jitter|shuffle|choice|uniform|albumentations|"
     r"imgaug|kornia|secrets|uuid4|time\.time)\b",
     re.IGNORECASE,
+)
+
+
+#: Libraries whose transforms are known by name, and those of them that do the same with a sample every time.
+_OF_TRANSFORMS = re.compile(r"^(torchvision|albumentations|kornia|monai|torchio|imgaug|audiomentations)\.")
+_SAME_EACH_TIME = re.compile(
+    r"^torchvision\.transforms\.(\w+\.)*(Compose|ToTensor|PILToTensor|ToPILImage|Normalize|Resize|CenterCrop|Pad"
+    r"|Grayscale|ConvertImageDtype|ToDtype|ToImage|ToPureTensor)$"
 )
 
 
@@ -139,6 +147,16 @@ def sleeps(source: str) -> bool:
 def is_random(text: str) -> bool:
     """Whether source text shows any sign of randomness; errs on the side of yes."""
     return bool(_RANDOM.search(text))
+
+
+def may_vary(transforms: Iterable[str]) -> bool:
+    """Whether a library's transform among these may do something else with a sample in every epoch."""
+    return any(_OF_TRANSFORMS.match(one) and not _SAME_EACH_TIME.match(one) for one in transforms)
+
+
+def only_same(transforms: Sequence[str]) -> bool:
+    """Whether there are transforms, and all are a library's that do the same every time."""
+    return bool(transforms) and all(_SAME_EACH_TIME.match(one) for one in transforms)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ _PLAIN: Final = (
 )  # fmt: skip
 _MAX_ATTRIBUTES: Final = 64
 _MAX_ITEMS: Final = 256
+_MAX_TRANSFORMS: Final = 32
 
 
 def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
@@ -54,12 +55,14 @@ def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, An
         "class": type(dataset).__name__,
         "module": type(dataset).__module__,
         "inner_class": type(inner).__name__,
+        "inner_module": type(inner).__module__,
         "len": None if iterable else _length(dataset, sampler),
         "file": file,
         "line": line,
         "getitems": callable(getattr(dataset, "__getitems__", None)),
         "bytes": memory_held(inner),
         "held": {} if iterable else held(inner),
+        "transforms": transforms_of(inner),
     }
 
 
@@ -107,6 +110,37 @@ def _held(value: Any) -> dict[str, Any] | None:
         entries = {key: _held(first[key]) if type(first[key]) is not list else None for key in keys}
         return {"class": "list", "len": len(value), "first": {"class": "dict", "entries": entries}}
     return None
+
+
+def transforms_of(dataset: Any) -> list[str]:
+    """Names of what a dataset changes its samples with, going by its attributes' names; composed ones taken
+    apart.
+    """
+    names: dict[str, None] = {}
+    left = _transforms_in(dataset)
+    for _ in range(2 * _MAX_TRANSFORMS):
+        if not left:
+            break
+        one = left.pop(0)
+        parts = _transforms_in(one)
+        if parts:
+            left = parts + left
+        else:
+            names[str(name_of(one))] = None
+    return list(names)[:_MAX_TRANSFORMS]
+
+
+def _transforms_in(obj: Any) -> list[Any]:
+    attributes = getattr(obj, "__dict__", None)
+    if not isinstance(attributes, dict):
+        return []
+    found: list[Any] = []
+    for name, value in list(attributes.items())[:_MAX_ATTRIBUTES]:
+        if type(name) is str and any(word in name.lower() for word in ("transform", "augment")):
+            found += value if type(value) in (list, tuple) else [value]
+    if not found and type(obj).__module__ == "torch.nn.modules.container":
+        found = list((attributes.get("_modules") or {}).values())
+    return [one for one in found[:_MAX_TRANSFORMS] if callable(one) and one is not obj]
 
 
 def memory_held(obj: Any) -> int:

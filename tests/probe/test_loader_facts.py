@@ -1,0 +1,68 @@
+"""What a dataset changes its samples with, read from its attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hotloop.probe.observers.loader_facts import transforms_of
+
+
+class ToTensor:
+    def __call__(self, sample: Any) -> Any:
+        return sample
+
+
+class Flip(torch.nn.Module):
+    pass
+
+
+class Compose:
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, sample: Any) -> Any:
+        return sample
+
+
+class Both:
+    """As torchvision's datasets hold theirs: once plain, once for sample and target together."""
+
+    def __init__(self, transform: Any) -> None:
+        self.transform, self.target_transform = transform, None
+
+    def __call__(self, sample: Any) -> Any:
+        return sample
+
+
+class Pictures:
+    def __init__(self, transform: Any = None, **more: Any) -> None:
+        self.files = ["a.png"]
+        self.transform = transform
+        self.transforms = Both(transform)
+        self.__dict__.update(more)
+
+
+def lowered(sample: Any) -> Any:
+    return sample
+
+
+@pytest.mark.parametrize(
+    ("dataset", "names"),
+    [
+        (Pictures(Compose(ToTensor(), Compose(Flip(), lowered))), ["ToTensor", "Flip", "lowered"]),
+        (Pictures(torch.nn.Sequential(Flip(), torch.nn.Identity())), ["Flip", "Identity"]),
+        (Pictures(transform_at_all=True, augmentation=Flip()), ["Both", "Flip"]),
+        ([1, 2], []),
+    ],
+)
+def test_transforms_are_named_where_a_dataset_holds_them(dataset: Any, names: list[str]) -> None:
+    assert [name.rpartition(".")[2] for name in transforms_of(dataset)] == names
+
+
+def test_transforms_that_hold_each_other_end() -> None:
+    one, other = Compose(), Compose()
+    one.transforms, other.transforms = [other], [one]
+    assert transforms_of(Pictures(one)) == []
