@@ -136,6 +136,19 @@ def test_an_environment_is_told_apart_from_asking_the_policy() -> None:
     assert "environment" not in items[1].message + items[1].advice
 
 
+def test_work_that_is_done_once_is_not_told_of_every_step() -> None:
+    """Features that are made between two parts of a training."""
+    other = np.full(100, 0.0001)
+    other[60] = 3.0
+    once = found(run([hot("boxes.append(float(value))", 3.0, "decode")], {"other": other}))
+    item = once["host/python-in-step"]
+    assert (item.severity, item.cost_s_per_step) == ("info", 0)
+    assert "takes 3.00 s once, at step 60 of 100" in item.message
+    assert "trend/step-outliers" not in once
+    again = found(run([hot("boxes.append(float(value))", 3.0, "decode")], {"other": 0.03}))
+    assert again["host/python-in-step"].cost_s_per_step == pytest.approx(0.03)
+
+
 def test_a_few_samples_are_no_verdict() -> None:
     lines = [hot("boxes.append(float(value))", 2.0, "decode", samples=5)]
     assert "host/python-in-step" not in found(run(lines, {"other": 0.02}))

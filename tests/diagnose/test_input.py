@@ -404,6 +404,16 @@ def rolling(step_at: int, **fields: Any) -> list[Any]:
     return [*inside, line(7, 1.5, function="Agent.act", callers=(above,), **{**hot, "file": TRAIN})]
 
 
+def test_data_made_ready_once_in_a_loop_without_a_loader_is_no_making_of_batches() -> None:
+    made = line(12, 3.0, file=TRAIN, function="main", role="input", source="rows = parse(text)")
+    wait = np.full(100, 0.0001)
+    wait[60] = 3.0
+    run = steps({"data_wait": wait, "forward": 0.03}, lines=(made,))
+    assert not any(name.startswith("input/") for name in found(run))
+    again = steps({"data_wait": 0.03, "forward": 0.03}, lines=(made,))
+    assert "input/slow-sample" in found(again)
+
+
 def test_an_environment_that_is_stepped_is_named_and_never_made_ahead() -> None:
     lines = rolling(3)
     lines[3] = replace(lines[3], callers=())

@@ -632,6 +632,39 @@ def test_a_module_made_ready_for_a_forward_is_none_of_it(line, prepared):
     assert {(cost.role, cost.phase) for cost in made if cost.phase != "startup"} == {("other", "other")}
 
 
+TWO_PHASES = """
+    for x in first:  # fetch one
+        loss = criterion(model(x), x)  # forward one
+        loss.backward()  # backward one
+        optimizer.step()  # update one
+    extra = features(x)  # between
+    for x, e in second:  # fetch two
+        loss = criterion(head(model(x), e), extra)  # forward two
+        loss.backward()  # backward two
+        optimizer.step()  # update two
+"""
+
+
+def test_what_is_made_between_two_loops_over_batches_is_no_target_of_each():
+    run = Script(dedent(TWO_PHASES))
+    for number, part in enumerate(("one", "two"), 1):
+        run.iterate(number, loader=number)
+        for _ in range(20):
+            with run.at(f"fetch {part}"):
+                run.fetch(number, 1)
+            with run.at(f"forward {part}"):
+                run.forward(2)
+            with run.at(f"backward {part}"):
+                run.backward(2)
+            with run.at(f"update {part}"):
+                run.update(1)
+        if part == "one":
+            with run.at("between"):
+                run.work(200)
+    lines = [one for one in measure(run.process(), {}).lines if one.place.line == run.line("between")]
+    assert {line.role for line in lines} == {"other"}
+
+
 @pytest.mark.parametrize(("copied", "role"), [("net", "other"), ("rows", "input")])
 def test_a_module_copied_where_targets_are_made_is_no_input_and_copied_data_is(copied, role):
     source = f"""

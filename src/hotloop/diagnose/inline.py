@@ -13,6 +13,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
 from hotloop.diagnose.reading import is_gather
 from hotloop.diagnose.rollouts import Rollout, rollout
+from hotloop.diagnose.series import one_off
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost
 
@@ -43,6 +44,8 @@ def inline_input(evidence: Evidence) -> Inline | None:
     if (loader is not None and "num_workers" in loader.settings) or not costs.enough(evidence):
         return None
     if steps.share("data_wait") < limits.worth_fixing_ratio:
+        return None
+    if one_off(steps, "data_wait", steps.span_totals["data_wait"]):
         return None
     lines = [line for line in steps.lines if line.role == "input"]
     total = sum(line.seconds for line in lines)

@@ -18,6 +18,8 @@ Floats = npt.NDArray[np.float64]
 BETWEEN = ("startup", "evaluation", "checkpoint", "epoch_gap")
 INSIDE = tuple(phase for phase in PHASES if phase not in BETWEEN)
 _AT_ONCE = 1 << 16
+#: Of so few steps two are no rare ones.
+_FEW_STEPS = 40
 #: A level is so many blocks long, and on levels a series does less than this part of its change.
 _LEVEL, _WITHIN = 3, 0.25
 
@@ -30,6 +32,14 @@ def inside(steps: Steps) -> Floats:
         result[at : at + _AT_ONCE] = steps.phases[at : at + _AT_ONCE, columns].sum(axis=1)
     release(steps.phases)
     return result
+
+
+def one_off(steps: Steps, phase: str, seconds: float) -> bool:
+    """Whether most of so many seconds of a phase, over the span, lies in two steps at most: it comes once, as
+    what is made ready between two parts of a training.
+    """
+    usual = float(np.sort(steps.phase(phase))[:-2].sum())
+    return steps.num_steps > _FEW_STEPS and seconds - usual > 0.5 * seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,8 +65,8 @@ class Function:
     #: Before each statement, the names that hold what a model made.
     made: tuple[frozenset[str], ...] = ()
     loop_line: int | None = None
-    #: Whether batches are asked for in it; else its loop may be one within a step.
-    fetches: bool = False
+    #: First and last line of each loop over batches in it; without one its loop may be one within a step.
+    over_batches: tuple[tuple[int, int], ...] = ()
     #: Whether the parts of a step are statements of their own: one that does all of it hides what it uses.
     tells: bool = True
     #: Statements that use what an evaluation made.
@@ -77,9 +77,9 @@ class Function:
         at = holders(self.statements, spot)
         return len(at) == 1 and at[0] in self.of_evaluation
 
-    def before_loop(self, line: int) -> bool:
-        """Whether a line comes before the loop over batches: it runs once per epoch, or once."""
-        return self.fetches and self.loop_line is not None and line < self.loop_line
+    def beside_loops(self, line: int) -> bool:
+        """Whether a line is in no loop over batches: it runs once per epoch, or once."""
+        return bool(self.over_batches) and not any(first <= line <= last for first, last in self.over_batches)
 
     def statement(self, line: int) -> Statement | None:
         """The smallest statement around a line."""
@@ -186,7 +186,7 @@ def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function
         purposes=flow.purposes(),
         made=flow.made,
         loop_line=loop.lineno if loop else None,
-        fetches=bool(anchors.fetch),
+        over_batches=tuple(_loops_over_batches(node, anchors)),
         tells=not flow.whole,
         of_evaluation=flow.of_evaluation,
     )
@@ -268,6 +268,17 @@ def innermost_loop(node: FunctionNode, lines: Iterable[int]) -> ast.For | ast.As
             if holds and (best is None or child.lineno >= best.lineno):
                 best = child
     return best
+
+
+def _loops_over_batches(node: FunctionNode, anchors: Anchors) -> Iterator[tuple[int, int]]:
+    """First and last line of the loops in which batches are asked for and, where that shows, updates made."""
+    updates = [line for line, _ in anchors.update]
+    for line, _ in sorted(anchors.fetch):
+        around = [innermost_loop(node, [line, update]) for update in updates]
+        loops = [loop for loop in around if loop is not None]
+        inner = max(loops, key=lambda loop: loop.lineno, default=innermost_loop(node, [line]))
+        if inner is not None:
+            yield inner.lineno, inner.end_lineno or inner.lineno
 
 
 class _Flow:

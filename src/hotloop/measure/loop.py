@@ -235,7 +235,7 @@ class Loop:
         function = self.function(frame.function)
         purpose = _pick(function.purposes_at((frame.line, frame.col)), before, after) if function else None
         made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
-        if self.by_loader and function is not None and function.before_loop(frame.line):
+        if self.by_loader and function is not None and function.beside_loops(frame.line):
             made = ("other", "other")  # a dataset built for every epoch
         if any(self._trains(called) for called in below) or (_is_forward(frame) and self._trains(frame)):
             made = ("forward", "forward")

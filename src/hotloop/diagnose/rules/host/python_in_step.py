@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from hotloop.diagnose import rollouts
 from hotloop.diagnose.causes import at, cause, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
@@ -22,6 +24,7 @@ from hotloop.diagnose.python_work import (
     per_parameter,
     python_in_model,
 )
+from hotloop.diagnose.series import one_off
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
@@ -46,6 +49,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     exposed = exposed_ratio(evidence.steps, "other")
     groups = _without_collector(evidence, _environments_apart(evidence, beside_the_model(evidence)))
     beside = _worth(evidence, groups, limits.worth_fixing_ratio, exposed)
+    once = [group for group in beside if one_off(evidence.steps, "other", group.seconds)]
+    beside = [group for group in beside if group not in once]
+    for group in once[:1]:
+        yield _once(evidence, group)
     inside = _worth(evidence, python_in_model(evidence), limits.python_in_forward_ratio, 1.0)
     for group in beside[:_MOST_FINDINGS]:
         yield _finding(evidence, group, exposed, where="between the phases of the step")
@@ -128,6 +135,24 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
         data={"nature": group.nature(), "library": hottest.library},
+    )
+
+
+def _once(evidence: Evidence, group: LineGroup) -> Finding:
+    steps = evidence.steps
+    at_step = int(np.argmax(steps.phase("other")))
+    return cause(
+        evidence,
+        ID,
+        message=(
+            f"{_subject(group, None)} takes {duration(group.seconds)} once, at step {at_step} of "
+            f"{steps.num_steps}: {share(group.seconds / steps.span_s)} of this run, and less of a longer one."
+        ),
+        advice="Store its result where each start of the script makes it anew; no step waits for it.",
+        numbers=[f"{group.num_samples} samples, hottest line {spot(group.hottest.place)}"],
+        where=group.hottest.place,
+        severity="info",
+        data={"step": at_step},
     )
 
 
