@@ -112,6 +112,20 @@ def test_step_begins_with_its_batch():
     assert steps.start_s[0] * 1e3 == pytest.approx(1.0)  # the first iterator's start is in the span
 
 
+def test_batches_passed_over_by_a_script_that_resumes_are_start_up():
+    plain = measure(process("I1 " + "D1 F B O " * 20 + "X1", loaders={1: 1}), {})
+    resumed = measure(process("I1 " + "D1 " * 40 + "D1 F B O " * 20 + "X1", loaders={1: 1}), {})
+    assert len(resumed.start_s) == 20
+    for phase in ("data_wait", "epoch_gap"):
+        assert resumed.span_totals[phase] <= plain.span_totals[phase] * 1.01
+    assert resumed.totals["startup"] > plain.totals["startup"]
+    (use,) = resumed.loaders
+    assert use.num_batches == 20
+    # A few of them may be what a step takes at the start of a loop that looks ahead.
+    ahead = measure(process("I1 D1 D1 " + "D1 F B O " * 20 + "X1", loaders={1: 1}), {})
+    assert ahead.totals["startup"] == pytest.approx(plain.totals["startup"])
+
+
 def test_evaluation_after_the_last_epoch_counts_where_it_recurs():
     words = EPOCH + val(2) + AGAIN + val(4)
     steps = measure(process(words, loaders=SPLITS), {})

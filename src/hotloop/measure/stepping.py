@@ -16,6 +16,9 @@ from hotloop.measure.evaluation import Events, Lives
 from hotloop.measure.spans import Bools, Ints, Spans
 from hotloop.record import rows as row
 
+#: So many times the batches of a usual step before the first work: the script passes over those it had
+#: already seen when it was stopped.
+PASSED_OVER = 8
 #: Fewer training batches than this share of the updates: the loader only filled a buffer, updates drive.
 BATCHES_PER_UPDATE = 0.05
 
@@ -70,6 +73,8 @@ def find_steps(
         start, end = _by_loader(spans, events, lives, fetches, driving, rounds)
         asked = np.flatnonzero(trains & (lives.of_row >= 0) & (spans.level == 0))
         opening = int(spans.start[asked[0]]) if len(asked) else 0
+        if len(start) and start[0] > spans.start[fetches[driving[lives.of_row[fetches]]][0]]:
+            opening = int(start[0])
     else:
         start, end = _by_updates(spans, events, rounds, eval_forward)
         opening = int(start[0]) if len(start) else 0
@@ -156,7 +161,7 @@ def _by_loader(
     closed = np.searchsorted(spans.start[rounds], began)
     opens = driving[lives.of_row[fetches]]
     opens[1:] |= closed[1:] > closed[:-1]
-    at = np.flatnonzero(opens)
+    at = _without_passed_over(np.flatnonzero(opens), done)
     at = at[np.append(True, np.diff(done[at]) > 0)] if len(at) else at
     bounds = began[at]
     total = len(work)
@@ -170,6 +175,15 @@ def _by_loader(
         return bounds[:-1].copy(), bounds[1:].copy()  # killed between backward and update
     last = finished[-1] if len(finished) else tail[-1]
     return bounds.copy(), np.append(bounds[1:], spans.end[spans.top[last]])
+
+
+def _without_passed_over(at: Ints, done: Ints) -> Ints:
+    """The fetches without the many that came before any work, of a script that resumes within an epoch."""
+    _, counts = np.unique(done[at], return_counts=True)
+    if len(counts) < 2 or done[at[0]] > 0:
+        return at
+    usual = int(np.median(counts[1:]))
+    return at[counts[0] - usual :] if counts[0] > PASSED_OVER * usual else at
 
 
 def _accumulates(events: Events) -> bool:
