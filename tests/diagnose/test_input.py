@@ -16,6 +16,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, Steps
 from hotloop.phases import COLUMN
+from hotloop.remedy.source.scene import Scene
 
 
 def found(run: Steps, **world: Any) -> dict[str, Finding]:
@@ -194,6 +195,10 @@ def test_of_two_loaders_the_one_that_is_waited_for_is_told() -> None:
     assert findings["input/slow-sample"].where == slow.place
     assert not {"input/worker-transport", "input/too-few-workers"} & set(findings)
     assert model(both).wait_s == pytest.approx(0.03)
+    # And written into its call.
+    recording = evidence(both).recording
+    assert Scene.of(recording.ranks[0], recording, both, findings.values()).fed["num-workers"] == 2
+    assert not Scene.of(recording.ranks[0], recording, run, found(run, cores=4).values()).fed
     # As long as that one's batches come by themselves, nothing is said of it.
     assert not found(steps({**phases, "data_wait": 0.0002}, num_steps=400, loaders=run.loaders))
 

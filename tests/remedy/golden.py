@@ -94,6 +94,7 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         ),
         roles=dict(enumerate(facts.get("roles", ()), 1)),
         lead=facts.get("lead", 1),
+        fed=facts.get("fed", {}),
         loop=notes.place(loop) if loop else None,
         times=dict.fromkeys(facts.get("where", {}), facts.get("times", 40)),
         passes=facts.get("passes", 1),

@@ -150,7 +150,7 @@ def feed(evidence: Evidence) -> Feed | None:
     driving = steps.train_loader()
     if driving is None or "num_workers" not in driving.settings or not enough(evidence):
         return None
-    loader = _waited_for(steps, driving)
+    loader = waited_for(steps) or driving
     others = sum(
         float(one.wait_s.sum()) for one in steps.loaders if one.role == "train" and one is not loader
     )
@@ -193,8 +193,11 @@ def feed(evidence: Evidence) -> Feed | None:
     )
 
 
-def _waited_for(steps: Steps, driving: LoaderUse) -> LoaderUse:
+def waited_for(steps: Steps) -> LoaderUse | None:
     """Of the training loaders the one that is waited for most, if that is clearly not the driving one."""
+    driving = steps.train_loader()
+    if driving is None:
+        return None
     used = [one for one in steps.loaders if one.role == "train" and "num_workers" in one.settings]
     most = max(used, key=lambda one: float(one.wait_s.sum()), default=driving)
     return most if most.wait_s.sum() > 1.1 * driving.wait_s.sum() else driving

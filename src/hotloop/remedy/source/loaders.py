@@ -64,15 +64,21 @@ def batch_size(plan: Plan, value: Any) -> None:
 
 
 def driving(plan: Plan) -> Built:
-    """The loader that feeds training, as the user built it. Raises Cannot."""
+    """The loader that feeds training, as the user built it; of several that which the finding speaks of.
+
+    Raises Cannot.
+    """
     loaders = plan.scene.loaders
     if not loaders:
         raise Cannot("the run built no DataLoader in your code")
-    lead = loaders[0]
+    fed = plan.scene.fed.get(plan.remedy)
+    lead = next((one for one in loaders if fed in (None, one.id)), None)
+    if lead is None:
+        raise Cannot("the loader that is waited for is not built in your code")
     if _is_plain(plan, lead):
         return lead
     # A library built it anew from one of the user's, as Accelerate and Lightning do.
-    ours = [one for one in loaders[1:] if one.role == "unused" and _is_plain(plan, one) and _alike(one, lead)]
+    ours = [one for one in loaders if one.role == "unused" and _is_plain(plan, one) and _alike(one, lead)]
     return ours[0] if len(ours) == 1 else lead
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import libcst as cst
 import numpy as np
 
+from hotloop.diagnose.costs import waited_for
 from hotloop.findings import Finding, Place
 from hotloop.measure.places import Frame, Places, places_of
 from hotloop.measure.settings import same
@@ -71,6 +72,7 @@ class Scene:
     settings: tuple[Setting, ...] = ()  # in effect, beside what was configured
     roles: Mapping[int, str] = field(default_factory=dict)  # of loaders, by id
     lead: int | None = None  # the loader that drives training
+    fed: Mapping[str, int] = field(default_factory=dict)  # remedy id -> the loader its finding speaks of
     loop: Place | None = None  # where the steps are driven
     where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
     times: Mapping[str, int] = field(default_factory=dict)  # how often it happened, by the same
@@ -276,6 +278,9 @@ class Scene:
     def of(cls, process: Process, recording: Recording, steps: Steps, findings: Iterable[Finding]) -> Scene:
         """The scene of a measured run."""
         driving = steps.train_loader()
+        findings = list(findings)
+        waited = waited_for(steps)
+        asking = {name: one for one in reversed(findings) for name in one.remedies}
         return cls(
             process=process,
             command=recording.command,
@@ -283,8 +288,9 @@ class Scene:
             settings=steps.settings,
             roles={use.id: use.role for use in steps.loaders},
             lead=driving.id if driving else None,
+            fed={n: waited.id for n, f in asking.items() if waited and f.id.startswith("input/")},
             loop=steps.source_loop,
-            where={n: f.where for f in reversed(list(findings)) if f.where for n in f.remedies},
+            where={n: f.where for f in reversed(findings) if f.where for n in f.remedies},
             times={
                 "less-frequent-evaluation": _most_at_a_place(steps.evaluations),
                 "less-frequent-checkpoint": _most_at_a_place(steps.checkpoints),
