@@ -16,6 +16,7 @@ from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.remedy import catalogue
+from hotloop.remedy.live.form import MET_NOTHING
 from hotloop.remedy.remedy import Effect
 from hotloop.tune import candidates
 from hotloop.tune.journal import NAME, Journal
@@ -668,3 +669,19 @@ def test_launches_see_what_a_patch_has_done_less_often(tmp_path: Path) -> None:
         assert round(here.steps * here.longer(())) == 60
         assert round(here.steps * here.longer(arm)) == 180
         assert not here.sees((catalogue.parse("less-frequent-checkpoint=4"),))
+
+
+def test_a_patch_under_which_what_was_in_force_meets_nothing_is_out(tmp_path: Path) -> None:
+    kept, patch = catalogue.parse("num-workers=4"), catalogue.parse("less-frequent-evaluation=9")
+    one = candidates.Candidate(arm=(patch, kept), why="")
+    here = launcher(Scenario(factors()), tmp_path)
+    with closing(here.journal):
+        search = Search(launcher=here)
+        base = replace(here.first()[0], remedies=(str(kept),))
+        refused = replace(
+            base, remedies=tuple(map(str, one.arm)), status="refused", why=f"num-workers: {MET_NOTHING}",
+            s_per_step=None, samples_per_s=None,
+        )  # fmt: skip
+        alive = {one.name: one}
+        search._take({one.name: refused}, base, alive, {one.name: []})
+    assert not alive

@@ -378,7 +378,7 @@ class Search:
         """Whether an arm that was one live form which met nothing to act on is to be tried as a patch."""
         new = [applied for applied in one.arm if applied.is_live and str(applied) not in base.remedies]
         idle = refused.status == "refused" and refused.why.endswith((MET_NOTHING, LEFT_TO_SOURCE))
-        if not idle or len(new) > 1 or not new[0].remedy.source or self.launcher.patches is None:
+        if not idle or len(new) != 1 or not new[0].remedy.source or self.launcher.patches is None:
             return False
         self._written.add(new[0].remedy.id)
         return True
