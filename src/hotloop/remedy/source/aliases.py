@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeGuard
 
 import libcst as cst
 
@@ -23,6 +23,9 @@ _NEW: Final = frozenset([
     "copy", "clone", "deepcopy", "astype", "mean", "std", "var", "min", "max", "sum", "fit_transform",
     "transform",
 ])  # fmt: skip
+
+#: Attributes and methods of an array or a tensor that hand on its memory.
+_WHOLE: Final = frozenset(["T", "data", "real", "values", "view", "numpy", "detach", "to_numpy"])
 
 
 def values_of(codes: Iterable[Code]) -> dict[str, set[str]]:
@@ -65,3 +68,34 @@ def shared(code: Code, node: cst.CSTNode) -> set[str]:
         found = shared(code, owner) if owner is not None else set()
         return found.union(*(shared(code, arg.value) for arg in node.args))
     return set().union(*(shared(code, child) for child in node.children))
+
+
+def viewed(code: Code, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """The variable, or attribute of ``self``, that an expression is all or a part of, in the same memory."""
+    if isinstance(node, cst.Name) or is_of_self(node):
+        return node
+    if isinstance(node, cst.Subscript):
+        return viewed(code, node.value)
+    if isinstance(node, cst.Attribute):
+        return viewed(code, node.value) if node.attr.value in _WHOLE else None
+    if not isinstance(node, cst.Call) or last_name(node.func) not in _SHARE | _WHOLE:
+        return None
+    if isinstance(node.func, cst.Attribute) and not code.qualified(node.func):
+        return viewed(code, node.func.value)
+    return viewed(code, node.args[0].value) if node.args else None
+
+
+def views_of(codes: Iterable[Code]) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """What is given another name, all or a part of it, and that name."""
+    for code in codes:
+        for assign in code.nodes(cst.Assign):
+            for target in assign.targets:
+                parts, values = _parts(target.target), _parts(assign.value)
+                for part, value in zip(parts, values, strict=False) if len(parts) == len(values) else ():
+                    if isinstance(part, cst.Name) and (given := viewed(code, value)) is not None:
+                        yield given, part.value
+
+
+def is_of_self(node: cst.CSTNode) -> TypeGuard[cst.Attribute]:
+    """Whether a node is ``self.NAME``."""
+    return isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and node.value.value == "self"

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 import libcst as cst
 
-from hotloop.remedy.source.aliases import READ_ONLY, shared, values_of
-from hotloop.remedy.source.code import Code, Function, last_name
+from hotloop.remedy.source.aliases import READ_ONLY, is_of_self, shared, values_of, viewed, views_of
+from hotloop.remedy.source.code import Code, Function, argument, last_name
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import parameters_of, position_of, text_of, value_of
 
@@ -122,7 +122,12 @@ class Held:
                 if use == "changed":
                     words = f"{name} may be changed here"
                     raise Cannot(words, str(code.path), code.line(node))
-            for alias in sorted(self._aliases(name)):
+            for other in sorted(self._twins(name)):
+                for code, node, use in self.uses(other, apart):
+                    if use == "changed":
+                        words = f"{other}, which holds what {name} does, may be changed here"
+                        raise Cannot(words, str(code.path), code.line(node))
+            for alias in sorted(self._handed_on(self._aliases(name))):
                 self._require_alias_unchanged(name, alias)
 
     def require_fitted(self) -> None:
@@ -190,6 +195,56 @@ class Held:
             if name in params:
                 new |= {one for code, given in self._arguments(params[name]) for one in shared(code, given)}
             left |= new - found
+        return found
+
+    def _twins(self, name: str) -> set[str]:
+        """Other attributes that are given the same object in the constructor, or a part of it."""
+        found: dict[str, set[str]] = {name: {f"self.{name}"}}
+        for node in self.code.nodes(cst.Attribute, self.init):
+            if is_of_self(node) and _is_stored(self.code, node):
+                value = value_of(self.code, node)
+                of = viewed(self.code, value) if value is not None else None
+                if of is not None:
+                    found.setdefault(node.attr.value, set()).add(self.code.source(of))
+        return {other for other, of in found.items() if of & found[name]} - {name}
+
+    def _handed_on(self, names: set[str]) -> set[str]:
+        """These names, and those that all or a part of it has once a dataset is built: views, parameters."""
+        found = set(names)
+        while (
+            new := {
+                to
+                for given, to in (*self._views, *self._parameters)
+                if isinstance(given, cst.Name) and given.value in found
+            }
+            - found
+        ):
+            found |= new
+        return found - {"self"}
+
+    @cached_property
+    def _views(self) -> list[tuple[cst.BaseExpression, str]]:
+        return list(views_of(self.codes))
+
+    @cached_property
+    def _parameters(self) -> list[tuple[cst.BaseExpression, str]]:
+        """What the user's functions are given once a dataset is built, and how they call it."""
+        functions: dict[str, list[tuple[Code, Function]]] = {}
+        for code in self.codes:
+            for one in code.nodes(cst.FunctionDef):
+                functions.setdefault(one.name.value, []).append((code, one))
+        found: list[tuple[cst.BaseExpression, str]] = []
+        for code in self.codes:
+            for call in code.nodes(cst.Call):
+                for where, function in functions.get(last_name(call.func), ()):
+                    for param in parameters_of(function):
+                        place = position_of(where, function, param, call)
+                        if place is not None and place < 0:
+                            continue  # the object itself
+                        given = argument(call, param.name.value, place)
+                        of = viewed(code, given) if given is not None else None
+                        if isinstance(of, cst.Name) and not self._before(code, of):
+                            found.append((of, param.name.value))
         return found
 
     @cached_property

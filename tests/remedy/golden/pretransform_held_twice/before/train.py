@@ -1,0 +1,38 @@
+import numpy as np
+import torch
+from sklearn.preprocessing import StandardScaler
+from torch.utils.data import DataLoader, Dataset
+
+
+class Windows(Dataset):
+    """Windows of a series."""
+
+    def __init__(self, data, scaler, length=20):
+        self.data = data
+        self.raw = data
+        self.scaler = scaler
+        self.length = length
+
+    def set_epoch(self, epoch):
+        self.raw *= 0.99
+
+    def __len__(self):
+        return len(self.data) - self.length
+
+    def __getitem__(self, i):
+        window = self.scaler.transform(self.data[i : i + self.length])
+        return torch.from_numpy(window).float(), i % 4
+
+
+def train(path, model, optimizer):
+    data = np.load(path)
+    data[np.isnan(data)] = 0.0
+    scaler = StandardScaler()
+    scaler.fit(data)
+    windows = Windows(data, scaler)
+    windows.set_epoch(1)
+    for x, y in DataLoader(windows, batch_size=8, shuffle=True):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
