@@ -177,6 +177,16 @@ def test_an_unbounded_cache_is_named_instead_of_copies() -> None:
     assert "memory/worker-copies" not in findings
 
 
+def test_weights_of_samples_are_no_cache_of_them() -> None:
+    made, columns = workers(200 * MIB + 20 * MIB * RISE)
+    text = CACHE.replace("{}", "np.ones(1000)")
+    assert text != CACHE
+    findings = found(
+        fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text}
+    )
+    assert "memory/unbounded-cache" not in findings
+
+
 def test_a_bounded_cache_is_not_called_unbounded() -> None:
     made, columns = workers(200 * MIB + 20 * MIB * RISE)
     text = CACHE + "    def trim(self):\n        self.kept.popitem()\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,8 @@ from hotloop.written import tree_of
 
 ID = "memory/unbounded-cache"
 
+#: Calls that make an array.
+_ARRAY = re.compile(r"^(np|numpy|torch)\.|\.(float|double|half|long|int|numpy|clone|copy|to)$")
 #: Words in a class that show some bound on what it keeps.
 _BOUNDED = ("popitem", ".pop(", "del ", "len(", "maxsize", "clear(")
 
@@ -91,7 +94,8 @@ def _cache(evidence: Evidence, loader: LoaderUse) -> Place | None:
         tree = tree_of(text)
         for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, ast.ClassDef) and any(f.name == "__getitem__" for f in _functions(node)):
-                found = _kept(node) if not _is_bounded(ast.get_source_segment(text, node) or "") else None
+                bounded = _is_bounded(ast.get_source_segment(text, node) or "")
+                found = _kept(node, _preallocated(node)) if not bounded else None
                 if found is not None:
                     return Place(file=file, line=found[0], function=f"{node.name}.{found[1]}")
     return None
@@ -107,7 +111,18 @@ def _functions(node: ast.ClassDef) -> list[ast.FunctionDef]:
     return [item for item in node.body if isinstance(item, ast.FunctionDef)]
 
 
-def _kept(node: ast.ClassDef) -> tuple[int, str] | None:
+def _preallocated(node: ast.ClassDef) -> set[str]:
+    """Attributes that are arrays of numbers (``self.weights = np.ones(n)``): they keep their size."""
+    return {
+        ast.unparse(target)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call)
+        for target in part.targets
+        if _ARRAY.search(ast.unparse(part.value.func)) and "object" not in ast.unparse(part.value)
+    }
+
+
+def _kept(node: ast.ClassDef, preallocated: set[str]) -> tuple[int, str] | None:
     for function in _functions(node):
         if function.name == "__init__":
             continue
@@ -128,6 +143,7 @@ def _kept(node: ast.ClassDef) -> tuple[int, str] | None:
                 if (
                     isinstance(target, ast.Subscript)
                     and ast.unparse(target.value).startswith("self.")
+                    and ast.unparse(target.value) not in preallocated
                     and {name.id for name in ast.walk(target.slice) if isinstance(name, ast.Name)} & arguments
                 ):
                     return statement.lineno, function.name
