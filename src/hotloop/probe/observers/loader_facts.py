@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from typing import Any, Final
 
 from hotloop.probe.identity import code_place, name_of
@@ -79,20 +80,21 @@ def held(obj: Any) -> dict[str, dict[str, Any]]:
 
 def _held(value: Any) -> dict[str, Any] | None:
     kind = type(value)
-    name = f"{kind.__module__}.{kind.__name__}"
+    module = str(kind.__module__)
+    name = f"{module}.{kind.__name__}"
     if kind in (int, float, bool, type(None)):
         return {"class": kind.__name__}
     if name == "numpy.ndarray":
         plain = bool(value.flags.c_contiguous)
         facts = {"dtype": str(value.dtype), "shape": list(value.shape), "owned": value.base is None}
         return {"class": name, **facts, "plain": plain}
-    if name == "torch.Tensor" and value.layout == _strided():
+    if name == "torch.Tensor" and value.layout == _strided() and not value.is_nested:
         plain = value.device.type == "cpu" and value.is_contiguous() and not value.requires_grad
         return {"class": name, "dtype": str(value.dtype), "shape": list(value.shape), "plain": plain}
-    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
+    if module == "numpy" and hasattr(value, "dtype"):
         return {"class": name, "dtype": str(value.dtype)}
-    if kind.__module__.startswith("sklearn.preprocessing."):
-        inside = vars(value)
+    if module.startswith("sklearn.preprocessing."):
+        inside = getattr(value, "__dict__", {})
         return {
             "class": name,
             "copy": inside.get("copy") is True,
@@ -106,7 +108,7 @@ def _held(value: Any) -> dict[str, Any] | None:
                 "len": len(value),
                 "first": _held(first) if type(first) is not list else None,
             }
-        keys = [key for key in list(first)[:_MAX_ATTRIBUTES] if isinstance(key, str)]
+        keys = [key for key in islice(first, _MAX_ATTRIBUTES) if isinstance(key, str)]
         entries = {key: _held(first[key]) if type(first[key]) is not list else None for key in keys}
         return {"class": "list", "len": len(value), "first": {"class": "dict", "entries": entries}}
     return None
