@@ -200,7 +200,7 @@ def waited_for(steps: Steps) -> LoaderUse | None:
         return None
     used = [one for one in steps.loaders if one.role == "train" and "num_workers" in one.settings]
     most = max(used, key=lambda one: float(one.wait_s.sum()), default=driving)
-    return most if most.wait_s.sum() > 1.1 * driving.wait_s.sum() else driving
+    return most if most.wait_s.sum() > 1.1 * driving.wait_s.sum() else None
 
 
 def first_excess(loader: LoaderUse, make_s: float) -> float:
