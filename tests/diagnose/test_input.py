@@ -62,6 +62,19 @@ def test_a_wait_that_slower_steps_hide_is_not_over() -> None:
     assert evidence(run).first_pass is None
 
 
+def test_a_first_pass_is_not_told_of_a_loader_that_never_filled_a_cache() -> None:
+    """What is waited for most is another loader, whose wait is the same in every pass: so are its costs."""
+    run = passes(0.2, 0.001, 0.001)
+    slow = loader(make_s=0.08, wait_s=0.08, num_batches=75, num_iterators=3)
+    slow = replace(slow, id=2, where=Place(file=TRAIN, line=31, function="main"), batches_per_epoch=25.0)
+    phases = {"data_wait": np.repeat((0.28, 0.081, 0.081), 25), "forward": 0.001, "backward": 0.001}
+    both = steps(phases, num_steps=75, loaders=(*run.loaders, slow))
+    assert evidence(both).first_pass is not None
+    findings = found(both, cores=4)
+    assert findings["input/single-process"].where == slow.where
+    assert "input/cold-start" not in findings
+
+
 def test_a_disturbance_of_the_first_pass_is_no_cache() -> None:
     wait = np.full(75, 0.004)
     wait[10:16] = 0.3
@@ -198,7 +211,8 @@ def test_of_two_loaders_the_one_that_is_waited_for_is_told() -> None:
     # And written into its call.
     recording = evidence(both).recording
     assert Scene.of(recording.ranks[0], recording, both, findings.values()).fed["num-workers"] == 2
-    assert not Scene.of(recording.ranks[0], recording, run, found(run, cores=4).values()).fed
+    alone = steps(phases, num_steps=400, loaders=(labelled,))
+    assert found(alone) and not Scene.of(recording.ranks[0], recording, alone, found(alone).values()).fed
     # As long as that one's batches come by themselves, nothing is said of it.
     assert not found(steps({**phases, "data_wait": 0.0002}, num_steps=400, loaders=run.loaders))
 

@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     loader = feed.loader
     limits = evidence.limits
-    if evidence.first_pass is not None:
+    if evidence.first_pass is not None and not costs.waited_for(evidence.steps):
         yield _filling(evidence.first_pass, loader.where)
     if len(loader.first_batch_s) == 0:
         return
