@@ -257,7 +257,9 @@ def test_the_costliest_call_is_counted() -> None:
         (2.0, 100, 10),
         (0.3, 10_000, 2),  # once in two leaves 3 %
         (200.0, 10_000, 1000),
-        (200.0, 100, 50),  # of a hundred times a few stay
+        (200.0, 100, 20),  # of a hundred times a few stay
+        (200.0, 84, 20),  # and of 84: one in 50 would keep one
+        (200.0, 5, 2),
     ],
 )
 def test_what_is_done_too_often_is_asked_for_as_rarely_as_it_costs(

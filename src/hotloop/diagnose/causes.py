@@ -82,9 +82,19 @@ def rarer(steps: Steps, seconds: float, count: int, free_ratio: float) -> int:
     it; a few of the ``count`` times stay.
     """
     rest_s = max(1e-9, steps.span_s - seconds)
-    wanted = max(2.0, min(seconds * (1 - free_ratio) / (free_ratio * rest_s), count / _STAY))
-    unit = 10.0 ** math.floor(math.log10(wanted))
-    return round(next(unit * part for part in (1, 2, 5, 10) if unit * part >= wanted))
+    wanted = max(2.0, seconds * (1 - free_ratio) / (free_ratio * rest_s))
+    most = max(2.0, count / _STAY)
+    if wanted <= most:
+        rounded = next(number for number in _rounded(wanted) if number >= wanted)
+        if rounded <= most:
+            return rounded
+    return max(number for number in _rounded(most) if number <= most)
+
+
+def _rounded(number: float) -> list[int]:
+    """1, 2, 5 and 10 times the power of ten below a number."""
+    unit = 10 ** math.floor(math.log10(number))
+    return [unit * part for part in (1, 2, 5, 10)]
 
 
 def beyond(steps: Steps, seconds: float, free_ratio: float) -> float:
