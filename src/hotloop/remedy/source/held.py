@@ -30,6 +30,8 @@ _CHANGE_ARGUMENT: Final = frozenset([
     "shuffle", "copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis", "heapify", "setattr",
     "delattr",
 ])  # fmt: skip
+#: Functions that write what they are given first into a file.
+_STORE: Final = frozenset(["dump", "dumps", "save"])
 _FITS: Final = frozenset(["fit", "partial_fit", "fit_transform", "set_params"])
 #: Modules whose objects fit models, and no scaler.
 _TRAINERS: Final = ("lightning.", "pytorch_lightning.", "transformers.", "accelerate.", "fastai.", "skorch.")
@@ -87,6 +89,18 @@ class Held:
             if last_name(call.func) == name
         ]
 
+    def _stored(self) -> Iterator[tuple[Code, cst.Call]]:
+        """Calls that store one in a file: what is loaded from there went through no constructor."""
+        for code, call in self.built:
+            above = code.parents.get(call)
+            targets = above.targets if isinstance(above, cst.Assign) else ()
+            names = {last_name(one.target) for one in targets}
+            for other in code.nodes(cst.Call):
+                if last_name(other.func) in _STORE and other.args:
+                    given = other.args[0].value
+                    if given is call or last_name(given) in names:
+                        yield code, other
+
     def uses(
         self, name: str, apart: Collection[cst.CSTNode] = ()
     ) -> Iterator[tuple[Code, cst.Attribute, Use]]:
@@ -114,6 +128,9 @@ class Held:
         if not self.built:
             words = f"no call of yours builds {self.owner.name.value}"
             raise Cannot(words, str(self.code.path), self.code.line(self.owner))
+        for code, call in self._stored():
+            words = f"a {self.owner.name.value} that is stored here may be loaded as it was"
+            raise Cannot(words, str(code.path), code.line(call))
         for word in self.code.nodes(cst.Name, self.owner):
             if word.value in ("vars", "setattr", "__dict__"):
                 raise Cannot("its attributes are reached by name", str(self.code.path), self.code.line(word))
