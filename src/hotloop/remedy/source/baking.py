@@ -71,6 +71,10 @@ def _require_same_samples(plan: Plan, built: Built) -> None:
     """Raises Cannot where a sample may come out otherwise later on, or the dataset is asked for more."""
     where, owner, _ = maker(plan, built)
     codes = all_codes(plan)
+    for name in (built.settings.get("dataset") or {}).get("transforms") or ():
+        if is_random(str(name)):
+            words = f"its samples go through {str(name).rpartition('.')[2]}: bake what comes before that"
+            raise Cannot(words, str(where.path), where.line(owner))
     for one, text in _texts(codes, where, owner):
         if is_random(text):
             raise Cannot("its samples may be random: bake what comes before that", str(where.path), one)
