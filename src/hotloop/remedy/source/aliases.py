@@ -7,7 +7,7 @@ from typing import Final, TypeGuard
 
 import libcst as cst
 
-from hotloop.remedy.source.code import Code, last_name
+from hotloop.remedy.source.code import Code, is_self, last_name
 
 #: Modules whose functions only read what they are given, but for those told apart.
 READ_ONLY: Final = ("numpy.", "torch.", "sklearn.", "math.")
@@ -98,4 +98,4 @@ def views_of(codes: Iterable[Code]) -> Iterator[tuple[cst.BaseExpression, str]]:
 
 def is_of_self(node: cst.CSTNode) -> TypeGuard[cst.Attribute]:
     """Whether a node is ``self.NAME``."""
-    return isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and node.value.value == "self"
+    return isinstance(node, cst.Attribute) and is_self(node.value)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import libcst as cst
 
 from hotloop.diagnose.reading import is_random
-from hotloop.remedy.source.code import Code, argument, last_name
+from hotloop.remedy.source.code import Code, argument, is_self, last_name
 from hotloop.remedy.source.feeds import imported
 from hotloop.remedy.source.loaders import call_of, driving
 from hotloop.remedy.source.plan import Plan
@@ -79,7 +79,7 @@ def _require_same_samples(plan: Plan, built: Built) -> None:
         if is_random(text):
             raise Cannot("its samples may be random: bake what comes before that", str(where.path), one)
     told = _tells(where, owner)
-    own = {node.attr.value for node in where.nodes(cst.Attribute, owner) if _is_self(node.value)}
+    own = {node.attr.value for node in where.nodes(cst.Attribute, owner) if is_self(node.value)}
     for other in codes:
         for node in other.nodes(cst.Attribute):
             inside = other is where and where.holds(owner, node)
@@ -89,7 +89,7 @@ def _require_same_samples(plan: Plan, built: Built) -> None:
             if asked and not other.qualified(node):
                 words = "more than its samples is asked of the loader's dataset here"
                 raise Cannot(words, str(other.path), other.line(node))
-            if inside or _is_self(node.value):
+            if inside or is_self(node.value):
                 continue
             stored = isinstance(above, cst.AssignTarget | cst.AugAssign) and node.attr.value in own
             if stored or (called and node.attr.value in told):
@@ -127,11 +127,7 @@ def _tells(code: Code, owner: cst.ClassDef) -> set[str]:
 
 def _is_of_self(node: cst.CSTNode) -> bool:
     while isinstance(node, cst.Attribute | cst.Subscript):
-        if _is_self(node.value):
+        if is_self(node.value):
             return True
         node = node.value
     return False
-
-
-def _is_self(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) and node.value == "self"

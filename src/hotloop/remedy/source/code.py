@@ -207,6 +207,11 @@ def last_name(node: cst.CSTNode) -> str:
     return node.value if isinstance(node, cst.Name) else ""
 
 
+def is_self(node: cst.CSTNode) -> bool:
+    """Whether a node is the name ``self``."""
+    return isinstance(node, cst.Name) and node.value == "self"
+
+
 def argument(call: cst.Call, name: str, position: int | None = None) -> cst.BaseExpression | None:
     """An argument given by keyword or, without a ``*`` before it, by position."""
     for arg in call.args:

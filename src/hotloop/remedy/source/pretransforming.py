@@ -11,7 +11,7 @@ import libcst as cst
 
 from hotloop.feed.budget import memory_budget
 from hotloop.remedy.source import layout
-from hotloop.remedy.source.code import Code, Function, last_name
+from hotloop.remedy.source.code import Code, Function, is_self, last_name
 from hotloop.remedy.source.held import Held, is_changed
 from hotloop.remedy.source.loaders import driving
 from hotloop.remedy.source.plan import Plan
@@ -146,7 +146,7 @@ def _transforms(code: Code, getitem: Function, known: Sequence[dict[str, Facts]]
             continue
         given = _operand(operation, classes)
         if given is not None:
-            nodes = [one for one in code.nodes(cst.Attribute, operation) if _is_self(one.value)]
+            nodes = [one for one in code.nodes(cst.Attribute, operation) if is_self(one.value)]
             by = tuple(dict.fromkeys(one.attr.value for one in nodes if not code.holds(given, one)))
             if by:
                 yield _Transform(whole=operation, given=given, by=by, is_scaler=False)
@@ -176,16 +176,12 @@ def _is_fixed(node: cst.BaseExpression, classes: Mapping[str, set[str]]) -> bool
 
 
 def _attribute_of_self(node: cst.CSTNode | None) -> str:
-    return node.attr.value if isinstance(node, cst.Attribute) and _is_self(node.value) else ""
-
-
-def _is_self(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) and node.value == "self"
+    return node.attr.value if isinstance(node, cst.Attribute) and is_self(node.value) else ""
 
 
 def _attributes(code: Code, node: cst.CSTNode) -> list[str]:
     """Attributes of the dataset in an expression."""
-    return [one.attr.value for one in code.nodes(cst.Attribute, node) if _is_self(one.value)]
+    return [one.attr.value for one in code.nodes(cst.Attribute, node) if is_self(one.value)]
 
 
 def _guard(code: Code, getitem: Function, whole: cst.BaseExpression) -> cst.If | None:
@@ -516,7 +512,7 @@ def _are_distinct(held: Held, attribute: str, key: str) -> bool:
     """Whether a list is filled in ``__init__`` with dictionaries made for each of its places."""
     code, seen = held.code, False
     for node in code.nodes(cst.Attribute, held.init):
-        if node.attr.value != attribute or not _is_self(node.value):
+        if node.attr.value != attribute or not is_self(node.value):
             continue
         above = code.parents.get(node)
         if isinstance(above, cst.AssignTarget):
