@@ -241,6 +241,42 @@ def test_few_long_launches_are_enough_for_a_large_gain(tmp_path: Path, budget_s:
     assert tuned.gain.low < 3 < tuned.gain.high
 
 
+def test_a_slow_start_of_the_first_run_is_not_expected_of_the_others(tmp_path: Path) -> None:
+    here = launcher(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path)
+    with closing(here.journal):
+        here.first()
+        here.start_s, here.launch_s = 40.0, 44.0  # the machine's caches were empty
+        here.round("race-1/0", [(catalogue.parse("num-workers=4"),)])
+        assert here.start_s < 1 and here.launch_s == pytest.approx(4, abs=1)
+        assert here.expected_s(()) == pytest.approx(4, abs=1)
+
+
+def test_a_large_gain_on_top_is_not_lost_for_want_of_a_second_launch(tmp_path: Path) -> None:
+    dear = replace(THREADS, cost_s_per_step=0.03)
+    here = launcher(Scenario(factors(num_workers=1.5, threads=10.0), (SLOW, dear)), tmp_path, allow="numeric")
+    here.room = lambda seconds, key="": not key.endswith("/1")  # type: ignore[method-assign]
+    with closing(here.journal):
+        tuned = Search(launcher=here).run()
+    assert tuned.gain is not None and tuned.gain.ratio > 14
+    assert {str(one) for one in tuned.best} == {"num-workers=4", "threads=2"}
+
+
+def test_a_lucky_launch_beside_what_needs_a_patch_is_not_carried_along(tmp_path: Path) -> None:
+    images = finding("cadence/images", "fewer-images", cost_s=0.03, every_nth=20)
+    scenario = Scenario(
+        factors(threads=1.06, fewer_images=1.0), (images, THREADS), noise=0.0,
+        applied={"fewer-images": f"no picture: {MET_NOTHING}"},
+    )  # fmt: skip
+    here = launcher(scenario, tmp_path, allow="semantic")
+    with closing(here.journal):
+        search = Search(launcher=here)
+        search._cannot = lambda arm: "nothing of it is written"  # type: ignore[method-assign]
+        here.room = lambda seconds, key="": key != "race-1/1"  # type: ignore[method-assign]
+        search.run()
+    raced = [trial.key for trial in here.journal.trials.values() if trial.key.endswith("/threads=2")]
+    assert raced[0].startswith("race-1/") and any(key.startswith("race-2/") for key in raced)
+
+
 @pytest.mark.parametrize("num_iterators", [1, 3])
 def test_epochs_that_repeat_are_worth_a_cache_that_no_finding_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_iterators: int

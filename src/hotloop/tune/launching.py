@@ -92,6 +92,7 @@ class Launcher:
     periods: dict[str, int] = field(default_factory=dict)  # remedy id -> steps from one time to the next
     found: Trial | None = None  # the first run, its rate taken as if it had been a launch
     spent: bool = False  # something was not launched for lack of time
+    _whole: int = 0  # steps of the run as found
     _before_s: float = 0.0
     _begun_s: float = field(default_factory=monotonic)
 
@@ -186,7 +187,7 @@ class Launcher:
             num += queue_of(self.own)
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         self.start_s, self.epoch_s = float(steps.start_s[0]) + 1.0, epoch * trial.s_per_step
-        self.epoch = epoch
+        self.epoch, self._whole = epoch, steps.num_steps
         self.periods = _periods(seen, _MOST_LONGER * num) if self.limits.allow == "semantic" else {}
         self.launch_s = wall_s
         passes = loader.num_iterators if loader is not None else 0
@@ -227,7 +228,19 @@ class Launcher:
             steps = round(steps * self.longer(arm))
         if steps is not None and fills(arm):
             steps = max(steps, FILL_EPOCHS * self.epoch)
-        return self._trial(key, arm, timeout_s=timeout_s, steps=steps)
+        trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps)
+        if trial.s_per_step is not None:
+            self._warm(trial.seconds - trial.s_per_step * (steps or self._whole))
+        return trial
+
+    def _warm(self, start_s: float) -> None:
+        """Launches start in what was seen of a later one: the first run may have been the first of all,
+        and have filled its caches of files, of compiled modules, of fonts.
+        """
+        start_s = max(0.0, start_s)
+        if start_s < self.start_s:
+            self.launch_s -= self.start_s - start_s
+            self.start_s = start_s
 
     def blocks(self, plan: Mapping[str, Any]) -> Trial:
         """One run of interleaved blocks."""

@@ -60,9 +60,12 @@ def _weight(one: Candidate) -> tuple[int, int, float]:
     return effects, len(one.arm), float(amounts)
 
 
-def wins(found: Ratio, *, alone: bool) -> bool:
-    """Whether an arm is taken up; the first may be a guess, since the whole is confirmed in the end."""
-    return found.ratio >= LEAST and (found.shown or (alone and found.ratio > PROMISING))
+def wins(found: Ratio, *, least: float) -> bool:
+    """Whether an arm is taken up. What was not shown has to be ``least`` times as fast.
+
+    It may be a guess then, since the whole is confirmed in the end.
+    """
+    return found.ratio >= LEAST and (found.shown or found.ratio > least)
 
 
 def settled(found: Ratio) -> bool:

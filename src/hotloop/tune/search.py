@@ -105,7 +105,7 @@ class Search:
             if found and not self._ran and launcher.left_s > 0:
                 launcher.spent = False
                 continue
-            if winner is None and len(self._written) > written:
+            if len(self._written) > written:
                 continue
             if winner is None or trial is None:
                 break
@@ -264,7 +264,7 @@ class Search:
         told = {one.name: Ratio(ratio=one.predicted or 1.0, low=0.0, high=inf, pairs=0) for one in candidates}
         logs: dict[str, list[float]] = {one.name: [] for one in candidates}
         last: dict[str, Trial] = {}
-        rivals, paired = 0, True
+        rivals, paired, written = 0, True, len(self._written)
         for turn in range(_MOST_ROUNDS):
             key = f"race-{number}/{turn}"
             expected = [(one.arm, told[name].ratio) for name, one in alive.items()]
@@ -285,6 +285,9 @@ class Search:
             rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found.get(spell(have), last_base), alive, logs)
+            if len(self._written) > written:  # the others race beside the patch
+                self._tried.difference_update(alive)
+                return None, None
             told |= pooled(logs, self._pairs)
             guess = not have and rivals > 1
             whole = all(logs[name] for name in alive)
@@ -295,7 +298,7 @@ class Search:
         self._pairs += logs.values() if paired else ()
         told_of = {name: ratios[name].ratio for name in alive if name in ratios}
         winner = simplest(told_of, list(alive.values()))
-        if winner is None or not wins(ratios[winner.name], alone=not have):
+        if winner is None or not wins(ratios[winner.name], least=CLEAR if have else PROMISING):
             return None, None
         if not have:
             self._won, self._unrivalled = logs[winner.name] if paired else [], rivals == 1
