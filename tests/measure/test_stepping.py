@@ -32,6 +32,18 @@ LOOPS = {
     "gan": ("I1 " + "D1 F1 B O1 F2 F1 B O2 " * 10 + "X1", {}, 10, 0),
     "gan without loader": ("F1 B O1 F2 B O2 " * 10, {}, 10, 0),
     "wgan with loader": ("I1 " + ("D1 F B O1 " * 4 + "D1 F B O1 F B O2 ") * 3 + "X1", {}, 15, 0),
+    "another optimizer takes over": ("F B O1 " * 30 + "F B O2 " * 30, {}, 60, 0),
+    "three parts, one after the other": ("F B O1 " * 5 + "F B O2 " + "F B O3 " * 7, {}, 13, 0),
+    "LBFGS takes over": ("F B O1 " * 10 + "O2{F,B,F,B} " * 10, {}, 20, 0),
+    "two optimizers relieve each other": (("F B O1 " * 10 + "F B O2 " * 10) * 3, {}, 60, 0),
+    "critic trained before the gan": ("F B O1 " * 30 + "F1 B O1 F2 B O2 " * 30, {}, 60, 0),
+    "critic trained before a gan that begins with the generator": (
+        "F B O1 " * 30 + "F2 B O2 F1 B O1 " * 30, {}, 60, 0,
+    ),
+    "one more optimizer from the middle on": ("F B O1 " * 10 + "F B O1 O2 " * 10, {}, 20, 0),
+    "several optimizers, one round": ("F B O1 O2 O3", {}, 1, 0),
+    "several optimizers": ("F B O1 O2 O3 " * 10, {}, 10, 0),
+    "gan before another training": ("F1 B O1 F2 B O2 " * 10 + "F B O3 " * 10, {}, 20, 0),
     "get_batch": ("F B O " * 10, {}, 10, 0),
     "get_batch with estimate_loss": (("m- E E E m+ " + "F B O " * 10) * 3, {}, 30, 3),
     "get_batch accumulates": ("F B F B F B O " * 6, {}, 6, 0),
@@ -146,6 +158,11 @@ def test_updates_and_backwards():
     steps = measure(process("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1"), {})
     assert (steps.num_updates, steps.backwards_per_update) == (5, 3.0)
     assert steps.samples.tolist() == [8.0] * 15
+
+
+def test_updates_of_all_parts_of_a_training_count():
+    steps = measure(process("F B O1 " * 30 + "F1 B O2 F2 B O3 " * 20), {})
+    assert (steps.num_steps, steps.num_updates) == (50, 50)
 
 
 def test_skipped_updates_are_no_updates():
