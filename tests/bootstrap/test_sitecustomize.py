@@ -49,6 +49,20 @@ def test_torch_and_the_import_path_look_as_they_do_without_us(tmp_path: Path) ->
     assert done.notes["process"][0]["start_ns"] < start < end
 
 
+def test_who_only_asks_whether_there_is_a_torch_does_not_keep_it_from_being_observed(tmp_path: Path) -> None:
+    """As ``datasets``, ``transformers`` and ``accelerate`` do before they import it."""
+    script = """
+        import importlib.util, sys
+        print(importlib.util.find_spec("torch") is not None, "torch" in sys.modules, "hotloop" in sys.modules)
+        import torch
+        print("hotloop" in sys.modules, [type(f).__name__ for f in sys.meta_path if "Torch" in repr(type(f))])
+        print("exec_module" in vars(torch.__spec__.loader))
+    """
+    done = run_observed(script, folder=tmp_path)
+    assert done.stdout == "True False False\nTrue []\nFalse\n"
+    assert done.notes["process"][0]["role"] == "main"
+
+
 @pytest.mark.parametrize("text", ["import hl_missing\n", "raise RuntimeError('broken torch')\n", None])
 def test_a_torch_that_cannot_be_imported_fails_as_it_would(tmp_path: Path, text: str | None) -> None:
     """A ``torch`` package of the script's own that fails, or none at all."""

@@ -11,30 +11,33 @@ _START_NS = perf_counter_ns()
 
 
 class _TorchFinder:
-    """Wraps the loader of torch so that hotloop starts right after ``torch/__init__.py`` ran."""
+    """Wraps the loader of torch so that hotloop starts right after ``torch/__init__.py`` ran.
+
+    It stays until then: who asks whether there is a torch (``importlib.util.find_spec``) loads none yet.
+    """
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
         for finder in list(sys.meta_path):
-            find = getattr(finder, "find_spec", None)
+            find = getattr(finder, "find_spec", None) if finder is not self else None
             spec = find(name, path, target) if find is not None else None
             if spec is not None:
-                _attach(spec.loader)
+                _attach(spec.loader, self)
                 return spec
-        sys.meta_path.insert(0, self)
         _say_without_torch()
         return None
 
 
-def _attach(loader):
+def _attach(loader, finder):
     execute = getattr(loader, "exec_module", None)
     if execute is None:
         return
 
     def run(module):
         del loader.exec_module  # torch.__spec__.loader is what it always was
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
         start = perf_counter_ns()
         try:
             execute(module)
