@@ -56,7 +56,7 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         for name, (value, place) in torch.get("set_by", {}).items()
     }
     notes.add("torch", **torch)
-    for name in ("optimizer", "module", "unread", "iterator", "batch"):
+    for name in ("optimizer", "module", "unread", "iterator", "batch", "memory"):
         for entry in facts.get(name, ()):
             notes.add(name, **entry)
     rows = [
@@ -75,7 +75,7 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
     for frames in facts.get("sites", ()):
         notes.site(frames)
     argv = facts.get("argv", ["train.py"])
-    notes.add("process", cwd=str(folder), argv=argv)
+    notes.add("process", cwd=str(folder), argv=argv, env=facts.get("env", {}))
     loaded = [folder / name for name in facts.get("loaded", ())]
     notes.add("files", files=[str(path) for path in loaded])
     for path in sorted(set(folder.rglob("*.py")) - set(loaded)):
@@ -98,6 +98,7 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         loop=notes.place(loop) if loop else None,
         times=dict.fromkeys(facts.get("where", {}), facts.get("times", 40)),
         passes=facts.get("passes", 1),
+        device_bytes=facts.get("device_bytes"),
         where={remedy: notes.place(place) for remedy, place in facts.get("where", {}).items()},
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import entries, flag
 from hotloop.measure.steps import Steps
-from hotloop.record.recording import Note
+from hotloop.record.recording import Note, Recording
 
 _MOST_GPUS = 32
 _COMPUTING = ("forward", "backward", "optimizer")
@@ -86,13 +86,14 @@ def has_tensor_cores(evidence: Evidence) -> bool:
 def memory_ratio(evidence: Evidence) -> float | None:
     """Peak of the memory torch reserved or allocated, as a share of the device's; None when unknown."""
     peaks = [float(note.get("device_peak") or 0) for note in _memory_notes(evidence)]
-    totals = [
-        float(gpu.get("memory_bytes") or 0)
-        for gpu in evidence.machine.get("gpus") or ()
-        if gpu.get("visible", True)
-    ]
-    peak, total = max(peaks, default=0.0), min(totals, default=0.0)
-    return peak / total if peak > 0 and total > 0 else None
+    peak, total = max(peaks, default=0.0), smallest_device_bytes(evidence.recording)
+    return peak / total if peak > 0 and total else None
+
+
+def smallest_device_bytes(recording: Recording) -> float | None:
+    """Memory of the smallest GPU that the run could see; None when unknown."""
+    gpus = [gpu for gpu in recording.machine.get("gpus") or () if gpu.get("visible", True)]
+    return min((float(gpu.get("memory_bytes") or 0) for gpu in gpus), default=0.0) or None
 
 
 def _memory_notes(evidence: Evidence) -> list[Note]:

@@ -10,5 +10,7 @@ REMEDY = Remedy(
     effect="numeric",
     alters="memory grows; values may differ in the last bit",
     answers=("device/recompute-checkpointing",),
+    live="hotloop.remedy.live.checkpointing:NoCheckpointing",
+    source="hotloop.remedy.source.recomputing:no_checkpointing",
     words="leave torch.utils.checkpoint out where the activations fit into memory",
 )

@@ -295,13 +295,24 @@ def _dim(leaf: Any) -> int:
 
 def random_states(torch: Any) -> list[Any]:
     """Of the random number generators of Python, torch, its devices and numpy."""
-    found: list[Any] = [random.getstate(), torch.get_rng_state().numpy().tobytes()]
-    if torch.cuda.is_initialized():
-        found += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
+    return own_random_states() + torch_random_states(torch)
+
+
+def own_random_states() -> list[Any]:
+    """Of the generators of Python and numpy."""
+    found: list[Any] = [random.getstate()]
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         kind, keys, *place = numpy.random.get_state()
         found += [kind, keys.tobytes(), *place]
+    return found
+
+
+def torch_random_states(torch: Any) -> list[Any]:
+    """Of the generators of torch and its devices."""
+    found: list[Any] = [torch.get_rng_state().numpy().tobytes()]
+    if torch.cuda.is_initialized():
+        found += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
     return found
 
 

@@ -14,6 +14,7 @@ import libcst as cst
 import numpy as np
 
 from hotloop.diagnose.costs import waited_for
+from hotloop.diagnose.device_state import smallest_device_bytes
 from hotloop.findings import Finding, Place
 from hotloop.measure.places import Frame, Places, places_of
 from hotloop.measure.settings import same
@@ -79,6 +80,7 @@ class Scene:
     passes: int = 0  # of the loader that drives training, 0 not known
     started_unix_s: float | None = None  # when the run began
     launched: Path | None = None  # where the command was started, None not known
+    device_bytes: float | None = None  # memory of the smallest visible GPU, None not known
     _texts: dict[Path, Text] = field(default_factory=dict)
     _codes: dict[Path, Code] = field(default_factory=dict)
 
@@ -297,6 +299,7 @@ class Scene:
             },
             passes=len(driving.iter_s) if driving else 0,
             started_unix_s=recording.start_unix_s,
+            device_bytes=smallest_device_bytes(recording),
         )
 
     def configured(self, name: str) -> Note | None:
