@@ -453,6 +453,18 @@ def test_what_keeps_samples_is_not_launched_where_no_loader_makes_them(tmp_path:
     assert scenario.launched == ["as found"]
 
 
+def test_what_no_price_is_known_of_is_raced_where_its_finding_says_so(tmp_path: Path) -> None:
+    """Retries of the allocator stall the device for a time that only launches show."""
+    gain = factors(expandable_segments=1.2)
+    told = finding("memory/fragmentation", "expandable-segments", cost_s=0.0, unpriced=True)
+    tuned = tune(Scenario(gain, (told,), noise=0.0), tmp_path / "told")
+    assert [str(one) for one in tuned.best] == ["expandable-segments"]
+    untold = finding("memory/fragmentation", "expandable-segments", cost_s=0.0)
+    scenario = Scenario(gain, (untold,), noise=0.0)
+    assert tune(scenario, tmp_path / "untold").best == ()
+    assert scenario.launched == ["as found"]
+
+
 def test_a_tuning_is_of_the_files_that_the_run_read(tmp_path: Path) -> None:
     settings = tmp_path / "settings.toml"
     settings.write_text("num_workers = 0\n")

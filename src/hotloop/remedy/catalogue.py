@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import os
 import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -75,7 +76,12 @@ def environment(applied: Iterable[Applied]) -> dict[str, str]:
         require_live(one)
         wanted[one.remedy.id] = one
     entries = [[one.remedy.id, one.value, one.remedy.live] for one in wanted.values()]
-    return {"HOTLOOP_APPLY": json.dumps(entries)} if entries else {}
+    found = {"HOTLOOP_APPLY": json.dumps(entries)} if entries else {}
+    for one in wanted.values():
+        if one.remedy.environment:
+            module, _, name = one.remedy.environment.partition(":")
+            found |= getattr(importlib.import_module(module), name)(os.environ)
+    return found
 
 
 def require_live(one: Applied) -> None:

@@ -119,9 +119,10 @@ def ideas(
     step_s = evidence.steps.step_s
     rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
     for finding in findings:
-        if finding.cost_s_per_step < _LEAST_SHARE * step_s:
+        unpriced = bool(finding.data.get("unpriced"))  # what it costs shows in launches alone
+        if finding.cost_s_per_step < _LEAST_SHARE * step_s and not unpriced:
             continue
-        ratio = step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
+        ratio = 0.0 if unpriced else step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
         for remedy in _remedies(finding):
             if remedy.id in rewritten:
                 continue
@@ -137,7 +138,7 @@ def ideas(
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
-            candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio)
+            candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio or None)
             why = ""
             if cannot is not None and edited(tuple(new)):
                 arm, why = _writable(have, new, cannot)

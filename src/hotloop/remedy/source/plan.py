@@ -234,9 +234,10 @@ class Plan:
             raise Cannot(
                 f"{key} is {old} there, {note.get('value')} in the run", str(file), text.line(edit.start)
             )
-        self._change_text(text, edit, f"{key}: {old} → {edit.new}")
+        self.change_text(text, edit, f"{key}: {old} → {edit.new}")
 
-    def _change_text(self, text: Text, edit: Edit, says: str) -> None:
+    def change_text(self, text: Text, edit: Edit, says: str) -> None:
+        """Other characters in a file that is no code."""
         self.edit(text, edit.start, edit.end, edit.new)
         line = text.line(edit.start)
         self.changes.append(Change(remedy=self.remedy, file=str(text.path), line=line, text=says))
@@ -250,7 +251,7 @@ class Plan:
             text = self.scene.text(script)
             raw = str(note.get("raw"))
             start, end = config_files.in_command(text, option, raw)
-            self._change_text(text, Edit(start=start, end=end, new=str(value)), f"{option} {raw} → {value}")
+            self.change_text(text, Edit(start=start, end=end, new=str(value)), f"{option} {raw} → {value}")
             return
         raise Cannot(f"{option} is given on the command line", write=self._command(option, note, value))
 

@@ -50,5 +50,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         severity="medium" if retries else "low",
         remedies=("expandable-segments",),
-        data={"reserved_bytes": reserved, "peak_bytes": peak, "retries": retries},
+        data={
+            "reserved_bytes": reserved,
+            "peak_bytes": peak,
+            "retries": retries,
+            "unpriced": retries > 0,
+        },
     )

@@ -1,0 +1,5 @@
+import torch
+
+
+def seed(value):
+    torch.manual_seed(value)
