@@ -192,10 +192,11 @@ class Code:
             node = node.value
         if not isinstance(node, cst.Name):
             return ""
-        found = self.assignments(node, node.value)
-        if len({id(one.node) for one in found}) != 1 or not isinstance(found[0], meta.ImportAssignment):
-            return ""
-        names = {q.name for q in found[0].get_qualified_names_for(node.value)}
+        names: set[str] = set()
+        for one in self.assignments(node, node.value):  # ``import torch`` and ``import torch.optim``: torch
+            if not isinstance(one, meta.ImportAssignment):
+                return ""
+            names.update(q.name for q in one.get_qualified_names_for(node.value))
         root = names.pop() if len(names) == 1 else ""
         return ".".join([root, *reversed(parts)]) if root else ""
 
