@@ -134,6 +134,42 @@ def test_a_model_in_evaluation_mode_that_makes_its_own_batches_is_no_evaluation(
     assert (steps.span_totals["data_wait"] == pytest.approx(0.1, rel=0.2)) is not evaluates
 
 
+KEPT = """
+    import random
+    import torch
+    def play(model):
+        move = model(board).argmax()  # ask
+        return outcome(move)  # after
+    for step in range(100):
+        {made}  # call
+        {kept}
+        x = torch.stack(games)
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "kept", "evaluates"),
+    [
+        ("score = play(model)", "torch.save({'score': score}, 'best.pt')", True),
+        ("games = play(model)", "torch.save(games, 'games.pt')", False),
+        ("order = play(model)", "random.shuffle(games, order)", False),
+    ],
+)
+def test_what_a_module_is_given_comes_not_back_by_each_of_its_functions(made, kept, evaluates):
+    run = Script(dedent(KEPT).format(made=made, kept=kept), sample_ms=0.937)
+    for number in range(100):
+        if number % 10 == 0:
+            with run.at("call", "ask"):
+                run.evaluate(10)
+            with run.at("call", "after"):
+                run.work(10)
+        step(run)
+    assert bool(measure(run.process(), {}).evaluations) is evaluates
+
+
 IN_PLACE = """
     import torch
     best = 0.0

@@ -21,6 +21,7 @@ from hotloop.measure.statements import (
     made_anew,
     names_read,
     names_set,
+    of_modules,
     own_nodes,
     statements_of,
 )
@@ -100,6 +101,7 @@ class Source:
     trainable: frozenset[str]
     classes: Mapping[ast.AST, ast.ClassDef]
     modules: frozenset[str] = frozenset()  # names by which the file knows modules, optimizers left out
+    imported: frozenset[str] = frozenset()  # names of whole imported modules
 
     def copies_module(self, line: int) -> bool:
         """Whether a ``deepcopy`` at a line is of what the file knows as a module."""
@@ -166,6 +168,12 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
             and node.func.attr in _OF_MODULES
         )
         - {""},
+        imported=frozenset(
+            alias.asname or alias.name.partition(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        ),
     )
 
 
@@ -178,7 +186,7 @@ def _last_name(node: ast.expr) -> str:
 
 def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function:
     """Gives every statement of a function its purpose."""
-    statements = tuple(statements_of(node))
+    statements = tuple(of_modules(one, source.imported) for one in statements_of(node))
     flow = _Flow(statements, anchors, source.trainable)
     loop = innermost_loop(node, anchors.lines)
     return Function(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 #: Attributes and methods of a tensor that tell nothing of its values.
@@ -87,6 +87,16 @@ def statements_of(node: FunctionNode) -> Iterator[Statement]:
     """Every statement of a function in source order, without those of functions inside it."""
     for child in _blocks(node):
         yield from _statement(child)
+
+
+def of_modules(statement: Statement, modules: Set[str]) -> Statement:
+    """A statement that calls a module's function for its effect changes what it gives it, not the module."""
+    match statement.node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=receiver), args=args)):
+            if (name := base_name(receiver)) in modules:
+                given = {arg.id for arg in args if isinstance(arg, ast.Name)}
+                return replace(statement, sets=statement.sets - {name} | given)
+    return statement
 
 
 def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
