@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,14 @@ def lives_of(spans: Spans, events: Events, loader_of: dict[int, int], *, later: 
         of_row=of_row, iterator=iterator, loader=loader, trains=trains, num_batches=num_batches,
         training_row=training_row, goes_on=(spans.kind[order[opens]] != row.ITER) & later,
     )  # fmt: skip
+
+
+def with_training(lives: Lives, passes: Bools) -> Lives:
+    """The same with more passes that are part of training."""
+    trains = lives.trains | passes
+    return replace(
+        lives, trains=trains, training_row=(lives.of_row >= 0) & np.append(trains, False)[lives.of_row]
+    )
 
 
 def _loaders(spans: Spans, first: Ints, iterator: Ints, loader_of: dict[int, int]) -> Ints:

@@ -21,9 +21,11 @@ from hotloop.measure.evaluation import (
     events_of,
     lives_of,
     regions_of,
+    with_training,
     without_batch,
 )
 from hotloop.measure.facts import facts_of
+from hotloop.measure.feeding import trained_passes
 from hotloop.measure.joining import joined, laid_down
 from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
@@ -118,8 +120,15 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     if plays.any():
         asked = _loop(process, places, spans, ways, lives, eval_forward, nowhere, stepping)
         eval_forward = eval_forward & ~playing(plays, spans, asked)
+    driven = lives
+    aside = nowhere
+    if eval_forward.any():
+        asked = _loop(process, places, spans, ways, lives, eval_forward, nowhere, stepping)
+        fed = trained_passes(spans, events, lives, eval_forward, ways, asked)
+        eval_forward, lives = eval_forward & ~fed.forwards, with_training(lives, fed.passes)
+        aside = fed.forwards
     if unsure.any():
-        asked = _loop(process, places, spans, ways, lives, eval_forward | unsure, nowhere, stepping)
+        asked = _loop(process, places, spans, ways, driven, eval_forward | unsure, nowhere, stepping)
         eval_forward = eval_forward | scoring(unsure, spans, events, stepping, asked)
     regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
     regions = widen(regions, spans, events, lives, eval_forward, samples, places)
@@ -131,7 +140,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     exit_ns = _exit_ns(process)
     gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, piece.begin, wall, exit_ns)
     evaluates = np.asarray(phase == COLUMN["evaluation"])
-    loop = _loop(process, places, spans, ways, lives, eval_forward, evaluates, stepping)
+    loop = _loop(process, places, spans, ways, driven, eval_forward, evaluates, stepping)
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -152,7 +161,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         end_s=stepping.end / 1e9,
         phases=phases,
         samples=_samples(spans, events, lives, stepping),
-        steady=~compiled if piece.begin else _steady(stepping, compiled),
+        steady=_steady(stepping, compiled, first=not piece.begin) & ~_now_and_then(spans, aside, stepping),
         totals=_by_name(totals),
         span_totals=_by_name(span_totals),
         wall_s=wall / 1e9,
@@ -161,7 +170,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         num_updates=stepping.num_updates,
         num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
-        startup=startup_parts(process, spans, lives, samples, places, stepping, exit_ns or wall),
+        startup=startup_parts(process, spans, driven, samples, places, stepping, exit_ns or wall),
         lines=main_lines(
             sampled, loop, places, stepping.span, span_totals, crowding, got.get(process.pid, 1.0)
         ),
@@ -303,19 +312,27 @@ def _compiles(spans: Spans, stepping: Stepping) -> Bools:
     return result
 
 
-def _steady(stepping: Stepping, compiled: Bools) -> Bools:
+def _now_and_then(spans: Spans, rows: Bools, stepping: Stepping) -> Bools:
+    """[steps] whether some of these rows lie in it, and in most others none."""
+    result = np.zeros(len(stepping), np.bool_)
+    step = stepping.of(spans.start[rows])
+    result[step[step >= 0]] = True
+    return result if 2 * result.sum() < len(result) else np.zeros(len(stepping), np.bool_)
+
+
+def _steady(stepping: Stepping, compiled: Bools, *, first: bool) -> Bools:
     """Leading steps outside the later steps' distribution are warm-up; steps with a compile never count."""
     num = len(stepping)
     steady = ~compiled
-    if not num:
+    if not num or not first:
         return steady
     length = (stepping.end - stepping.start).astype(np.float64)
     most = max(1, min(WARM_UP_STEPS, int(num * WARM_UP_RATIO)))
     usual = np.quantile(length[most:], 0.95) if num > most else np.inf
-    first = 1
-    while first < most and length[first] > usual:
-        first += 1
-    steady[:first] = False
+    warm = 1
+    while warm < most and length[warm] > usual:
+        warm += 1
+    steady[:warm] = False
     return steady
 
 

@@ -1,0 +1,603 @@
+"""Passes over a loader in evaluation mode whose results are trained on: pseudo labels, features of a frozen
+network, losses by which samples are chosen.
+
+The source is followed from the model's call to where training reads a batch, calls the model or asks for
+gradients: through names, lists, datasets, attributes and files. A number for a message, a schedule or a best
+checkpoint ends before that.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hotloop.measure.evaluation import Events, Lives
+from hotloop.measure.loop import LOGGING_TEXT, FunctionKey, Loop
+from hotloop.measure.paths import (
+    bound_names,
+    handed,
+    imported,
+    is_plain,
+    last_name,
+    made_of,
+    overlap,
+    path_of,
+    reaches,
+    texts,
+)
+from hotloop.measure.places import Frame, Stack
+from hotloop.measure.spans import Bools, Ints, Spans
+from hotloop.measure.statements import FunctionNode, Spot, own_nodes
+from hotloop.measure.ways import Ways
+from hotloop.record import rows as row
+
+#: Functions entered at a call; None where it is the observed one itself.
+_Entered = set[FunctionKey | None]
+
+#: So many statements are followed; of a source that takes more nothing is said.
+MOST_STATEMENTS = 20_000
+#: Functions that no stack leads through are entered so deep.
+_DEEPEST = 4
+
+#: What these give back is a number or a word.
+_NUMBERS = frozenset(["item", "float", "int", "bool", "len", "str", "repr", "format", "isinstance", "print"])
+_SHAPES = frozenset(["shape", "size", "dim", "ndim", "numel", "device", "dtype"])
+_MEASURES = re.compile(
+    r"(^|_)(acc|accuracy|auc|auroc|f1|iou|miou|dice|bleu|rouge|psnr|ssim|fid|recall|precision|metrics?|mse|mae"
+    r"|rmse|r2|wer|cer|perplexity|ppl|confusion|report)(_|\d|$)",
+    re.I,
+)
+#: Methods that keep what they are given in what they are called on, whatever becomes of their answer.
+_KEEPS = frozenset(["append", "extend", "insert", "appendleft", "add", "put", "setdefault"])
+#: Methods of models, optimizers and schedules: no result is kept by what they are called on.
+_INERT = frozenset(
+    [
+        "step",
+        "backward",
+        "zero_grad",
+        "train",
+        "eval",
+        "to",
+        "cuda",
+        "cpu",
+        "load_state_dict",
+        "write",
+        "close",
+    ]
+)
+_WRITES = frozenset(
+    ["save", "savez", "savez_compressed", "savetxt", "tofile", "dump", "to_csv", "to_parquet", "to_pickle"]
+)
+_FILE_NAME = re.compile(r"[./]|\w{4}")
+
+
+@dataclass
+class _Held:
+    """What holds results at one point of a function, by path: ``name``, ``name.attribute``, a file's name."""
+
+    paths: set[str] = field(default_factory=set)
+    #: Paths that were changed in place: who handed the object over sees it.
+    changed: set[str] = field(default_factory=set)
+    returned: list[tuple[bool, ...]] = field(default_factory=list)
+    #: Parameters -> those that they were made of.
+    made_of: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fed:
+    """What makes that on which training goes on: forwards, and passes over loaders they are given."""
+
+    forwards: Bools  # [rows]
+    passes: Bools  # [lives]
+
+
+def trained_passes(
+    spans: Spans, events: Events, lives: Lives, eval_forward: Bools, ways: Ways, loop: Loop
+) -> Fed:
+    """Those of the passes for evaluation whose results are trained on, loader by loader."""
+    fed = Fed(forwards=np.zeros(len(spans), np.bool_), passes=np.zeros(len(lives), np.bool_))
+    rows = np.flatnonzero(eval_forward)
+    items = np.flatnonzero(((lives.of_row >= 0) & (spans.kind == row.FETCH) & events.used) | events.work)
+    before = np.searchsorted(spans.start[items], spans.start[rows]) - 1
+    life = np.append(lives.of_row[items], -1)[before]
+    given = (life >= 0) & ~np.append(lives.trains, False)[life]
+    rows, life = rows[given], life[given]
+    loader = np.where(lives.loader > 0, lives.loader, -lives.iterator - 1)
+    feeds = functools.cache(functools.partial(is_trained_on, loop))
+    for number in np.unique(loader[life]):
+        mine = loader[life] == number
+        if any(map(feeds, _ways(spans, rows[mine], ways))):
+            fed.forwards[rows[mine]] = True
+            fed.passes[life[mine]] = True
+    return fed
+
+
+def _ways(spans: Spans, rows: Ints, ways: Ways) -> Iterator[Stack]:
+    for site in np.unique(spans.site[rows]):
+        chosen = np.zeros(len(spans), np.bool_)
+        chosen[rows[spans.site[rows] == site]] = True
+        yield from ways.of([int(site)], chosen)
+
+
+class _FoundError(Exception):
+    """Training reads a result."""
+
+
+class _TooMuchError(Exception):
+    """More statements than are followed."""
+
+
+def is_trained_on(loop: Loop, stack: Stack) -> bool:
+    """Whether what the innermost call of a stack gives reaches training, as far as the source tells."""
+    trained = [
+        one.frames for name in ("forward", "backward", "update", "fetch") for one in loop.sites.get(name, ())
+    ]
+    apart = _apart(stack.frames, trained)
+    if apart is None:
+        return False
+    walk = _Walk(loop, stack.frames, trained, apart)
+    try:
+        outermost = stack.frames[0].function
+        walk.enter(outermost, walk.shared if outermost[1] == "<module>" else _Held(), at=0)
+    except _FoundError:
+        return True
+    except (_TooMuchError, RecursionError):
+        pass
+    return False
+
+
+def _apart(frames: Sequence[Frame], trained: Sequence[Sequence[Frame]]) -> int | None:
+    """Index of the first frame in which a stack leaves the ways of training; None where it never does, or
+    never was on one.
+    """
+    shared = 0
+    for other in trained:
+        same = 0
+        while same < min(len(frames), len(other)) and frames[same] == other[same]:
+            same += 1
+        shared = max(shared, same)
+    if shared == len(frames) or not any(
+        len(other) > shared and other[shared].function == frames[shared].function for other in trained
+    ):
+        return None
+    return shared
+
+
+class _Walk:
+    """The functions of a stack and of training, followed from the outermost one."""
+
+    def __init__(
+        self, loop: Loop, frames: Sequence[Frame], trained: Sequence[Sequence[Frame]], apart: int
+    ) -> None:
+        self.loop = loop
+        self.frames = frames
+        self.apart = apart
+        #: Files with results, by what their name is made of.
+        self.files: set[str] = set()
+        #: What holds results at the level of modules.
+        self.shared = _Held()
+        self._under: list[FunctionKey] = []
+        self._left = MOST_STATEMENTS
+        self._calls: dict[FunctionKey, dict[Spot, _Entered]] = defaultdict(lambda: defaultdict(set))
+        for stack in trained:
+            for frame, below in zip(stack, [*stack[1:], None], strict=True):
+                entered = self._calls[frame.function][frame.line, frame.col]
+                entered.add(below.function if below is not None else None)
+        self._matched: dict[tuple[FunctionKey, int], dict[ast.Call, _Entered]] = {}
+
+    def enter(self, key: FunctionKey, held: _Held, *, at: int | None, deep: int = 0) -> bool:
+        """Follows a function from what it is given; ``held`` becomes what it leaves. ``at``: its place in the
+        stack. False where its source is not known.
+        """
+        node = self.node(key)
+        if node is None or key in self._under or deep > _DEEPEST:
+            return False
+        self._under.append(key)
+        try:
+            _Body(self, key, node, held, at=at, deep=deep).run()
+        finally:
+            self._under.pop()
+        return True
+
+    def node(self, key: FunctionKey) -> FunctionNode | None:
+        """A function's source."""
+        source = self.loop.source(key[0])
+        return source.function(key[1], key[2]) if source is not None else None
+
+    def count(self) -> None:
+        """One more statement."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMuchError
+
+    def calls(self, key: FunctionKey, node: FunctionNode) -> Mapping[ast.Call, _Entered]:
+        """Calls of a function through which training went -> functions entered there, None for torch."""
+        return self._match(key, node, -1, self._calls.get(key, {}))
+
+    def asked(self, key: FunctionKey, node: FunctionNode, at: int) -> Mapping[ast.Call, _Entered]:
+        """The same for the frame of the stack at a place in it."""
+        frame = self.frames[at]
+        below: _Entered = {self.frames[at + 1].function if at + 1 < len(self.frames) else None}
+        return self._match(key, node, at, {(frame.line, frame.col): below})
+
+    def _match(
+        self, key: FunctionKey, node: FunctionNode, at: int, spots: Mapping[Spot, _Entered]
+    ) -> Mapping[ast.Call, _Entered]:
+        if (key, at) not in self._matched:
+            found: dict[ast.Call, _Entered] = defaultdict(set)
+            calls = [one for one in own_nodes(node) if isinstance(one, ast.Call)]
+            for spot, entered in spots.items():
+                for call in _at(calls, spot, entered):
+                    found[call] |= entered
+            self._matched[key, at] = found
+        return self._matched[key, at]
+
+    def heads(self, key: FunctionKey) -> frozenset[int]:
+        """Lines of a function at which training asks for batches."""
+        return frozenset(line for line, _ in self.loop.lines.get("fetch", {}).get(key, ()))
+
+    def reads(self, key: FunctionKey, call: ast.Call) -> bool:
+        """Whether a class or function of the file, called by its name, names a file with results."""
+        source = self.loop.source(key[0])
+        name = last_name(call.func)
+        return source is not None and any(
+            node.name == name and not self.files.isdisjoint(texts(node))
+            for node in source.tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        )
+
+    def named(self, key: FunctionKey, call: ast.Call) -> FunctionKey | None:
+        """The one function of the file that a call by a plain name can mean."""
+        source = self.loop.source(key[0])
+        if source is None or not isinstance(call.func, ast.Name):
+            return None
+        name = call.func.id
+        found = {
+            node.lineno
+            for (own, _), node in source.functions.items()
+            if own == name and not isinstance(node, ast.Module) and node not in source.classes
+        }
+        return (key[0], name, found.pop()) if len(found) == 1 else None
+
+
+def _at(calls: Sequence[ast.Call], spot: Spot, entered: _Entered) -> list[ast.Call]:
+    """The calls that a spot can mean: of ``a.b().c()`` all begin at one place."""
+    names = {_last_name_of(key) for key in entered if key is not None}
+    line, column = spot
+    near = [one for one in calls if one.lineno <= line <= (one.end_lineno or one.lineno)]
+    exact = [one for one in near if (one.lineno, one.col_offset) == spot]
+    by_name = [one for one in exact or near if last_name(one.func) in names]
+    if by_name:
+        return by_name
+    if column < 0:
+        return [one for one in near if one.lineno == line]
+    around = exact or [one for one in near if (one.lineno, one.col_offset) < spot < _end(one)]
+    return [min(around, key=_end)] if around else []
+
+
+def _end(node: ast.expr) -> Spot:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+class _Body:
+    """One function, from its first statement to its last."""
+
+    def __init__(
+        self, walk: _Walk, key: FunctionKey, node: FunctionNode, held: _Held, *, at: int | None, deep: int
+    ) -> None:
+        self.walk = walk
+        self.key = key
+        self.node = node
+        self.held = held
+        self.at = at
+        self.deep = deep
+        self.trained = walk.calls(key, node)
+        self.asked = walk.asked(key, node, at) if at is not None else {}
+        self.heads = walk.heads(key)
+        #: What is done apart from training reads no result for it: a function may do both.
+        self.trains = deep == 0 and (at is None or at <= walk.apart)
+        self.effects = {one.value for one in own_nodes(node) if isinstance(one, ast.Expr)}
+        self.made_of = made_of(node)
+        for name, used in held.made_of.items():
+            self.made_of.setdefault(name, set()).update(used)
+        source = walk.loop.source(key[0])
+        owner = source.classes.get(node) if source is not None else None
+        if owner is not None:
+            for method in owner.body:
+                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                    own = made_of(method)
+                    for name in own:
+                        if name.startswith("self."):
+                            self.made_of.setdefault(name, set()).update(own[name])
+        self.modules = imported(source.tree) if source is not None else frozenset()
+        # What a function inside another one does not bind is the other one's.
+        self.bound = None if "<locals>" in key[1] or isinstance(node, ast.Module) else bound_names(node)
+        self.because = 0  # inside what runs for some results only
+
+    def run(self) -> None:
+        self.block(self.node.body)
+
+    # -- statements
+
+    def block(self, statements: Sequence[ast.stmt]) -> None:
+        for one in statements:
+            self.walk.count()
+            self.statement(one)
+
+    def statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                return
+            case ast.Assign(targets=targets, value=value):
+                parts = self.parts(value)
+                for target in targets:
+                    self.bind(target, parts, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self.bind(target, self.parts(value), value)
+            case ast.AugAssign(target=target, value=value):
+                if self.carries(value) or (self.because and isinstance(target, ast.Subscript)):
+                    self.take(path_of(target), changed=True)
+            case ast.Expr(value=value):
+                self.carries(value)
+            case ast.Return(value=ast.expr() as value):
+                self.held.returned.append(self.parts(value))
+            case ast.For() | ast.AsyncFor():
+                carries = self.carries(node.iter)
+                last = node.iter.end_lineno or node.lineno
+                if carries and self.trains and any(node.lineno <= line <= last for line in self.heads):
+                    raise _FoundError
+                for _ in range(2):
+                    self.bind(node.target, (carries,), node.iter)
+                    self.block(node.body)
+                self.block(node.orelse)
+            case ast.While():
+                for _ in range(2):
+                    self.branch(node.test, node.body, node.orelse)
+            case ast.If():
+                self.branch(node.test, node.body, node.orelse)
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    carries = self.carries(item.context_expr)
+                    if item.optional_vars is not None:
+                        self.bind(item.optional_vars, (carries,), item.context_expr)
+                self.block(node.body)
+            case ast.Try():
+                for part in (node.body, *(one.body for one in node.handlers), node.orelse, node.finalbody):
+                    self.block(part)
+            case ast.Match():
+                for case in node.cases:
+                    self.block(case.body)
+
+    def branch(self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
+        """Either of two blocks: what holds results after one of them does."""
+        because = self.carries(test)
+        self.because += because
+        before = set(self.held.paths)
+        self.block(body)
+        after, self.held.paths = self.held.paths, before
+        self.block(orelse)
+        self.held.paths |= after
+        self.because -= because
+
+    # -- what holds results
+
+    def bind(self, target: ast.expr, parts: tuple[bool, ...], value: ast.expr) -> None:
+        """An assignment: of several values each to its own name, where both show how many there are."""
+        if isinstance(target, ast.Tuple | ast.List):
+            each = parts if len(parts) == len(target.elts) else (any(parts),) * len(target.elts)
+            for one, part in zip(target.elts, each, strict=True):
+                self.bind(one, (part,), value)
+            return
+        path = path_of(target)
+        if any(parts):
+            self.take(path, changed=not isinstance(target, ast.Name))
+        elif isinstance(target, ast.Subscript):
+            if self.because or self.carries(target.slice):
+                self.take(path, changed=True)
+        elif is_plain(target):
+            home = self.home(path)
+            home.paths -= {one for one in home.paths if one == path or one.startswith(f"{path}.")}
+
+    def take(self, path: str, *, changed: bool) -> None:
+        """A path holds results now, and so does what was made of it."""
+        if not path:
+            return
+        home = self.home(path)
+        home.paths.add(path)
+        if changed:
+            home.changed.add(path)
+            for name in self.made_of:
+                if reaches(self.made_of, name, path):
+                    home.paths.add(name)
+                    home.changed.add(name)
+
+    def home(self, path: str) -> _Held:
+        """Where a path's name belongs: to the function, or to its module."""
+        return self.held if self.bound is None or path.split(".")[0] in self.bound else self.walk.shared
+
+    def holds(self, path: str) -> bool:
+        """Whether an object holds results, or is part of what does."""
+        paths = self.home(path).paths
+        if self.bound is None:
+            paths = paths | self.walk.shared.paths
+        return any(overlap(one, path) for one in paths)
+
+    # -- expressions
+
+    def parts(self, node: ast.expr) -> tuple[bool, ...]:
+        """Whether results are in the value, or in each of the values of a tuple."""
+        if isinstance(node, ast.Tuple | ast.List):
+            return tuple(self.carries(one) for one in node.elts) or (False,)
+        return self.call(node) if isinstance(node, ast.Call) else (self.carries(node),)
+
+    def carries(self, node: ast.AST | None) -> bool:
+        """Whether results are in the value of an expression; what it calls is followed."""
+        match node:
+            case None | ast.Constant() | ast.Lambda():
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    return node.value in self.walk.files
+                return False
+            case ast.Name(id=name):
+                return self.holds(name)
+            case ast.Attribute(value=value, attr=attr):
+                path = path_of(node)
+                if attr in _SHAPES:
+                    self.carries(value)
+                    return False
+                return self.holds(path) if path and is_plain(node) else self.carries(value)
+            case ast.Call():
+                return any(self.call(node))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.carries(test)
+                return self.any_of([body, orelse])
+            case ast.NamedExpr(target=target, value=value):
+                parts = self.parts(value)
+                self.bind(target, parts, value)
+                return any(parts)
+            case ast.Yield(value=value):
+                self.held.returned.append((self.carries(value),))
+                return False
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                return self.comprehension(node)
+        return self.any_of(ast.iter_child_nodes(node))
+
+    def any_of(self, nodes: Iterable[ast.AST]) -> bool:
+        """Whether one of several carries results; all of them are followed."""
+        return any(list(map(self.carries, nodes)))
+
+    def comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> bool:
+        chosen = False
+        before = set(self.held.paths)
+        for one in node.generators:
+            carries = self.carries(one.iter)
+            if carries and self.trains and one.iter.lineno in self.heads:
+                raise _FoundError
+            self.bind(one.target, (carries,), one.iter)
+            chosen |= self.any_of(one.ifs)
+        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        made = self.any_of(parts)
+        self.held.paths = before | {one for one in self.held.paths if one in self.held.changed}
+        return made or chosen
+
+    def call(self, node: ast.Call) -> tuple[bool, ...]:
+        """What a call gives; what it does to its object and its arguments is noted."""
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        given = [self.carries(one) for one in arguments]
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+        owner = path_of(receiver) if receiver is not None and is_plain(receiver) else ""
+        nobody = owner in ("self", "cls") or owner.split(".")[0] in self.modules
+        of_owner = self.carries(receiver) if receiver is not None and not nobody else False
+        entered = self.entered(node)
+        name = last_name(node.func)
+        if None in self.trained.get(node, ()) and self.trains:
+            gradients = name == "backward" or name == "grad"
+            if any(given) or (gradients and of_owner):
+                raise _FoundError
+        if node in self.asked and self.at == len(self.walk.frames) - 1:
+            return (True,)
+        if entered:
+            return entered
+        if node in self.trained and self.trains:
+            return (False,)  # a model's answer in training, gradients
+        if name in _WRITES and (any(given) or of_owner):
+            self.write(arguments, given)
+            return (False,)
+        text = ast.unparse(node)
+        if name in _NUMBERS or _MEASURES.search(name) or LOGGING_TEXT.search(text):
+            return (False,)
+        if self.walk.files and self.walk.reads(self.key, node):
+            return (True,)
+        function = self.walk.named(self.key, node)
+        if function is not None and any(given):
+            found = self.into(node, function, at=None, deep=self.deep + 1)
+            if found is not None:
+                return found
+        keeps = name in _KEEPS or name.endswith("_")
+        # A statement of its own is made for its effect.
+        effective = keeps or (node in self.effects and name not in _INERT)
+        if receiver is not None and not nobody and effective and (any(given) or (self.because and keeps)):
+            self.take(path_of(receiver), changed=True)
+        return (any(given) or of_owner,)
+
+    def write(self, arguments: Sequence[ast.expr], given: Sequence[bool]) -> None:
+        """Results go to a file: whoever names it reads them."""
+        for one, carries in zip(arguments, given, strict=True):
+            if carries:
+                continue
+            names = [name for name in texts(one) if _FILE_NAME.search(name)]
+            self.walk.files.update(names)
+            if not names and (path := path_of(one)):
+                for each in (path, *self.made_of.get(path, ())):
+                    self.take(each, changed=True)
+
+    def entered(self, node: ast.Call) -> tuple[bool, ...]:
+        """What the functions give that the stack or training were seen to enter at a call; empty for none."""
+        result: tuple[bool, ...] = ()
+        on_stack = self.asked.get(node, set())
+        for key in sorted(key for key in on_stack | self.trained.get(node, set()) if key is not None):
+            at = self.at + 1 if key in on_stack and self.at is not None else None
+            found = self.into(node, key, at=at, deep=self.deep)
+            if found is None:
+                found = (key in on_stack,)
+            same = len(found) == len(result)
+            result = tuple(a or b for a, b in zip(result, found, strict=True)) if same else result or found
+        return result
+
+    def into(self, call: ast.Call, key: FunctionKey, *, at: int | None, deep: int) -> tuple[bool, ...] | None:
+        """Enters a function with what is handed to it; what it changes is changed here. None: it cannot."""
+        node = self.walk.node(key)
+        if node is None or isinstance(node, ast.Module):
+            return None
+        known = handed(call, node)
+        inner = _Held()
+        plain = {parameter: path_of(value) for parameter, value in known.items() if is_plain(value)}
+        for parameter, path in plain.items():
+            inner.made_of[parameter] = {
+                other for other, its in plain.items() if its != path and reaches(self.made_of, path, its)
+            }
+        for parameter, value in known.items():
+            path = plain.get(parameter, "")
+            if path:
+                for one in self.home(path).paths:
+                    if one == path or path.startswith(f"{one}."):
+                        inner.paths.add(parameter)
+                    elif one.startswith(f"{path}."):
+                        inner.paths.add(parameter + one[len(path) :])
+            elif self.carries_quietly(value):
+                inner.paths.add(parameter)
+        if "<locals>" in key[1] and key[0] == self.key[0]:
+            inner.paths |= self.held.paths
+        if not self.walk.enter(key, inner, at=at, deep=deep):
+            return None
+        for parameter, value in known.items():
+            for one in inner.changed:
+                if parameter in plain and (one == parameter or one.startswith(f"{parameter}.")):
+                    self.take(plain[parameter] + one[len(parameter) :], changed=True)
+                elif one == parameter:
+                    self.write([value], [False])
+        if "<locals>" in key[1]:
+            for one in inner.changed:
+                self.take(one, changed=True)
+        made = _last_name_of(key) == "__init__" and bool(inner.paths)
+        widths = {len(one) for one in inner.returned}
+        if len(widths) == 1:
+            return tuple(any(one) or made for one in zip(*inner.returned, strict=True))
+        return (made or any(any(one) for one in inner.returned),)
+
+    def carries_quietly(self, node: ast.expr) -> bool:
+        """Whether results are in an argument that was followed already."""
+        return any(
+            self.holds(path_of(part))
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name | ast.Attribute) and path_of(part) not in ("", "self", "cls")
+        ) or any(isinstance(part, ast.Call) and part in self.asked for part in ast.walk(node))
+
+
+def _last_name_of(key: FunctionKey) -> str:
+    return key[1].rpartition(".")[2]

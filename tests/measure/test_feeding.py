@@ -1,0 +1,173 @@
+"""Passes in evaluation mode: whether what they make is trained on."""
+
+from __future__ import annotations
+
+from textwrap import dedent, indent
+
+import pytest
+from tests.scenarios.builder import Script
+
+from hotloop.measure import measure
+
+#: A function that asks the model for every batch of a loader, and the loop that calls it.
+CALLED = """
+    import numpy as np
+    import torch
+    from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+    class FeatureFile(Dataset):
+        def __init__(self, root):
+            self.x = np.load(root / "features.npy")
+
+    def replace(target, values):
+        target.labels[:] = values
+
+    def accuracy_of(out, y):
+        return (out.argmax(1) == y).float().mean()
+
+    def predict(model, loader, bank=None):
+        model.eval()
+        kept = []
+        for x, y in loader:  # ask
+            out = model(x)  # model
+            {kept}
+        {returned}
+
+    def train(model, loader, weight=1.0):
+        for x, y in loader:  # fetch
+            loss = criterion(model(x), y)  # forward
+            loss.backward()  # backward
+            optimizer.step()  # update
+
+    {before}
+    for epoch in range(6):
+        {use}  # call
+        train(model, loader)  # train
+        {after}
+"""
+KEPT = "kept.append(out.argmax(1))"
+RETURNED = "return torch.cat(kept)"
+BEFORE = "dataset = Images(root); loader = DataLoader(dataset, batch_size=8); history = []; best = None"
+DEFAULTS = {"kept": KEPT, "returned": RETURNED, "before": BEFORE, "after": "pass"}
+
+TRAINED_ON = {
+    "a dataset made of them": {"use": "loader = DataLoader(TensorDataset(images, predict(model, plain)))"},
+    "a dataset changed in place": {"use": "dataset.labels[:] = predict(model, plain)"},
+    "an attribute of a dataset": {"use": "dataset.labels = predict(model, plain)"},
+    "by a method": {"use": "dataset.relabel(predict(model, plain))"},
+    "by a function": {"use": "replace(dataset, predict(model, plain))"},
+    "after the epoch": {"use": "fresh = predict(model, plain)", "after": "loader.dataset.labels = fresh"},
+    "the hardest samples": {
+        "kept": "kept.extend(per_sample(out, y).tolist())",
+        "returned": "return np.array(kept)",
+        "use": "hard = np.argsort(predict(model, plain))[-9:]; loader = DataLoader(Subset(dataset, hard))",
+    },
+    "those that are sure": {
+        "kept": "for i, p in zip(y, out.max(1)):\n    if p > 0.9: kept.append(i)",
+        "returned": "return kept",
+        "use": "loader = DataLoader(Subset(dataset, predict(model, plain)))",
+    },
+    "weights of a sampler": {
+        "before": f"{BEFORE}; sampler = Weighted(); loader = DataLoader(dataset, sampler=sampler)",
+        "use": "sampler.weights[:] = predict(model, plain)",
+    },
+    "a memory that is handed over": {
+        "kept": "bank[y] = out",
+        "returned": "return None",
+        "use": "predict(model, plain, bank=dataset.features)",
+    },
+    "a file": {
+        "returned": "np.save(root / 'features.npy', torch.cat(kept))",
+        "use": "predict(model, plain)",
+        "after": "loader = DataLoader(FeatureFile(root))",
+    },
+    "a file of a name": {
+        "returned": "torch.save(kept, bank)",
+        "use": "predict(model, plain, path); loader = DataLoader(Stored(path))",
+    },
+    "one of two answers": {
+        "returned": "return len(kept), torch.cat(kept)",
+        "use": "count, labels = predict(model, plain); loader = make_loader(images, labels)",
+    },
+}
+
+ONLY_LOOKED_AT = {
+    "a loss for a schedule": {
+        "kept": "kept.append(criterion(out, y))",
+        "returned": "return torch.stack(kept).mean()",
+        "use": "scheduler.step(predict(model, plain))",
+    },
+    "the best model": {
+        "use": "acc = accuracy_of(predict(model, plain), labels)\n"
+        "if best is None or acc > best: best = acc; torch.save({'acc': acc, 'model': model}, 'best.pt')",
+        "after": "model.load_state_dict(torch.load('best.pt')['model'])",
+    },
+    "early stopping": {"use": "if stopper.update(predict(model, plain)): stopped = True"},
+    "a history": {"use": "history.append(predict(model, plain))"},
+    "predictions kept in a file": {"use": "np.save('predictions.npy', predict(model, plain))"},
+    "names that training binds anew": {"use": "x = y = loss = out = predict(model, plain)"},
+    "one of two answers, and the other is kept": {
+        "returned": "return len(kept), torch.cat(kept)",
+        "use": "count, shown = predict(model, plain)",
+        "after": "train(model, loader, weight=count)",
+    },
+    "shapes": {"use": "n = predict(model, plain).shape[0]; loader = DataLoader(dataset, batch_size=n)"},
+}
+
+
+def passes_between_epochs(source: str) -> tuple[float, int]:
+    """Six passes of 80 ms, each before ten steps: seconds of evaluation, evaluations."""
+    run = Script(source, sample_ms=0.937)
+    run.note("loader", id=1, where=0)
+    run.note("loader", id=2, where=0)
+    for epoch in range(6):
+        with run.at("call", "ask"):
+            run.iterate(100 + epoch, loader=2)
+        for _ in range(8):
+            with run.at("call", "ask"):
+                run.fetch(100 + epoch, 1)
+            with run.at("call", "model"):
+                run.evaluate(9)
+        with run.at("call", "ask"):
+            run.fetch(100 + epoch, 0.1, end=True)
+        with run.at("train", "fetch"):
+            run.iterate(200 + epoch)
+        for _ in range(10):
+            with run.at("train", "fetch"):
+                run.fetch(200 + epoch, 1)
+            with run.at("train", "forward"):
+                run.forward(3)
+            with run.at("train", "backward"):
+                run.backward(4)
+            with run.at("train", "update"):
+                run.update(1)
+        with run.at("train", "fetch"):
+            run.fetch(200 + epoch, 0.1, end=True)
+    steps = measure(run.process(), {})
+    assert steps.num_steps == 60
+    return steps.span_totals["evaluation"], len(steps.evaluations)
+
+
+def written(changed: dict[str, str]) -> str:
+    """The script with its parts in place, of several lines or of one."""
+    source = dedent(CALLED)
+    for name, text in (DEFAULTS | changed).items():
+        line = next(line for line in source.splitlines() if f"{{{name}}}" in line)
+        space = line[: len(line) - len(line.lstrip())]
+        lines = text.splitlines()
+        # The mark stays on the line that calls.
+        marked = [one + line.partition("}")[2] if "predict(" in one else one for one in lines]
+        source = source.replace(line, indent("\n".join(marked), space))
+    return source
+
+
+@pytest.mark.parametrize("name", TRAINED_ON)
+def test_a_pass_whose_results_are_trained_on_is_no_evaluation(name):
+    assert passes_between_epochs(written(TRAINED_ON[name])) == (0.0, 0)
+
+
+@pytest.mark.parametrize("name", ONLY_LOOKED_AT)
+def test_a_pass_whose_results_are_only_looked_at_is_an_evaluation(name):
+    seconds, number = passes_between_epochs(written(ONLY_LOOKED_AT[name]))
+    assert number == 6
+    assert seconds == pytest.approx(0.4, rel=0.3)
