@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from hotloop.remedy.source.scene import Already, Built, Cannot
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
+#: What a loader without workers refuses.
+_OF_WORKERS = frozenset(["persistent_workers", "prefetch_factor"])
 
 
 def num_workers(plan: Plan, value: Any) -> None:
@@ -161,16 +164,39 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         split = "each worker's __iter__ gives all of it unless it takes its part by get_worker_info()"
         raise Cannot(words, str(code.path), code.line(call), write=f"num_workers={wanted} by hand: {split}")
     follower = Follower(plan.scene, built.site.frames, current)
-    target = follower.argument(code, call, at, name, name in built.given)
+    try:
+        target = follower.argument(code, call, at, name, name in built.given)
+    except Cannot:
+        entry = _meant(plan, name, current) if name in built.given else None
+        if entry is None:
+            raise
+        target = entry
     if written_down is not None and not isinstance(target, Entry):
         read = _read(plan, follower, target, name, wanted, written_down)
     else:
         read = False
     if not read:
         _compare(target, current)
+        others = _beside(plan, target, built)
+        if name in _OF_WORKERS and wanted:
+            _with_workers(plan, name, others, code, call)
         plan.put(target, name, wanted)
-        _remark(plan, target, built)
+        plan.beside.update({(other.id, name): wanted for other in others})
+        _remark(plan, target, others)
     plan.expect(built, name, wanted)
+
+
+def _meant(plan: Plan, name: str, current: Any) -> Entry | None:
+    """The one configured value that means a setting and is what was in effect, where the way to it is lost.
+
+    The check by running tells.
+    """
+    notes = {
+        (note.get("file"), note.get("key")): note
+        for note in plan.scene.config
+        if note.get("meaning") == name and same(note.get("value"), current)
+    }
+    return Entry(next(iter(notes.values()))) if len(notes) == 1 else None
 
 
 def _compare(target: Any, current: Any) -> None:
@@ -204,19 +230,32 @@ def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, n
     return True
 
 
-def _remark(plan: Plan, target: Literal | Absent | Entry, built: Built) -> None:
+def _remark(plan: Plan, target: Literal | Absent | Entry, others: Sequence[Built]) -> None:
     """Say who else gets the value."""
+    if isinstance(target, Literal):
+        readers = target.code.readers(target.node, target.name) if target.name else []
+        if len(readers) > 1:
+            plan.remark(f"{target.name} is read in lines {', '.join(map(str, readers))}")
+    if others:
+        plan.remark(f"the same call builds {len(others)} more of this run's loaders")
+
+
+def _beside(plan: Plan, target: Literal | Absent | Entry, built: Built) -> list[Built]:
+    """The other loaders of the run that are built by the call that is changed."""
     if isinstance(target, Entry):
-        return
+        return []
     node = target.node if isinstance(target, Literal) else target.call
     lines = range(target.code.line(node), target.code.end(node)[0] + 1)
     if isinstance(target, Literal):
         call = target.code.above(node, cst.Call)
         lines = range(target.code.line(call), lines[-1] + 1) if call is not None else lines
-        readers = target.code.readers(node, target.name) if target.name else []
-        if len(readers) > 1:
-            plan.remark(f"{target.name} is read in lines {', '.join(map(str, readers))}")
     mine = {f for f in built.site.frames if f.file == str(target.code.path) and f.line in lines}
-    others = [o for o in plan.scene.loaders if o.id != built.id and mine & set(o.site.frames)]
-    if others:
-        plan.remark(f"the same call builds {len(others)} more of this run's loaders")
+    return [o for o in plan.scene.loaders if o.id != built.id and mine & set(o.site.frames)]
+
+
+def _with_workers(plan: Plan, name: str, others: Sequence[Built], code: Code, call: cst.Call) -> None:
+    """Raises Cannot where a loader that is built by the same call has no workers: torch refuses it there."""
+    for other in others:
+        if not plan.beside.get((other.id, "num_workers"), other.settings.get("num_workers")):
+            words = f"the same call builds a loader without workers, which refuses {name}"
+            raise Cannot(words, str(code.path), code.line(call), write=f"give {name} where num_workers > 0")

@@ -74,6 +74,7 @@ class Plan:
         self.remedy = ""
         self.left: list[Left] = []
         self.settings: dict[str, Any] = {}  # loader arguments that this patch gives the driving loader
+        self.beside: dict[tuple[int, str], Any] = {}  # and others, by their id, that the same calls build
         self._pending = _Pending()
         self._calls: dict[tuple[Path, int, int], tuple[Code, cst.Call]] = {}
 
@@ -95,11 +96,11 @@ class Plan:
     def attempt(self, remedy: str, words: str, rewrite: Any, value: Any) -> None:
         """Run one rewrite; what cannot be changed is left with its place and the text to write."""
         self.remedy = remedy
-        before = copy.deepcopy(self._pending), dict(self.settings)
+        before = copy.deepcopy(self._pending), dict(self.settings), dict(self.beside)
         try:
             rewrite(self, value)
         except Cannot as cannot:
-            self._pending, self.settings = before
+            self._pending, self.settings, self.beside = before
             self.leave(cannot, words)
 
     def leave(self, cannot: Cannot, write: str) -> None:

@@ -1,0 +1,9 @@
+from torch.utils.data import DataLoader
+
+
+def make(dataset):
+    return DataLoader(dataset, 8, num_workers=4, persistent_workers=True)
+
+
+train = make(data)
+val = make(other)
