@@ -159,6 +159,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
     from hotloop import flow
     from hotloop.diagnose import Limits, evidence_of
     from hotloop.launch.guard import Guard
+    from hotloop.launch.output import last_words
     from hotloop.launch.within import REFUSED
     from hotloop.remedy import catalogue
     from hotloop.report.ranks import lead
@@ -200,7 +201,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             interrupted=bool(outcome.passed_on) or outcome.abandoned,
             peak_bytes=guard.peak_bytes,
             would_write=would,
-            last_words=_last_words(where / "output.log"),
+            last_words=last_words((where / "output.log").read_text(errors="replace")),
         )
 
     def examine(where: Path) -> Examined:
@@ -264,12 +265,6 @@ def _plan(request: Request) -> dict[str, str]:
 
 def _would_write(room: Throwaway | None) -> tuple[str, ...]:
     return tuple(f"{kind} {path}" for kind, path in room.written()) if room is not None else ()
-
-
-def _last_words(log: Path) -> str:
-    """The last line of a command's output that says something."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""
 
 
 class _Progress:

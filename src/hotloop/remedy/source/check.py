@@ -18,6 +18,7 @@ from typing import Any, Final
 import psutil
 
 from hotloop.launch.command import observed_environment
+from hotloop.launch.output import last_words
 from hotloop.measure.places import COMPREHENSIONS, Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
@@ -224,8 +225,8 @@ class _Trial:
         if refused and code:
             words = f"the script writes {refused[-1]} before it gets there, which a trial must not"
             return Proof(passed=None, words=words)
-        lines = self._output.read_bytes().decode("utf-8", "replace").strip().splitlines()
-        last = f": {lines[-1][:200]}" if lines else ""
+        words = last_words(self._output.read_bytes().decode("utf-8", "replace"))
+        last = f": {words}" if words else ""
         if code:
             return Proof(passed=False, words=f"the patched copy ended with exit code {code}{last}")
         return Proof(passed=None, words="the patched copy ended before it got there")
