@@ -230,6 +230,16 @@ def test_workers_that_fail_under_an_intervention_are_what_ended_the_run(
     assert why in told and "larger --budget" not in told
 
 
+BY_HAND = """
+model = torch.nn.Linear(2, 2)
+for step in range(30):
+    model(torch.ones(1, 2)).sum().backward()
+    for weight in model.parameters():
+        weight.data.add_(weight.grad, alpha=-0.1)
+    model.zero_grad()
+"""
+
+
 def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> None:
     args = ("train.py", "--samples", "20", "--epochs", "1")
     done = run(tmp_path, "-m", "hotloop", "what-if", "--out", "r", "--", sys.executable, *args)
@@ -240,9 +250,13 @@ def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("script", "why"),
-    [("raise SystemExit('no data')", "the command failed"), ("", "no training step was seen")],
+    [
+        ("raise SystemExit('no data')", "the command failed"),
+        ("", "no training step was seen"),
+        (BY_HAND, "no DataLoader is asked and no optimizer steps"),
+    ],
 )
-def test_a_command_that_does_not_train_is_not_asked_for_more_time(
+def test_a_command_that_shows_no_steps_while_it_runs_is_not_asked_for_more_time(
     tmp_path: Path, script: str, why: str
 ) -> None:
     (tmp_path / "other.py").write_text(f"import torch\n{script}\n")

@@ -115,12 +115,22 @@ def _nothing(examination: Examination, exit_code: int, folder: Path) -> CheckFai
         why, hint = "the command failed", "its words are above; "
     elif not why and not any(steps.num_steps for steps in examination.ranks):
         why = "no training step was seen"
+    elif not why and not _shows_steps(examination):
+        why = "no DataLoader is asked and no optimizer steps: where a step ends shows only afterwards"
+        hint = "compare two runs (hotloop run, and run --apply); "
     elif not why:
         why = "the command or the budget ended before two blocks of the baseline were done"
         hint = "let it run longer, or give a larger --budget; "
     return CheckFailed(
         f"nothing was measured: {why} (exit code {exit_code})", hint=f"{hint}the recording is in {folder}"
     )
+
+
+def _shows_steps(examination: Examination) -> bool:
+    """Whether anything ends a step while the command runs: updates by hand show only in the recording."""
+    ranks = examination.recording.ranks
+    asked = any(steps.train_loader() is not None for steps in examination.ranks)
+    return asked or any(rank.notes.get("optimizer") for rank in ranks)
 
 
 def _split(options: argparse.Namespace) -> tuple[list[str], list[str]]:
