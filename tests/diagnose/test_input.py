@@ -605,6 +605,14 @@ def test_collate_is_told_from_samples() -> None:
     assert "input/slow-sample" not in findings
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("data.pad_all", "batched-collate"), ("default_collate", "batched-get")]
+)
+def test_of_torchs_own_collate_nothing_can_be_stacked_otherwise(name: str, remedy: str) -> None:
+    run = input_run(make_s=0.08, busy_s=0.02, collate_s=0.06, settings={"collate_fn": name})
+    assert found(run)["input/slow-collate"].remedies == (remedy,)
+
+
 @pytest.mark.parametrize("name", ["text.Collator", "functools.partial"])
 def test_what_a_collate_object_calls_is_collate(name: str) -> None:
     run = input_run(

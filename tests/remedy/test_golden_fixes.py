@@ -80,6 +80,37 @@ def test_what_is_only_information_never_alters_results(tmp_path: Path, severity:
     assert [one.remedy.id for one in waiting] == ([] if threads else ["threads"])
 
 
+@pytest.mark.parametrize(("severity", "told"), [("info", []), ("low", ["batched-collate"])])
+def test_what_is_only_information_and_cannot_be_written_is_not_told(
+    tmp_path: Path, severity: Severity, told: list[str]
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    finding = Finding(
+        id="input/slow-collate", message="", advice="", evidence=(), severity=severity,
+        remedies=("batched-collate",), data={},
+    )  # fmt: skip
+    taken, waiting = from_findings([finding], "exact", scene_of(tmp_path, {}))
+    assert [one.remedy.id for one in (*taken, *waiting)] == told
+
+
+@pytest.mark.parametrize(("fed", "indexed"), [(1, []), (2, ["cache-samples"])])
+def test_whether_samples_have_numbers_is_asked_of_the_loader_that_the_finding_speaks_of(
+    tmp_path: Path, fed: int, indexed: list[str]
+) -> None:
+    (tmp_path / "train.py").write_text("a = DataLoader(stream)\nb = DataLoader(pictures)\n")
+    finding = Finding(
+        id="input/repeated-work", message="", advice="", evidence=(), severity="high",
+        remedies=("cache-samples",), data={},
+    )  # fmt: skip
+    loaders = [
+        {"frames": ["train.py: DataLoader(stream"], "settings": {"iterable": True}},
+        {"frames": ["train.py: DataLoader(pictures"], "settings": {}},
+    ]
+    scene = scene_of(tmp_path, {"loaders": loaders, "fed": {"cache-samples": fed}})
+    taken, waiting = from_findings([finding], "exact", scene)
+    assert [one.remedy.id for one in (*taken, *waiting)] == indexed
+
+
 def test_a_constant_is_not_multiplied_again_in_a_file_that_has_no_checksum(tmp_path: Path) -> None:
     """A module of constants stands in no stack: its time says whether it is what the run began with."""
     case = GOLDEN / "every_constant_imported"

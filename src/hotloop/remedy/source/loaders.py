@@ -74,8 +74,7 @@ def driving(plan: Plan) -> Built:
     loaders = plan.scene.loaders
     if not loaders:
         raise Cannot("the run built no DataLoader in your code")
-    fed = plan.scene.fed.get(plan.remedy)
-    lead = next((one for one in loaders if fed in (None, one.id)), None)
+    lead = plan.scene.asked_of(plan.remedy)
     if lead is None:
         raise Cannot("the loader that is waited for is not built in your code")
     if _is_plain(plan, lead):

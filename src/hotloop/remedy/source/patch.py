@@ -134,17 +134,18 @@ def from_findings(
 
     Of the alternatives for one finding the first that can be written and is allowed is taken. Where a value
     was configured and ignored, it is that value. Of what is information, no fault, only what alters nothing
-    is taken: a busy machine must not leave its mark in the source.
+    is taken, and only what can be written: a busy machine must not leave its mark in the source.
     """
     taken: dict[str, Applied] = {}
     waiting: dict[str, Applied] = {}
-    stream = bool(scene.loaders) and bool(scene.loaders[0].settings.get("iterable"))
     for finding in findings:
         limit = EFFECTS.index("exact" if finding.severity == "info" else allowed)
         chosen = False
         for name in finding.remedies:
             remedy = catalogue.get(name)
-            if stream and remedy.indexed:
+            built = scene.asked_of(name)
+            stream = built is not None and bool(built.settings.get("iterable"))
+            if (stream and remedy.indexed) or (finding.severity == "info" and not remedy.source):
                 continue
             value = _value(remedy, finding)
             if _goes_along(scene, remedy, value):

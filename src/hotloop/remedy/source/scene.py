@@ -139,6 +139,11 @@ class Scene:
             found.append(built)
         return tuple(sorted(found, key=lambda one: (one.id != self.lead, one.role != "train")))
 
+    def asked_of(self, remedy: str) -> Built | None:
+        """The loader that a remedy is for: the one its finding speaks of, else what drives training."""
+        fed = self.fed.get(remedy)
+        return next((one for one in self.loaders if fed in (None, one.id)), None)
+
     def site(self, number: Any) -> Site | None:
         """The call site of this id."""
         stack = self.places.sites.get(number) if isinstance(number, int) and number else None

@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place if spot is not None else feed.loader.where,
-        remedies=("batched-collate",),
+        remedies=("batched-get",) if name in DEFAULT_COLLATE else ("batched-collate",),
         data={"collate_share_of_make": share},
     )
 
