@@ -555,7 +555,7 @@ def test_lines_get_their_role(name):
     assert {number: found.get(number) for number in expected} == expected
 
 
-def test_a_policy_that_acts_and_trains_is_followed_to_both_its_callers():
+def acting_and_training(sample_ms: float) -> Script:
     run = Script(
         dedent("""
             class Policy:
@@ -571,7 +571,7 @@ def test_a_policy_that_acts_and_trains_is_followed_to_both_its_callers():
                     loss.backward()  # backward
                     optimizer.step()  # update
             """),
-        sample_ms=1.37,
+        sample_ms=sample_ms,
     )
     for _ in range(20):
         for _ in range(16):
@@ -588,9 +588,20 @@ def test_a_policy_that_acts_and_trains_is_followed_to_both_its_callers():
                 run.backward(0.5)
             with run.at("update"):
                 run.update(0.5)
+    return run
+
+
+def test_a_policy_that_acts_and_trains_is_followed_to_both_its_callers():
+    run = acting_and_training(sample_ms=1.37)
     measured = measure(run.process(), {})
     found = {line.place.line: line.role for line in reversed(measured.lines)}  # the costliest comes first
     assert (found[run.line("steps")], found[run.line("loss")]) == ("input", "forward")
+    assert measured.source_loop.line == run.line("trains") - 1
+
+
+def test_of_few_samples_those_count_where_the_first_call_was_no_training():
+    run = acting_and_training(sample_ms=29.3)
+    measured = measure(run.process(), {})
     assert measured.source_loop.line == run.line("trains") - 1
 
 

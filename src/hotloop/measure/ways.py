@@ -12,8 +12,8 @@ from hotloop.measure.spans import Bools, Ints, Spans, Table, innermost
 
 #: A way that fewer of the samples take than this is not told.
 _WAY_RATIO = 0.05
-#: With fewer samples the stack of the first call stands: of two ways taken alike they would miss one in 1 of
-#: 16 cases.
+#: With fewer samples the stack of the first call stands, where that was one of the calls asked for: of two
+#: ways taken alike they would miss one in 1 of 16 cases.
 _FEWEST_SAMPLES = 4
 
 
@@ -31,6 +31,9 @@ class Ways:
         held = owner >= 0
         self._owner = owner[held]
         self._stack = samples.value[held].astype(np.int64)
+        self._first = dict(
+            zip(*map(np.ndarray.tolist, np.unique(spans.site, return_index=True)), strict=True)
+        )
 
     def of(self, numbers: Iterable[int], rows: Bools) -> tuple[Stack, ...]:
         """The stacks by which the sites were reached in these rows; sites of one function share theirs."""
@@ -43,13 +46,14 @@ class Ways:
         sites, stacks = self._spans.site[self._owner[inside]], self._stack[inside]
         found: list[Stack] = []
         for function, members in functions.items():
-            above = self._above(function, stacks[np.isin(sites, members)])
+            first = any(rows[self._first[number]] for number in members if number in self._first)
+            above = self._above(function, stacks[np.isin(sites, members)], _FEWEST_SAMPLES if first else 1)
             for number in members:
                 own = self._places.sites[number]
                 found += [Stack(frames=(*frames, own.frames[-1])) for frames in above] or [own]
         return tuple(found)
 
-    def _above(self, function: tuple[str, str, int], stacks: Ints) -> list[tuple[Frame, ...]]:
+    def _above(self, function: tuple[str, str, int], stacks: Ints, fewest: int) -> list[tuple[Frame, ...]]:
         """The frames above a function in samples; empty where they are too few."""
         seen: dict[tuple[Frame, ...], int] = defaultdict(int)
         for number, count in zip(*np.unique(stacks, return_counts=True), strict=True):
@@ -59,6 +63,6 @@ class Ways:
             if at is not None:
                 seen[frames[:at]] += int(count)
         total = sum(seen.values())
-        if total < _FEWEST_SAMPLES:
+        if total < fewest:
             return []
         return [frames for frames, count in seen.items() if count >= _WAY_RATIO * total]
