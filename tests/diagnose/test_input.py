@@ -451,6 +451,30 @@ def test_an_environment_of_a_library_is_named_once() -> None:
     assert item.message.count("train.py:3") == 1
 
 
+ROUNDS = """\
+for episode in range(9):
+    for t in range(100):
+        obs, reward, done, info = env.step(act(obs))
+        rewards[t] = to(reward)
+"""
+WRAPPER = """\
+class Stack:
+    def step(self, a):
+        obs, reward, done, info = self.env.step(a)
+"""
+
+
+def test_a_wrapper_of_the_users_is_no_other_environment() -> None:
+    wrapped = Place(file="/app/wrap.py", line=3, function="Stack.step")
+    above = (wrapped, Place(file=TRAIN, line=3, function="main"))
+    inside = line(20, 1.0, file="/app/sim.py", function="physics", callers=above, role="input")
+    beside = line(4, 1.5, file=TRAIN, function="main", role="input")
+    run = replace(get_batch([inside, beside]), source_loop=Place(file=TRAIN, line=1, function="main"))
+    item = found(run, sources={TRAIN: ROUNDS, wrapped.file: WRAPPER})["input/slow-sample"]
+    assert "the environment stepped at train.py:3 takes 40 %" in item.message
+    assert item.remedies == ()
+
+
 def test_asking_the_policy_again_and_again_is_told_with_the_environment_beside_it() -> None:
     source = (
         "for episode in range(9):\n    for t in range(100):\n        act(obs)\n        obs = env.step(a)\n"

@@ -70,8 +70,8 @@ def steps_environment(evidence: Evidence) -> bool:
 
 
 def _stepped_at(evidence: Evidence, line: LineCost) -> Place | None:
-    """The nearest line above a sampled one, or itself, that steps an environment."""
-    places = (line.place, *line.callers, *([line.statement] if line.statement else []))
+    """The outermost line above a sampled one, or itself, that steps an environment: below it are wrappers."""
+    places = (*([line.statement] if line.statement else []), *reversed(line.callers), line.place)
     return next((place for place in places if stepped(line_text(evidence, place))), None)
 
 
