@@ -52,6 +52,15 @@ def test_evaluation_costs_what_goes_beyond_a_sensible_share() -> None:
     assert bottleneck(measured) == "evaluation"
 
 
+def test_of_two_evaluations_the_steps_between_them_are_the_interval() -> None:
+    measured = evaluated(3.0, 2, num_steps=255)
+    earlier = tuple(
+        replace(one, after_step=at) for one, at in zip(measured.evaluations, (100, 200), strict=True)
+    )
+    item = found(replace(measured, evaluations=earlier))["cadence/evaluation"]
+    assert "every 100 steps" in item.message
+
+
 def test_an_interval_is_told_only_where_evaluations_were_told_apart() -> None:
     item = found(steps({**MODEL, "evaluation": [0.05] * 100}))["cadence/evaluation"]
     assert "every" not in item.message + item.advice

@@ -103,7 +103,7 @@ def beyond(steps: Steps, seconds: float, free_ratio: float) -> float:
 
 
 def steps_between(steps: Steps, intervals: Sequence[Interval]) -> float:
-    """Steps from one evaluation or checkpoint to the next: the median, or the mean where they are few."""
+    """Steps from one evaluation or checkpoint to the next: the median; of a single one all steps."""
     gaps = np.diff(sorted(interval.after_step for interval in intervals))
     gaps = gaps[gaps > 0]
-    return float(np.median(gaps)) if len(gaps) >= 2 else steps.num_steps / max(1, len(intervals))
+    return float(np.median(gaps)) if len(gaps) else steps.num_steps / max(1, len(intervals))
