@@ -14,6 +14,7 @@ import pytest
 from tests.scenarios.builder import Script
 
 from hotloop.measure import measure
+from hotloop.record import rows as row
 
 EVENT = re.compile(r"# ([DFBON])$")
 EXPECTED = re.compile(r"# = (\w+)(?: via (\w+))?$")
@@ -758,3 +759,36 @@ def test_a_queue_that_is_polled_by_a_selector_is_no_viewer():
             run.update(1)
     waits = [line for line in measure(run.process(), {}).lines if line.library == "selectors"]
     assert {line.role for line in waits if line.phase != "startup"} == {"input"}
+
+
+@pytest.mark.parametrize(
+    ("functions", "role"),
+    [
+        (("Trainer.train", "Trainer._run_epoch", "Trainer.training_step"), "other"),
+        (("Trainer.train", "Trainer._maybe_log_save_evaluate"), "other"),
+        (("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer._save_checkpoint"), "checkpoint"),
+        (("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer.log"), "logging"),
+        (("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer._evaluate"), "evaluation"),
+        (("Trainer.fit", "FitLoop.run", "ModelCheckpoint.on_train_batch_end"), "checkpoint"),
+    ],
+)
+def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions(functions, role):
+    """It writes checkpoints and logs at the one line that it trains at: that says nothing of the rest."""
+    run = Script("trainer = Trainer(model)\ntrainer.train()\n")
+    run.iterate(1)
+    calls = [f"transformers.trainer:{name}" for name in functions]
+    with run.at(2):
+        for step in range(40):
+            run.fetch(1, 1)
+            run.forward(2)
+            run.backward(2)
+            with run.library(*calls):
+                run.work(20)
+            run.update(1)
+            if step == 20:
+                run.call(row.SAVE, 1, obj=1)
+                run.call(row.LOG, 1, obj=1)
+    steps = measure(run.process(), {})
+    lines = [line for line in steps.lines if line.library == "transformers.trainer"]
+    assert {line.role for line in lines} == {role}
+    assert steps.per_step(role) == pytest.approx(0.02, abs=0.002)

@@ -72,6 +72,13 @@ class Function:
     tells: bool = True
     #: Statements that use what an evaluation made.
     of_evaluation: frozenset[int] = frozenset()
+    #: Statements that run the whole loop: a framework's ``trainer.fit()``.
+    whole: frozenset[int] = frozenset()
+
+    def runs_all(self, spot: Spot) -> bool:
+        """Whether the one statement at a spot runs the whole loop."""
+        at = holders(self.statements, spot)
+        return len(at) == 1 and at[0] in self.whole
 
     def scores(self, spot: Spot) -> bool:
         """Whether the one statement at a spot uses what an evaluation made."""
@@ -197,6 +204,7 @@ def understand(source: Source, node: FunctionNode, anchors: Anchors) -> Function
         over_batches=tuple(_loops_over_batches(node, anchors)),
         tells=not flow.whole,
         of_evaluation=flow.of_evaluation,
+        whole=frozenset(flow.whole),
     )
 
 

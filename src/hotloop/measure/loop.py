@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -72,6 +73,12 @@ LOGGING_TEXT = re.compile(
 )
 #: A statement that calls a method of what is named as a logger or a writer.
 LOGGER_CALL = re.compile(r"^(self\.)?_?(\w*logger|\w*writer|tracker)\.(?P<method>\w+)\s*\(")
+#: What the functions of a framework that runs the whole loop say of themselves, as ``Class.function``.
+_SAYS: Final[tuple[tuple[re.Pattern[str], Role], ...]] = (
+    (re.compile(r"(^|\.)_*save(_\w+)?$|Checkpoint\w*\."), "checkpoint"),
+    (re.compile(r"(^|\.)_*(evaluate|evaluation_loop|validate)$|Evaluation\w*\."), "evaluation"),
+    (re.compile(r"(^|\.)_*(on_)?log(_metrics|_dict)?$|Progress\w*\.|Logger\w*\."), "logging"),
+)
 SAVING_TEXT = re.compile(
     r"\b(torch\.save|save_file|pickle\.dumps?|np\.savez?\w*|numpy\.savez?\w*|joblib\.dump|save_checkpoint)\s*\("
 )
@@ -190,7 +197,11 @@ class Loop:
             return Reading(role=plain[0], phase=plain[1], statement=statement)
         if found is None:
             return NOTHING
-        role, phase = self._by_flow(found[0], found[1], before, after)
+        function = self.function(found[0].function)
+        if function is not None and function.runs_all((found[0].line, found[0].col)):
+            role, phase = _by_name(stack.library, found[1])
+        else:
+            role, phase = self._by_flow(found[0], found[1], before, after)
         if (phase == "forward" and not COPIES.isdisjoint(stack.library)) or (
             role in ("input", "targets") and self._prepares(stack)
         ):
@@ -300,6 +311,18 @@ class Loop:
     def _updates_by_hand(self, frame: Frame, below: tuple[Frame, ...]) -> bool:
         texts = [self.places.text(f.file, f.line) for f in (frame, *below)]
         return any(".grad" in text or re.search(r"\.step\(", text) for text in texts)
+
+
+def _by_name(library: Sequence[str], called_back: Iterable[Frame]) -> tuple[Role, str]:
+    """What a framework does, by the names of its functions and of the user's that it calls; the outermost
+    that says something counts.
+    """
+    own = (entry.partition(":")[2] for entry in library if not entry.startswith("torch."))
+    for function in (*(frame.func for frame in called_back), *own):
+        said = next((role for names, role in _SAYS if names.search(function)), None)
+        if said is not None:
+            return said, said
+    return "other", "other"
 
 
 def _is_forward(frame: Frame) -> bool:

@@ -14,7 +14,7 @@ from hotloop.record.rows import U16_MAX
 #: Bounds on memory: a script that keeps generating code must not make the probe grow.
 _MAX_CODES: Final = 50_000
 _MAX_STACKS: Final = 20_000
-_MAX_LIBRARY: Final = 6
+_MAX_LIBRARY: Final = 16
 
 #: Stands for "no user code" where a code object's sites would be.
 _LIBRARY: Final[dict[int, int]] = {}
