@@ -31,6 +31,31 @@ _SPELLING: Final = frozenset(["lower", "upper", "strip", "casefold"])
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spelled:
+    """How a framework that builds the loaders itself takes their arguments: in a call of ``holder``."""
+
+    holder: str
+    names: Mapping[str, str]  # DataLoader's name of an argument: its name there
+    evaluation: Mapping[str, str]  # those that evaluation has its own of
+
+
+_TRANSFORMERS: Final = Spelled(
+    holder="TrainingArguments",
+    names={
+        "num_workers": "dataloader_num_workers",
+        "persistent_workers": "dataloader_persistent_workers",
+        "prefetch_factor": "dataloader_prefetch_factor",
+        "pin_memory": "dataloader_pin_memory",
+        "drop_last": "dataloader_drop_last",
+        "batch_size": "per_device_train_batch_size",
+    },
+    evaluation={"batch_size": "per_device_eval_batch_size"},
+)
+#: By the package whose function the user's code called when the loader was built.
+_SPELLED: Final = {"transformers": _TRANSFORMERS, "trl": _TRANSFORMERS}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Written:
     """A place in source and what stands there, in a few words. ``value`` is set where it is a literal."""
 
@@ -58,6 +83,28 @@ def tree_of(text: str) -> ast.Module | None:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+def spelled_by(function: str) -> Spelled | None:
+    """How the package of a function (``transformers.trainer:Trainer.train``) takes a loader's arguments."""
+    return _SPELLED.get(re.split(r"[.:]", function)[0])
+
+
+def held_at(sources: Mapping[str, str], spelled: Spelled) -> Written | None:
+    """The one call in these sources that the arguments belong to; None for none and for several."""
+    found = [
+        Written(file=file, line=node.lineno, text=ast.unparse(node.func))
+        for file, text in sources.items()
+        if spelled.holder in text
+        for node in ast.walk(tree_of(text) or ast.Module([], []))
+        if isinstance(node, ast.Call) and holds(spelled, ast.unparse(node.func))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def holds(spelled: Spelled, called: str) -> bool:
+    """Whether a call of this name takes the arguments: ``Seq2SeqTrainingArguments`` as well."""
+    return called.rpartition(".")[2].endswith(spelled.holder)
 
 
 def loader_argument(sources: Mapping[str, str], frames: Sequence[Call], name: str) -> Written | None:

@@ -1197,3 +1197,24 @@ def test_what_is_opened_for_every_sample_is_to_be_kept_open(source: str, told: b
     opening = line(7, 6.0, source=source, nature="python")
     item = found(input_run(make_s=0.08, busy_s=0.02, lines=[opening]))["input/slow-sample"]
     assert ("Open once" in item.advice) == told
+
+
+# -- loaders that a framework builds -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("", "Set num_workers=2 and persistent_workers=True on the DataLoader;"),
+        ("lightning.pytorch.trainer.trainer:Trainer.fit", "Set num_workers=2 and persistent_workers=True on"),
+        (
+            "transformers.trainer:Trainer.train",
+            "Set dataloader_num_workers=2 and dataloader_persistent_workers=True in TrainingArguments;",
+        ),
+    ],
+)
+def test_advice_names_arguments_as_the_framework_that_builds_the_loader_takes_them(by, words) -> None:
+    use = loader(make_s=0.02, wait_s=0.02, by=by)
+    phases = {"data_wait": 0.02, "forward": 0.001, "backward": 0.001, "optimizer": 0.001}
+    advice = found(steps(phases, loaders=(use,)))["input/single-process"].advice
+    assert advice.startswith(words)

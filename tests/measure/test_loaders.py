@@ -10,6 +10,7 @@ from tests.scenarios.builder import FILE, MS, Script
 from tests.scenarios.loops import PLAIN, epochs_with_evaluation
 
 from hotloop.measure import measure
+from hotloop.measure.steps import LoaderUse
 from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process
 
@@ -175,6 +176,58 @@ def test_a_loader_that_nobody_iterates_is_unused():
     run.note("loader", id=5, where=0, num_workers=3)
     (loader,) = measure(run.process(), {}).loaders
     assert (loader.role, loader.settings["num_workers"]) == ("unused", 3)
+
+
+def built_by_a_package(source: str, *notes: dict[str, object]) -> LoaderUse:
+    """The loader that drives training, of one that a package built at the line that trains."""
+    run = Script(dedent(source))
+    with run.at("train"):
+        site = run.site()
+    made = {"where": site, "num_workers": 0, "dataset": {"class": "Windows", "len": 80}}
+    for number, note in enumerate(notes, 1):
+        with run.at(note.pop("at", "train")):
+            run.note("loader", id=number, **{**made, "where": run.site(), **note})
+    run.note("iterator", id=1, loader=len(notes))
+    with run.at("train"):
+        run.iterate(1, len(notes))
+        for _ in range(10):
+            run.fetch(1, 1)
+            run.forward(1)
+            run.backward(1)
+            run.update(1)
+    driving = measure(run.process(), {}).train_loader()
+    assert driving is not None
+    return driving
+
+
+def test_a_loader_that_a_package_made_from_one_of_the_users_is_placed_there():
+    source = """
+        loader = DataLoader(data)  # built
+        other = DataLoader(more)  # other
+        trainer.fit(model, loader)  # train
+    """
+    by = {"by": "lightning.pytorch.trainer.trainer:Trainer.fit"}
+    others = {"at": "other", "dataset": {"class": "Windows", "len": 8}}
+    use = built_by_a_package(source, {"at": "built"}, others, dict(by))
+    assert (use.where.line, use.by) == (2, by["by"])
+    use = built_by_a_package(source, {"at": "built"}, {"at": "other"}, dict(by))
+    assert use.where.line == 4  # which of the two cannot be told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("one = Seq2SeqTrainingArguments('out')", 2),
+        ("one, two = TrainingArguments(), TrainingArguments()", 3),
+    ],
+)
+def test_a_loader_that_a_framework_builds_is_placed_where_its_arguments_are(arguments, line):
+    source = f"""
+        {arguments}
+        Trainer(model, one).train()  # train
+    """
+    by = {"by": "transformers.trainer:Trainer.train"}
+    assert built_by_a_package(source, dict(by), dict(by)).where.line == line
 
 
 def unread_in(loop: str, **notes) -> tuple[str, ...]:

@@ -187,3 +187,47 @@ def test_a_request_to_an_http_server_is_not_recorded_as_serving_one(tmp_path: Pa
     observed = run_observed(POSTS, folder=tmp_path)
     assert observed.stdout.split() == ["204"] * 5, observed.stderr
     assert observed.of("socket") == []
+
+
+FRAMEWORK = """
+from torch.utils.data import DataLoader
+
+class TrainingArguments:
+    def __init__(self, **given):
+        self.given = given
+
+class Trainer:
+    def __init__(self, dataset):
+        self.dataset = dataset
+    def get_train_dataloader(self):
+        return self.build()
+    def build(self):
+        return DataLoader(self.dataset, batch_size=2)
+    def train(self):
+        return [len(batch) for batch in self.get_train_dataloader()]
+"""
+
+
+def test_a_loader_that_a_package_builds_says_which_of_its_functions_was_called(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "transformers"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "trainer.py").write_text(FRAMEWORK)
+    script = f"""
+        import sys
+        sys.path.append({str(tmp_path / "site-packages")!r})
+        from torch.utils.data import DataLoader, random_split
+        from transformers.trainer import Trainer
+
+        class Own(Trainer):
+            def get_train_dataloader(self):
+                return super().get_train_dataloader()
+
+        Trainer(list(range(4))).train()
+        Own(list(range(4))).train()
+        DataLoader(list(range(4)))
+        """
+    observed = run_observed(script, folder=tmp_path)
+    trainer = "transformers.trainer:Trainer"
+    by = [note["by"] for note in observed.notes["loader"]]
+    assert by == [f"{trainer}.train", f"{trainer}.get_train_dataloader", ""]

@@ -10,6 +10,7 @@ from hotloop.diagnose.discovery import EDIT, RuleEntry, rules
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.overlaps import resolved
 from hotloop.diagnose.severity import ORDER, graded, is_noise
+from hotloop.diagnose.spelling import spelled
 from hotloop.findings import Finding
 
 _log = logging.getLogger("hotloop.diagnose")
@@ -34,7 +35,8 @@ def diagnose(
     limits = evidence.limits
     costed = [graded(finding, evidence.steps.step_s, limits) for finding in found]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
-    return tuple(by_cost(kept, {rule.id: rule.effort for rule in entries}, limits.tie_ratio))
+    told = [spelled(finding, evidence.steps) for finding in kept]
+    return tuple(by_cost(told, {rule.id: rule.effort for rule in entries}, limits.tie_ratio))
 
 
 def by_cost(findings: Iterable[Finding], effort: dict[str, int], tie_ratio: float) -> list[Finding]:

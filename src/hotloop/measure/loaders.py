@@ -20,9 +20,10 @@ from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
+from hotloop.written import held_at, spelled_by
 
 #: Fields of a ``loader`` note that are no settings.
-NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "dataset"))
+NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "by", "dataset"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,6 @@ def _use(
     settings = {k: v for k, v in note.items() if k not in NO_SETTINGS}
     num_workers = settings.get("num_workers")
     batch = _batch_notes(process, lives, number)
-    where = places.site(int(note.get("where") or 0)) if isinstance(note.get("where"), int) else None
     dataset = note.get("dataset")
     fields = tuple(batch[0].get("fields") or ()) if batch else ()
     given = _given_to(spans, events, fetch) if role == "evaluation" else fetch[:0]
@@ -122,7 +122,7 @@ def _use(
     return LoaderUse(
         id=number,
         role=role,
-        where=where,
+        where=_given_at(process, note, places),
         settings=settings,
         dataset=dataset if isinstance(dataset, dict) else {},
         num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
@@ -149,7 +149,34 @@ def _use(
         num_worker_processes=making.num_workers_seen,
         forward_s=float(spans.duration[given].sum()) / 1e9 / per_batch,
         forwards=len(given) / per_batch,
+        by=str(note.get("by") or ""),
     )
+
+
+def _given_at(process: Process, note: Note, places: Places) -> Place | None:
+    """Where a loader's settings are given: at its construction, or where what a library made it from has
+    them, another loader of the user's or the framework's own arguments.
+    """
+    by = note.get("by")
+    if not isinstance(by, str) or not by:
+        return _site_of(note, places)
+    used = {one.get("loader") for one in process.notes.get("iterator", ())}
+    alike = {
+        _site_of(one, places)
+        for one in process.notes.get("loader", ())
+        if not one.get("by") and one.get("id") not in used and one.get("dataset") == note.get("dataset")
+    } - {None}
+    if len(alike) == 1:
+        return alike.pop()
+    spelled = spelled_by(by)
+    texts = {file: "\n".join(lines) for file, lines in places.sources.items()}
+    held = held_at(texts, spelled) if spelled is not None else None
+    return Place(file=held.file, line=held.line) if held is not None else _site_of(note, places)
+
+
+def _site_of(note: Note, places: Places) -> Place | None:
+    where = note.get("where")
+    return places.site(where) if isinstance(where, int) else None
 
 
 def _given_to(spans: Spans, events: Events, fetch: Ints) -> Ints:

@@ -73,7 +73,8 @@ class LoaderUse:
 
     id: int
     role: Literal["train", "evaluation", "unused"]
-    where: Place | None  # where it was constructed
+    #: where its settings are given: where it was constructed, or what a library constructed it from
+    where: Place | None
     #: in effect: batch_size, num_workers, prefetch_factor, pin_memory, persistent_workers, shuffle,
     #: drop_last, in_order, multiprocessing_context, sampler, collate_fn, class, iterable
     settings: Mapping[str, Any]
@@ -105,6 +106,7 @@ class LoaderUse:
     num_worker_processes: int = 0  # distinct worker pids seen
     forward_s: float = 0.0  # of evaluation: seconds of the forwards that each batch went into, mean per batch
     forwards: float = 0.0  # their number per batch
+    by: str = ""  # the function of an installed package that constructed it, "" where the user's code did
 
 
 @dataclass(frozen=True, kw_only=True)

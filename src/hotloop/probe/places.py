@@ -89,6 +89,10 @@ class UserCode:
             found = self._files[filename] = self._judge(filename)
         return found
 
+    def installed(self, code: CodeType) -> bool:
+        """Whether this code belongs to an installed package, the standard library left out."""
+        return not code.co_filename.startswith(_OWN) and _is_installed(self.path(code.co_filename))
+
     def path(self, filename: str) -> str:
         """The file name made absolute (against the directory the process started in)."""
         if filename.startswith("<"):
@@ -103,7 +107,7 @@ class UserCode:
         path = self.path(filename)
         if self._package and path.startswith(self._package):
             return True
-        if "/site-packages/" in path or "/dist-packages/" in path or "/torchinductor_" in path:
+        if _is_installed(path) or "/torchinductor_" in path:
             return False
         return not path.startswith(self._library)
 
@@ -183,6 +187,17 @@ class Places:
         while frame is not None and not self._user(frame.f_code):
             frame = frame.f_back
         return frame
+
+    def called(self, frame: FrameType | None) -> str:
+        """The function of an installed package, torch's left out, that the innermost user frame called on the
+        way to ``frame``; "" where there is none.
+        """
+        found = ""
+        while frame is not None and not self._user(frame.f_code):
+            name = _library_name(frame.f_code) if self._user.installed(frame.f_code) else ""
+            found = name if name and not name.startswith("torch.") else found
+            frame = frame.f_back
+        return found if frame is not None else ""
 
     def _stack(self, frame: FrameType | None) -> int:
         """``stack`` where it is not compiled, or does not know it yet."""
@@ -281,6 +296,10 @@ class Places:
         self.files.add(file)
         line = frame.f_lineno or _line_before(code, frame.f_lasti)
         return (file, line, code.co_qualname, code.co_firstlineno)
+
+
+def _is_installed(path: str) -> bool:
+    return "/site-packages/" in path or "/dist-packages/" in path
 
 
 def _line_before(code: CodeType, lasti: int) -> int:

@@ -97,7 +97,8 @@ class Loaders:
         self._told: dict[int, dict[str, Any]] = {}  # the fields of each loader's latest ``iterator`` note
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
         self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
-        self._built: dict[int, tuple[int, int, list[str]]] = {}  # where, called from where, given what
+        #: where, called from where, by which function of a package, given what
+        self._built: dict[int, tuple[int, int, str, list[str]]] = {}
         self.restart()
 
     def restart(self) -> None:
@@ -128,9 +129,9 @@ class Loaders:
         number = self._loaders.get(loader)
         if number is None:
             return
-        site, via, given = self._built[number]
+        site, via, by, given = self._built[number]
         given = [*given, *(name for name in names if name not in given)]
-        self._write_loader(loader, number, site, via, given)
+        self._write_loader(loader, number, site, via, by, given)
 
     # -- construction ----------------------------------------------------------------------------------------
 
@@ -139,7 +140,9 @@ class Loaders:
         if self._probe.role == "worker":
             return None
         made = self._constructed_at(frame, args[0])
-        return args[0], args[1:], kwargs, self._probe.site(made), self._probe.places.site_by_stack(made)
+        places = self._probe.places
+        built = self._probe.site(made), places.site_by_stack(made), places.called(made)
+        return args[0], args[1:], kwargs, *built
 
     def end_init(self, token: Any, start: int, stop: int, result: Any) -> None:
         """Note a loader that came to be."""
@@ -155,19 +158,19 @@ class Loaders:
         return frame
 
     def _note_loader(
-        self, loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: int, via: int
+        self, loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: int, via: int, by: str
     ) -> int:
         self._num_loaders += 1
         self._loaders.put(loader, self._num_loaders)
         names = self._module.DataLoader.__init__.__wrapped__.__code__.co_varnames[1:]
         given = [*names[: len(args)], *kwargs]
-        self._write_loader(loader, self._num_loaders, site, via, given)
+        self._write_loader(loader, self._num_loaders, site, via, by, given)
         return self._num_loaders
 
-    def _write_loader(self, loader: Any, number: int, site: int, via: int, given: list[str]) -> None:
-        self._built[number] = site, via, given
+    def _write_loader(self, loader: Any, number: int, site: int, via: int, by: str, given: list[str]) -> None:
+        self._built[number] = site, via, by, given
         facts = loader_facts(loader, self._module)
-        self._probe.note("loader", id=number, where=site, via=via, given=given, **facts)
+        self._probe.note("loader", id=number, where=site, via=via, by=by, given=given, **facts)
 
     # -- iteration -------------------------------------------------------------------------------------------
 
@@ -178,7 +181,7 @@ class Loaders:
     def end_made(self, loader: Any, start: int, stop: int, result: Any) -> None:
         """Remember whose the iterator object is."""
         if result is not RAISED and self._iterators.get(result) is None:
-            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0, 0)
+            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0, 0, "")
             self._iterators.put(result, Iterator(number))
 
     def begin_iter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:

@@ -15,6 +15,7 @@ from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Built, Cannot
+from hotloop.written import holds, spelled_by
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
@@ -150,7 +151,7 @@ def _need_workers(plan: Plan, name: str) -> None:
 
 def _give(plan: Plan, name: str, value: Any) -> None:
     built = driving(plan)
-    code, call, at = call_of(plan, built)
+    code, call, at, its_name = _holder(plan, built, name, value) or (*call_of(plan, built), name)
     current = built.settings.get(name)
     written_down = plan.scene.configured(name)
     wanted = written_down.get("value") if value is None and written_down else value
@@ -164,7 +165,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         raise Cannot(words, str(code.path), code.line(call), write=f"num_workers={wanted} by hand: {split}")
     follower = Follower(plan.scene, built.site.frames, current)
     try:
-        target = follower.argument(code, call, at, name, name in built.given)
+        target = follower.argument(code, call, at, its_name, name in built.given)
     except Cannot:
         entry = _meant(plan, name, current) if name in built.given else None
         if entry is None:
@@ -196,6 +197,31 @@ def _meant(plan: Plan, name: str, current: Any) -> Entry | None:
         if note.get("meaning") == name and same(note.get("value"), current)
     }
     return Entry(next(iter(notes.values()))) if len(notes) == 1 else None
+
+
+def _holder(plan: Plan, built: Built, name: str, value: Any) -> tuple[Code, cst.Call, int | None, str] | None:
+    """The call that gives a framework the arguments of the loaders it builds, its frame, and the name there.
+
+    None where the user's code builds the loader. Raises Cannot where there are several such calls.
+    """
+    spelled = spelled_by(built.by) if not _is_plain(plan, built) else None
+    if spelled is None:
+        return None
+    found = [
+        (code, call)
+        for code in plan.scene.codes(spelled.holder)
+        for call in code.nodes(cst.Call)
+        if holds(spelled, last_name(call.func))
+    ]
+    frame = built.site.frames[-1]
+    its_name = spelled.names.get(name)
+    write = f"{its_name or name}={value} in {spelled.holder}" if its_name else ""
+    if its_name is None or len(found) != 1:
+        several = f"{spelled.holder} is called {len(found)} times in your code" if found else ""
+        words = several or f"{built.by.partition('.')[0]} builds the loader"
+        raise Cannot(words, frame.file, frame.line, write=write)
+    code, call = found[0]
+    return code, call, Follower(plan.scene, built.site.frames).frame_of(code, call), its_name
 
 
 def _compare(target: Any, current: Any) -> None:

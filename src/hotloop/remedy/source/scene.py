@@ -62,6 +62,7 @@ class Built:
     settings: Mapping[str, Any]
     given: frozenset[str]  # arguments that DataLoader itself was given
     role: str = "train"
+    by: str = ""  # the function of an installed package that built it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +136,7 @@ class Scene:
                 settings=note,
                 given=frozenset(note.get("given") or ()),
                 role=self.roles.get(note["id"], "train"),
+                by=str(note.get("by") or ""),
             )
             found.append(built)
         return tuple(sorted(found, key=lambda one: (one.id != self.lead, one.role != "train")))

@@ -1,0 +1,22 @@
+"""Advice in the words of the framework that builds the loaders: its users call no DataLoader."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from hotloop.findings import Finding
+from hotloop.measure.steps import Steps
+from hotloop.written import spelled_by
+
+
+def spelled(finding: Finding, steps: Steps) -> Finding:
+    """The finding, the loader's arguments named as a framework that builds the loader takes them."""
+    driving = steps.train_loader()
+    words = spelled_by(driving.by) if driving is not None else None
+    if words is None:
+        return finding
+    names = {**words.names, **(words.evaluation if finding.id == "cadence/evaluation" else {})}
+    advice = re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], finding.advice)
+    advice = advice.replace("on the DataLoader", f"in {words.holder}")
+    return replace(finding, advice=advice)
