@@ -475,6 +475,24 @@ def test_a_wrapper_of_the_users_is_no_other_environment() -> None:
     assert item.remedies == ()
 
 
+def test_a_policy_that_acts_in_the_training_loop_is_told_as_asked() -> None:
+    source = (
+        "for step in range(900):\n    action = q(obs).argmax().item()\n    x = batch(memory)\n"
+        "    obs, reward, done, info = env.step(action)\n"
+    )
+    texts = source.splitlines()
+    loop = Place(file=TRAIN, line=1, function="main")
+
+    def most_in(number: int) -> Any:
+        hot = line(number, 5.9, file=TRAIN, function="main", role="input", source=texts[number - 1].strip())
+        other = line(4, 0.1, file=TRAIN, function="main", role="input")
+        run = replace(get_batch([hot, other]), source_loop=loop)
+        return found(run, sources={TRAIN: source})["input/slow-sample"]
+
+    assert "asked for one action after the other" in most_in(2).message
+    assert "asked for one action" not in most_in(3).message
+
+
 def test_asking_the_policy_again_and_again_is_told_with_the_environment_beside_it() -> None:
     source = (
         "for episode in range(9):\n    for t in range(100):\n        act(obs)\n        obs = env.step(a)\n"

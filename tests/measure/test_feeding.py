@@ -171,3 +171,89 @@ def test_a_pass_whose_results_are_only_looked_at_is_an_evaluation(name):
     seconds, number = passes_between_epochs(written(ONLY_LOOKED_AT[name]))
     assert number == 6
     assert seconds == pytest.approx(0.4, rel=0.3)
+
+
+ROLLED = """
+    import torch
+    def play(policy, env):
+        obs, done = env.reset(), False
+        seen, rewards = [], []
+        while not done:
+            value = critic(obs)  # value
+            action = policy(obs)  # ask
+            obs, reward, done, info = env.step(int(action))
+            seen.append((obs, action)); rewards.append(reward)
+        {returned}
+    for round in range(6):
+        {use}  # call
+        for _ in range(10):
+            x, y = batch(memory)
+            with torch.no_grad(): goal = teacher(x)  # teach
+            loss = criterion(policy(x), y, goal)  # forward
+            loss.backward()  # backward
+            optimizer.step()  # update
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "use", "is_input"),
+    [
+        ("return seen", "memory.extend(play(policy, env))", True),
+        ("return seen", "memory = play(policy, env)", True),
+        ("return sum(rewards)", "returns.append(play(policy, env))", False),
+    ],
+)
+def test_a_policy_asked_for_a_rollout_makes_batches_and_a_teacher_does_not(returned, use, is_input):
+    run = Script(dedent(ROLLED).format(returned=returned, use=use), sample_ms=0.937)
+    for _ in range(6):
+        for _ in range(20):
+            with run.at("call", "value"):
+                run.forward(1, module=3, grad=False)
+            with run.at("call", "ask"):
+                run.forward(4, module=2, grad=False)
+        for _ in range(10):
+            with run.at("teach"):
+                run.forward(2, module=4, grad=False)
+            with run.at("forward"):
+                run.forward(3)
+            with run.at("backward"):
+                run.backward(4)
+            with run.at("update"):
+                run.update(1)
+    steps = measure(run.process(), {})
+    # The span begins with the first step: of six rollouts five lie in it.
+    asked = steps.span_totals["data_wait"]
+    assert asked == (pytest.approx(0.5, rel=0.25) if is_input else 0)
+    assert steps.span_totals["forward"] >= 0.3 - 1e-9
+
+
+ACTING = """
+    import torch
+    for step in range(60):
+        with torch.no_grad(): action = policy(obs).argmax().item()  # ask
+        obs, reward, done, info = env.step(action)
+        memory.append((obs, action, reward))
+        x, r = memory.sample()
+        with torch.no_grad(): goal = r + target(x)  # teach
+        loss = criterion(policy(x), goal)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+"""
+
+
+def test_a_policy_that_acts_in_the_training_loop_makes_batches_and_its_target_network_does_not():
+    run = Script(dedent(ACTING), sample_ms=0.937)
+    for _ in range(60):
+        with run.at("ask"):
+            run.forward(2, grad=False)
+        with run.at("teach"):
+            run.forward(2, module=2, grad=False)
+        with run.at("forward"):
+            run.forward(3)
+        with run.at("backward"):
+            run.backward(4)
+        with run.at("update"):
+            run.update(1)
+    steps = measure(run.process(), {})
+    assert steps.span_totals["data_wait"] == pytest.approx(0.12, rel=0.1)
+    assert steps.span_totals["forward"] == pytest.approx(0.3, rel=0.1)

@@ -5,6 +5,7 @@ What comes next depends on the policy's answer, so none of it can be made ahead 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ ADVICE = (
     "What comes next depends on the policy's answer, so no loader can make it ahead: step many environments "
     "at once (on arrays, or each in a process of its own) and ask the policy for all of them in one call."
 )
+
+_NAMED = re.compile(r"(?P<names>[\w, ()]+?)\s*=(?!=)")
 
 #: A rollout is what a piece of work is about when it takes this much of it.
 _MOSTLY = 0.5
@@ -69,6 +72,15 @@ def steps_environment(evidence: Evidence) -> bool:
     return any(stepped(line.strip()) for line in lines)
 
 
+def _hands_over(text: str, step: str) -> bool:
+    """Whether a line gives a name to what another one hands to an environment."""
+    names = _NAMED.match(text.strip())
+    given = step.partition(".step(")[2]
+    return names is not None and any(
+        re.search(rf"\b{name}\b", given) for name in re.findall(r"\w+", names["names"])
+    )
+
+
 def _stepped_at(evidence: Evidence, line: LineCost) -> Place | None:
     """The outermost line above a sampled one, or itself, that steps an environment: below it are wrappers."""
     places = (*([line.statement] if line.statement else []), *reversed(line.callers), line.place)
@@ -76,17 +88,18 @@ def _stepped_at(evidence: Evidence, line: LineCost) -> Place | None:
 
 
 def _stepped_beside(evidence: Evidence, line: LineCost) -> Place | None:
-    """The line that steps an environment in a loop around a sampled line, or around a call of its function;
-    not in the training loop itself: what else happens there is no rollout.
+    """The line that steps an environment in a loop around a sampled line, or around a call of its function.
+    In the training loop itself much else happens: there it is given what the sampled line makes.
     """
     driven = evidence.steps.source_loop
     if driven is None:
         return None
     for place in (line.place, *line.callers):
         for loop in loops_around(evidence, place):
-            if (place.file, loop.line) == (driven.file, driven.line):
-                break
+            trains = (place.file, loop.line) == (driven.file, driven.line)
             for number, text in enumerate(loop.text.splitlines(), loop.line):
-                if stepped(text.strip()):
+                if stepped(text.strip()) and (not trains or _hands_over(line_text(evidence, place), text)):
                     return Place(file=place.file, line=number, function=place.function)
+            if trains:
+                break
     return None

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hotloop.measure.dataflow import innermost_loop
+from hotloop.measure.environments import steps_environment
 from hotloop.measure.evaluation import Events, Lives
 from hotloop.measure.loop import LOGGING_TEXT, FunctionKey, Loop
 from hotloop.measure.paths import (
@@ -47,6 +49,8 @@ _DEEPEST = 4
 
 #: What these give back is a number or a word.
 _NUMBERS = frozenset(["item", "float", "int", "bool", "len", "str", "repr", "format", "isinstance", "print"])
+#: Of these the values that an action has.
+_VALUES = frozenset(["item", "float", "int", "bool"])
 _SHAPES = frozenset(["shape", "size", "dim", "ndim", "numel", "device", "dtype"])
 _MEASURES = re.compile(
     r"(^|_)(acc|accuracy|auc|auroc|f1|iou|miou|dice|bleu|rouge|psnr|ssim|fid|recall|precision|metrics?|mse|mae"
@@ -100,16 +104,19 @@ class Fed:
 def trained_passes(
     spans: Spans, events: Events, lives: Lives, eval_forward: Bools, ways: Ways, loop: Loop
 ) -> Fed:
-    """Those of the passes for evaluation whose results are trained on, loader by loader."""
+    """Those of the forwards for evaluation whose results are trained on, by loader, or by call site."""
     fed = Fed(forwards=np.zeros(len(spans), np.bool_), passes=np.zeros(len(lives), np.bool_))
     rows = np.flatnonzero(eval_forward)
     items = np.flatnonzero(((lives.of_row >= 0) & (spans.kind == row.FETCH) & events.used) | events.work)
     before = np.searchsorted(spans.start[items], spans.start[rows]) - 1
     life = np.append(lives.of_row[items], -1)[before]
     given = (life >= 0) & ~np.append(lives.trains, False)[life]
+    feeds = functools.cache(functools.partial(is_trained_on, loop))
+    for site in np.unique(spans.site[rows[~given]]):
+        mine = rows[~given & (spans.site[rows] == site)]
+        fed.forwards[mine] = any(map(feeds, _ways(spans, mine, ways)))
     rows, life = rows[given], life[given]
     loader = np.where(lives.loader > 0, lives.loader, -lives.iterator - 1)
-    feeds = functools.cache(functools.partial(is_trained_on, loop))
     for number in np.unique(loader[life]):
         mine = loader[life] == number
         if any(map(feeds, _ways(spans, rows[mine], ways))):
@@ -125,8 +132,54 @@ def _ways(spans: Spans, rows: Ints, ways: Ways) -> Iterator[Stack]:
         yield from ways.of([int(site)], chosen)
 
 
+def rollouts(spans: Spans, rows: Bools, ways: Ways, loop: Loop) -> Bools:
+    """Those of the rows, forwards without gradients, in which a policy is asked for what an environment is
+    given: its answers are made into batches. None where a loader drives the steps.
+    """
+    result = np.zeros(len(spans), np.bool_)
+    if loop.by_loader or not rows.any():
+        return result
+    asked = {
+        int(site): list(_ways(spans, np.flatnonzero(rows & (spans.site == site)), ways))
+        for site in np.unique(spans.site[rows])
+    }
+    found = [(stack, at) for stacks in asked.values() for stack in stacks if (at := _stepped(loop, stack))]
+    for site, stacks in asked.items():
+        if stacks and all(any(_together(loop, one, *other) for other in found) for one in stacks):
+            result |= rows & (spans.site == site)
+    return result
+
+
+def _stepped(loop: Loop, stack: Stack) -> Frame | None:
+    """Where an environment is given what a stack's call returns, if its answer is trained on."""
+    steps = _follow(loop, stack, to_environment=True)
+    return steps[-1] if steps and _follow(loop, Stack(frames=steps), numbers=True) is not None else None
+
+
+def _together(loop: Loop, one: Stack, other: Stack, stepped: Frame) -> bool:
+    """Whether a call is that of another stack, or in the same loop around an environment's step, where that
+    loop only collects.
+    """
+    apart = _apart(other.frames, _trained(loop))
+    if apart is not None and one.frames[: apart + 1] == other.frames[: apart + 1]:
+        return True
+    source = loop.source(stepped.file)
+    node = source.function(stepped.func, stepped.func_line) if source is not None else None
+    around = innermost_loop(node, [stepped.line]) if node is not None else None
+    if around is None:
+        return False
+    within = range(around.lineno, (around.end_lineno or around.lineno) + 1)
+    if any(line in within for line in loop.anchors(stepped.function).lines):
+        return False
+    return any(frame.function == stepped.function and frame.line in within for frame in one.frames)
+
+
 class _FoundError(Exception):
-    """Training reads a result."""
+    """What was looked for, with the frames that lead there."""
+
+    def __init__(self, frames: tuple[Frame, ...] = ()) -> None:
+        super().__init__()
+        self.frames = frames
 
 
 class _TooMuchError(Exception):
@@ -135,21 +188,35 @@ class _TooMuchError(Exception):
 
 def is_trained_on(loop: Loop, stack: Stack) -> bool:
     """Whether what the innermost call of a stack gives reaches training, as far as the source tells."""
-    trained = [
-        one.frames for name in ("forward", "backward", "update", "fetch") for one in loop.sites.get(name, ())
-    ]
+    return _follow(loop, stack) is not None
+
+
+def _follow(
+    loop: Loop, stack: Stack, *, to_environment: bool = False, numbers: bool = False
+) -> tuple[Frame, ...] | None:
+    """The frames of the environment's step (``to_environment``) or none, where the results of a stack's call
+    arrive; None where they do not. ``numbers`` are results too.
+    """
+    trained = _trained(loop)
     apart = _apart(stack.frames, trained)
     if apart is None:
-        return False
+        return None
     walk = _Walk(loop, stack.frames, trained, apart)
+    walk.to_environment, walk.numbers = to_environment, numbers or to_environment
     try:
         outermost = stack.frames[0].function
         walk.enter(outermost, walk.shared if outermost[1] == "<module>" else _Held(), at=0)
-    except _FoundError:
-        return True
+    except _FoundError as found:
+        return found.frames
     except (_TooMuchError, RecursionError):
         pass
-    return False
+    return None
+
+
+def _trained(loop: Loop) -> list[tuple[Frame, ...]]:
+    return [
+        one.frames for name in ("forward", "backward", "update", "fetch") for one in loop.sites.get(name, ())
+    ]
 
 
 def _apart(frames: Sequence[Frame], trained: Sequence[Sequence[Frame]]) -> int | None:
@@ -178,6 +245,7 @@ class _Walk:
         self.loop = loop
         self.frames = frames
         self.apart = apart
+        self.to_environment = self.numbers = False
         #: Files with results, by what their name is made of.
         self.files: set[str] = set()
         #: What holds results at the level of modules.
@@ -191,16 +259,18 @@ class _Walk:
                 entered.add(below.function if below is not None else None)
         self._matched: dict[tuple[FunctionKey, int], dict[ast.Call, _Entered]] = {}
 
-    def enter(self, key: FunctionKey, held: _Held, *, at: int | None, deep: int = 0) -> bool:
+    def enter(
+        self, key: FunctionKey, held: _Held, *, at: int | None, deep: int = 0, way: tuple[Frame, ...] = ()
+    ) -> bool:
         """Follows a function from what it is given; ``held`` becomes what it leaves. ``at``: its place in the
-        stack. False where its source is not known.
+        stack. ``way``: who called it. False where its source is not known.
         """
         node = self.node(key)
         if node is None or key in self._under or deep > _DEEPEST:
             return False
         self._under.append(key)
         try:
-            _Body(self, key, node, held, at=at, deep=deep).run()
+            _Body(self, key, node, held, at=at, deep=deep, way=way).run()
         finally:
             self._under.pop()
         return True
@@ -289,9 +359,18 @@ class _Body:
     """One function, from its first statement to its last."""
 
     def __init__(
-        self, walk: _Walk, key: FunctionKey, node: FunctionNode, held: _Held, *, at: int | None, deep: int
+        self,
+        walk: _Walk,
+        key: FunctionKey,
+        node: FunctionNode,
+        held: _Held,
+        *,
+        at: int | None,
+        deep: int,
+        way: tuple[Frame, ...],
     ) -> None:
         self.walk = walk
+        self.way = way
         self.key = key
         self.node = node
         self.held = held
@@ -301,7 +380,7 @@ class _Body:
         self.asked = walk.asked(key, node, at) if at is not None else {}
         self.heads = walk.heads(key)
         #: What is done apart from training reads no result for it: a function may do both.
-        self.trains = deep == 0 and (at is None or at <= walk.apart)
+        self.trains = deep == 0 and (at is None or at <= walk.apart) and not walk.to_environment
         self.effects = {one.value for one in own_nodes(node) if isinstance(one, ast.Expr)}
         self.made_of = made_of(node)
         for name, used in held.made_of.items():
@@ -335,6 +414,8 @@ class _Body:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 return
             case ast.Assign(targets=targets, value=value):
+                if self.walk.to_environment:
+                    self.step(node, value)
                 parts = self.parts(value)
                 for target in targets:
                     self.bind(target, parts, value)
@@ -373,6 +454,16 @@ class _Body:
             case ast.Match():
                 for case in node.cases:
                     self.block(case.body)
+
+    def frame(self, call: ast.Call) -> Frame:
+        """The frame of this function in which a call is made."""
+        return Frame(self.key[0], call.lineno, self.key[1], self.key[2], call.col_offset)
+
+    def step(self, node: ast.Assign, value: ast.expr) -> None:
+        """Ends where an environment is given results."""
+        call = value.value if isinstance(value, ast.Await) else value
+        if isinstance(call, ast.Call) and steps_environment(ast.unparse(node)) and self.any_of(call.args):
+            raise _FoundError((*self.way, self.frame(call)))
 
     def branch(self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         """Either of two blocks: what holds results after one of them does."""
@@ -509,7 +600,8 @@ class _Body:
             self.write(arguments, given)
             return (False,)
         text = ast.unparse(node)
-        if name in _NUMBERS or _MEASURES.search(name) or LOGGING_TEXT.search(text):
+        number = name in _NUMBERS and not (self.walk.numbers and name in _VALUES)
+        if number or _MEASURES.search(name) or LOGGING_TEXT.search(text):
             return (False,)
         if self.walk.files and self.walk.reads(self.key, node):
             return (True,)
@@ -573,7 +665,7 @@ class _Body:
                 inner.paths.add(parameter)
         if "<locals>" in key[1] and key[0] == self.key[0]:
             inner.paths |= self.held.paths
-        if not self.walk.enter(key, inner, at=at, deep=deep):
+        if not self.walk.enter(key, inner, at=at, deep=deep, way=(*self.way, self.frame(call))):
             return None
         for parameter, value in known.items():
             for one in inner.changed:

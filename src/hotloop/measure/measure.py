@@ -25,7 +25,7 @@ from hotloop.measure.evaluation import (
     without_batch,
 )
 from hotloop.measure.facts import facts_of
-from hotloop.measure.feeding import trained_passes
+from hotloop.measure.feeding import rollouts, trained_passes
 from hotloop.measure.joining import joined, laid_down
 from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
@@ -141,6 +141,8 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, piece.begin, wall, exit_ns)
     evaluates = np.asarray(phase == COLUMN["evaluation"])
     loop = _loop(process, places, spans, ways, driven, eval_forward, evaluates, stepping)
+    asks = _without_gradients(spans, events, stepping) & ~eval_forward & (phase == COLUMN["forward"])
+    phase[rollouts(spans, asks, ways, loop)] = COLUMN["data_wait"]
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -310,6 +312,14 @@ def _compiles(spans: Spans, stepping: Stepping) -> Bools:
     step = stepping.of(spans.start[spans.kind == row.COMPILE])
     result[step[step >= 0]] = True
     return result
+
+
+def _without_gradients(spans: Spans, events: Events, stepping: Stepping) -> Bools:
+    """[rows] forwards of the training span that build no graph."""
+    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    flags = spans.flags & (row.FORWARD_GRAD | row.FORWARD_PARAMS)
+    forward = (spans.kind == row.FORWARD) & events.used & in_span
+    return np.asarray(forward & (flags == row.FORWARD_PARAMS))
 
 
 def _now_and_then(spans: Spans, rows: Bools, stepping: Stepping) -> Bools:
