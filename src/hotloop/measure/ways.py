@@ -31,9 +31,8 @@ class Ways:
         held = owner >= 0
         self._owner = owner[held]
         self._stack = samples.value[held].astype(np.int64)
-        self._first = dict(
-            zip(*map(np.ndarray.tolist, np.unique(spans.site, return_index=True)), strict=True)
-        )
+        sites, first = np.unique(spans.site, return_index=True)
+        self._first: dict[int, int] = dict(zip(sites.tolist(), first.tolist(), strict=True))
 
     def of(self, numbers: Iterable[int], rows: Bools) -> tuple[Stack, ...]:
         """The stacks by which the sites were reached in these rows; sites of one function share theirs."""
