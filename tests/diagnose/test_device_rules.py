@@ -11,7 +11,7 @@ from synthetic import TRAIN, evidence, line, loader, steps
 
 from hotloop.diagnose import diagnose
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import DeviceUse, ModuleCost, Setting, Steps
+from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, Setting, Steps
 
 MODEL = {"forward": 0.02, "backward": 0.03, "optimizer": 0.005}
 AMPERE = {"gpus": [{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": "8.0", "memory_bytes": 80e9}]}
@@ -362,6 +362,27 @@ def test_checkpointing_with_free_memory() -> None:
     assert "device/recompute-checkpointing" in found(measured, notes=memory(20e9))
     assert "device/recompute-checkpointing" not in found(measured, notes=memory(60e9))
     assert "device/recompute-checkpointing" not in found(on_device(), notes=memory(20e9))
+
+
+def test_checkpointing_on_a_cpu_costs_the_forwards_within_backward() -> None:
+    modules = {"modules": [{**NET, "checkpointing": True}]}
+    call = Place(file=TRAIN, line=40, function="main")
+    forward = line(8, 2.0, file=TRAIN, function="Block.forward", phase="forward", statement=call)
+    again = replace(forward, phase="backward", seconds=1.5)
+    own = line(12, 0.9, file=TRAIN, function="Scale.backward", phase="backward", statement=call)
+    roomy = {"ram_bytes": 64e9}
+
+    def on_cpu(*lines: LineCost, taken: float = 4e9) -> Finding | None:
+        measured = steps(MODEL, facts=modules, lines=lines)
+        process = {measured.pid: {"t_s": [1.0, 2.0], "rss_bytes": [taken, taken]}}
+        return found(measured, machine=roomy, process_system=process).get("device/recompute-checkpointing")
+
+    item = on_cpu(forward, again, own)
+    assert item is not None and item.cost_s_per_step == pytest.approx(0.015)
+    assert item.where == again.place and item.remedies == ("no-checkpointing",)
+    assert on_cpu(forward, again, taken=40e9) is None
+    assert on_cpu(forward, own) is None
+    assert on_cpu(forward, replace(again, num_samples=3)) is None
 
 
 def test_a_busy_device_that_draws_little_power() -> None:
