@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from tests.running import INJECT, environment, run_command, run_observed
 
+from hotloop.measure import measure
+from hotloop.measure.jobs import main_job
+from hotloop.record.read import open_recording
+
 
 def test_a_process_without_torch_leaves_nothing_and_loads_nothing(tmp_path: Path) -> None:
     script = """
@@ -166,3 +170,35 @@ finally:
         assert notes["exit"][0]["reason"] == "steps"
         assert notes["module"][0]["wrapper"] == "DDP"
         assert notes["module"][0]["class"] == "Linear"
+
+
+def test_ranks_that_a_script_starts_itself_are_ranks_of_one_training(tmp_path: Path) -> None:
+    """As Lightning does: the first one imports torch, then starts the others and joins them."""
+    script = """
+        import os, subprocess, sys
+        import torch
+        from torch import distributed
+
+        rank = int(os.environ.get("LOCAL_RANK", 0))
+        if not rank:
+            env = {**os.environ, "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+            other = subprocess.Popen([sys.executable, "train.py"], env=env)
+        distributed.init_process_group("gloo", init_method="file://joining", rank=rank, world_size=2)
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.ones(2, 4)).sum().backward()
+            distributed.all_reduce(model.weight.grad)
+            optimizer.step()
+        distributed.barrier()
+        distributed.destroy_process_group()
+        if not rank:
+            sys.exit(other.wait())
+    """.replace("file://joining", f"file://{tmp_path}/joining")
+    done = run_observed(script, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    recording = open_recording(tmp_path)
+    assert [process.rank for process in recording.ranks] == [0, 1]
+    assert [process.first("process")["world_size"] for process in recording.ranks] == [2, 2]
+    measured = [measure(process, {}) for process in recording.ranks]
+    assert main_job(recording, measured)[0].num_jobs == 1

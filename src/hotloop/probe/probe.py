@@ -46,6 +46,7 @@ class Probe:
         self.worker: dict[str, Any] = {}  # what a worker adds to its process note
         self.parent_main_pid: int | None = process.parent_main_pid()
         self.rank = process.rank()
+        self._introduced: tuple[Any, ...] | None = None  # rank and world_size as they were written
         self.hooks = Hooks(self._observer_failed)
         self.main_thread = get_ident()
         self.hooks.owner = self.main_thread
@@ -242,7 +243,7 @@ class Probe:
         self.count.restart()
         self.inside[0] = 0
         self.finished = self._unseen_told = False
-        self._scaled = self._loss = None
+        self._scaled = self._loss = self._introduced = None
         self.facts.clear()
         for function in self._on_fork:
             function()
@@ -279,9 +280,17 @@ class Probe:
             if text is not None:
                 self.note("source", file=file, sha256=text[1], text=text[0])
 
+    def introduce(self) -> None:
+        """Write what is known of this process, and again where its rank is another by now."""
+        facts = process.facts(self)
+        known = facts["rank"], facts["world_size"]
+        if known != self._introduced:
+            self._introduced = known
+            self.note("process", **facts)
+
     def _opened(self) -> None:
         """The writer is about to write its first note."""
-        self.note("process", **process.facts(self))
+        self.introduce()
         process.at_multiprocessing_exit(self.finish)
 
     def _observer_failed(self, observer: str, error: BaseException) -> None:

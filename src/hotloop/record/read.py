@@ -300,6 +300,9 @@ def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Pro
     rows = _sorted(part.rows)
     if iterators := _iterators(notes.get("iterator", []), rows):
         notes["iterator"] = iterators
+    if introduced := notes.get("process"):
+        joined = {name: introduced[-1].get(name) for name in _JOINED}
+        notes["process"] = [{**introduced[0], **joined}]
     return Process(
         pid=facts.pid,
         ppid=facts.ppid,
@@ -312,6 +315,9 @@ def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Pro
         workers=tuple(sorted(workers, key=lambda worker: worker.start_ns)),
     )
 
+
+#: What a process may come to know after its first note: it is written again then.
+_JOINED: Final = ("rank", "local_rank", "world_size")
 
 #: What is known of an iterator whose note, or that of the one before it, was lost.
 _ALONE: Note = {"note": "iterator", "workers": []}

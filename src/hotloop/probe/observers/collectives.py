@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.hooks.wrapping import RAISED
 from hotloop.probe.observers.nesting import Describe, Outermost
 from hotloop.probe.stored import is_tensor
 from hotloop.record.rows import COLLECTIVE, COLLECTIVE_OPS, U32_MAX
@@ -36,6 +37,15 @@ def _install(probe: Probe, module: Any) -> None:
         number = COLLECTIVE_OPS.index(word)
         begin = family.begin(_describe(number))
         probe.hooks.around(module, name, NAME, begin, family.end, also=(package,))
+    probe.hooks.around(
+        module, "init_process_group", NAME, lambda *called: probe, _joined, also=(package,), any_thread=True
+    )
+
+
+def _joined(probe: Probe, start: int, stop: int, result: Any) -> None:
+    """Only now has a process its rank that no launcher gave it (``mp.spawn``, Lightning's first)."""
+    if result is not RAISED and probe.role == "main" and probe.writer.opened:
+        probe.introduce()
 
 
 def _describe(number: int) -> Describe:
