@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -307,3 +308,25 @@ def test_a_line_knows_how_it_is_reached():
     lines = trained(each=each).lines
     inner = next(line for line in lines if line.callers)
     assert [place.line for place in inner.callers] == [14, 13]
+
+
+def test_an_evaluation_that_a_handler_starts_stands_there_and_not_where_the_whole_training_is_run():
+    source = """
+        def evaluate(engine):
+            evaluator.run(test)  # handler
+
+        trainer.run(train)  # trains
+    """
+    run = Script(dedent(source))
+    run.iterate(1)
+    for step in range(40):
+        with run.at("trains"):
+            run.fetch(1, 1)
+            run.forward(2)
+            run.backward(2)
+            run.update(1)
+        if step % 10 == 9:
+            with run.at("trains", "handler"):
+                run.evaluate(3)
+    evaluations = measure(run.process(), {}).evaluations
+    assert {one.place.line for one in evaluations} == {run.line("handler")}

@@ -177,7 +177,9 @@ def _started_from(site: int, loop: Loop, places: Places) -> Place | None:
     statement = function.statement(frame.line) if function is not None else None
     # Of a loop over a generator the line says nothing: what began is in the generator.
     of_generator = below and statement is not None and isinstance(statement.node, ast.For | ast.AsyncFor)
-    started = below[0] if of_generator else frame
+    # Of one that runs the whole loop just as little: the user's function that it calls back says more.
+    runs_all = below and function is not None and function.runs_all((frame.line, frame.col))
+    started = below[0] if of_generator or runs_all else frame
     # A line that hands every step to callbacks says as little: one of them does it every N steps.
     return next((one for one in (frame, *below) if _every_nth(loop, one)), started).place()
 
