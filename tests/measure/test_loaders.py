@@ -306,7 +306,8 @@ def rebuilt_each_epoch(lengths, *, together=False):
     run = Script(PLAIN)
 
     def build(number, length):
-        dataset = {"class": "Subset", "len": length}
+        held = {"x": {"class": "Tensor", "shape": [length, 4]}}
+        dataset = {"class": "Subset", "len": length, "held": held}
         run.note("loader", id=number, where=3, batch_size=8, num_workers=0, dataset=dataset)
 
     for number, length in enumerate(lengths, 1):
@@ -336,6 +337,12 @@ def test_a_loader_over_a_dataset_that_grows_is_one_loader():
     assert (use.num_iterators, use.num_batches) == (4, 40)
     assert use.settings["rebuilt"]
     assert steps.num_epochs == 4
+
+
+def test_loaders_of_the_folds_of_a_cross_validation_are_one():
+    steps = rebuilt_each_epoch([80, 80, 80, 88, 88])
+    (use,) = steps.loaders
+    assert (use.num_iterators, use.num_batches) == (5, 52)
 
 
 @pytest.mark.parametrize(

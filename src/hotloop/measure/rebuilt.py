@@ -1,7 +1,7 @@
 """A loader built anew every epoch is one loader: same place in source, same arguments, same dataset.
 
-Its dataset may have another length each time (a curriculum, a pool that grows), where one loader is done with
-before the next is built.
+Its dataset may have another length each time (a fold of a cross-validation, a curriculum, a pool that grows),
+where one loader is done with before the next is built.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ _NAMING = ("iterator", "batch", "unread", "worker_stat", "leaves")
 #: What may differ between two constructions of the same loader.
 _OF_THE_OBJECT = frozenset(("note", "t", "id"))
 #: What of a dataset changes with its length.
-_OF_THE_LENGTH = frozenset(("len", "bytes"))
+_OF_THE_LENGTH = frozenset(("len", "bytes", "held"))
 #: Fewer lengths may be those of parts (training, validation) that one line builds loaders for in turn.
 _LEAST_LENGTHS = 3
+#: Lengths this close are those of folds, however few and often they come.
+_OF_FOLDS = 1.1
 
 
 def merge_rebuilt(process: Process) -> Process:
@@ -67,9 +69,12 @@ def _of_changing_length(notes: Mapping[str, list[Note]]) -> dict[int, int]:
     joined: dict[int, int] = {}
     for group in alike.values():
         lengths = [length for length, _ in groupby(note["dataset"].get("len") for note in group)]
+        if None in lengths:
+            continue
+        near = max(lengths) <= _OF_FOLDS * min(lengths)
         # A length that comes again is another part's turn.
-        apart = len(set(lengths)) == len(lengths) >= _LEAST_LENGTHS and None not in lengths
-        if apart and all(_done_with(asked.get(a["id"], []), b) for a, b in pairwise(group)):
+        apart = len(set(lengths)) == len(lengths) >= _LEAST_LENGTHS
+        if (near or apart) and all(_done_with(asked.get(a["id"], []), b) for a, b in pairwise(group)):
             joined |= {note["id"]: group[0]["id"] for note in group}
     return joined
 
