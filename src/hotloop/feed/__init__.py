@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hotloop.feed.autosizing import Measured as Measured
     from hotloop.feed.autosizing import Sizes as Sizes
     from hotloop.feed.autosizing import autosize as autosize
+    from hotloop.feed.background import Background as Background
     from hotloop.feed.baking import Baked as Baked
     from hotloop.feed.baking import bake as bake
     from hotloop.feed.budget import memory_budget as memory_budget
@@ -50,6 +51,7 @@ _EXPORTS = {
     for module, names in {
         "accumulation": "Accumulation",
         "autosizing": "Budget Measured Sizes autosize",
+        "background": "Background",
         "baking": "Baked bake",
         "budget": "memory_budget usable_cores",
         "cache.cache": "SampleCache",

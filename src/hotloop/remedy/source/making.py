@@ -1,0 +1,641 @@
+"""What makes a batch, read whole: what it reads of the rest of the script, changes, and draws from."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Final, Literal
+
+import libcst as cst
+
+from hotloop.findings import Place
+from hotloop.remedy.source.aliases import READ_ONLY, shared, views_of
+from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_self, last_name
+from hotloop.remedy.source.held import is_changed
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.values import assignment, parameters_of, position_of, value_of
+
+#: A number or a text; arrays, and containers of them; what a library gave; a random generator of the script's
+#: own; what may be anything.
+Kind = Literal["plain", "array", "library", "generator", "other"]
+_KINDS: Final[tuple[Kind, ...]] = ("plain", "array", "library", "generator", "other")
+Maker = Function | cst.Lambda
+#: A variable: the file, and a node that stands for it.
+Variable = tuple[Code, cst.Name]
+
+_DRAWS: Final = ("numpy.random.", "random.")
+_BY_TORCH: Final = frozenset([
+    "normal", "bernoulli", "multinomial", "poisson", "random_", "uniform_", "normal_", "exponential_",
+    "bernoulli_", "dropout",
+])  # fmt: skip
+_SEEDS: Final = frozenset(
+    ["seed", "manual_seed", "manual_seed_all", "set_state", "setstate", "set_rng_state"]
+)
+_GENERATORS: Final = frozenset(["default_rng", "RandomState", "Generator", "Random"])
+_PLAIN_CALLS: Final = frozenset([
+    "int", "float", "str", "bool", "len", "min", "max", "round", "abs", "range", "sum", "repr", "open",
+])  # fmt: skip
+#: Packages whose functions give numbers, texts and paths.
+_PLAIN_MODULES: Final = ("os.", "math.", "time.", "pathlib.")
+#: What is not looked into and may do anything.
+_BLIND: Final = frozenset(
+    ["exec", "eval", "globals", "locals", "vars", "setattr", "delattr", "getattr", "input", "iter"]
+)
+_DEEP: Final = 12
+_MEASURES: Final = frozenset(["shape", "ndim", "dtype", "device", "nbytes", "size"])
+
+
+class Making:
+    """A call of the loop that makes a batch, with every function of the user's that it comes through; or
+    (``looped``) that of the generator which the loop goes over.
+    """
+
+    def __init__(
+        self, plan: Plan, code: Code, loop: cst.CSTNode, call: cst.Call, *, looped: bool = False
+    ) -> None:
+        self._plan, self._code, self._loop = plan, code, loop
+        self.call = call
+        self.looped = looped
+        self.handed: cst.Call = call  # the call of the function that makes them
+        self.iterated: cst.Name | None = None  # of ``next(iterator)``
+        is_next = last_name(call.func) == "next" and len(call.args) == 1
+        given = call.args[0].value if is_next else None
+        if isinstance(given, cst.Name):
+            values = [value_of(code, one.node) for one in code.assignments(given, given.value)]
+            if len(values) == 1 and isinstance(values[0], cst.Call):
+                self.iterated, self.handed = given, values[0]
+        first = self._function(code, self.handed.func) if is_next == (self.iterated is not None) else None
+        self.functions: list[tuple[Code, Maker]] = [first] if first is not None else []
+        if first is not None and _yields(*first) != (looped or self.iterated is not None):
+            self.functions = []
+        for where, function in self.functions:
+            named: list[cst.CSTNode] = [
+                *where.nodes(cst.Name, function),
+                *where.nodes(cst.Attribute, function),
+            ]
+            for node in named:  # also what is not called here, but handed to map
+                if isinstance(node, cst.Name) and _is_member(where, node):
+                    continue
+                reached = self._function(where, node)
+                if reached is not None and not any(one is reached[1] for _, one in self.functions):
+                    self.functions.append(reached)
+
+    @cached_property
+    def calls(self) -> list[cst.Call]:
+        """The calls of the loop that are spelled alike."""
+        code = self._code
+        if self.looped:
+            return [self.call]
+        alike = code.source(self.call)
+        home = code.function_of(self._loop)
+        calls = code.nodes(cst.Call, self._loop)
+        return [one for one in calls if code.source(one) == alike and code.function_of(one) is home]
+
+    def runs(self, place: Place) -> bool:
+        """Whether a line is one of those functions'."""
+        return any(
+            str(code.path) == place.file and code.line(one) <= place.line <= code.end(one)[0]
+            for code, one in self.functions
+        )
+
+    @property
+    def again(self) -> bool:
+        """Whether a batch can be made a second time: from no iterator, no generator of the script's own."""
+        return (
+            not self.looped
+            and self.iterated is None
+            and not any(kind == "generator" for _, _, kind in self._variables)
+        )
+
+    def _function(self, code: Code, node: cst.CSTNode) -> tuple[Code, Maker] | None:
+        """The user's function that an expression names."""
+        if isinstance(node, cst.Attribute) and code.qualified(node):
+            module, _, name = code.qualified(node).rpartition(".")
+            return self._of_module(code, module, name)
+        if not isinstance(node, cst.Name):
+            return None
+        bound = [one.node for one in code.assignments(node, node.value)]
+        if len(bound) != 1:
+            return None
+        if isinstance(bound[0], cst.FunctionDef):
+            return None if bound[0].asynchronous or bound[0].decorators else (code, bound[0])
+        value = value_of(code, bound[0])
+        if isinstance(value, cst.Lambda):
+            return code, value
+        module, _, name = code.qualified(node).rpartition(".")
+        return self._of_module(code, module, name) if module else None
+
+    def _of_module(self, code: Code, module: str, name: str) -> tuple[Code, Maker] | None:
+        path = self._plan.scene.module(module.lstrip("."), code.path)
+        if path is None:
+            return None
+        other = self._plan.scene.code(path)
+        bound = [one.node for one in other.global_names(name)]
+        if len(bound) == 1 and isinstance(bound[0], cst.FunctionDef) and not bound[0].decorators:
+            return other, bound[0]
+        return None
+
+    # -- what it reads of the rest -------------------------------------------------------------------------
+
+    def require_unchanged(self) -> None:
+        """Raises Cannot where what it reads may be changed by the loop, or it changes what others read."""
+        for arg in self.handed.args:
+            self._require_named(self._code, arg.value)
+        for code, function in self.functions:
+            self._require_named(code, function)
+            self._require_told(code, function)
+        for where, variable, kind in self._variables:
+            self._require_bound_before(where, variable)
+            if kind == "other":
+                words = f"what {variable.value} holds, and whether the loop changes it, cannot be told"
+                raise Cannot(words, str(where.path), where.line(variable))
+            self._require_steady(where, variable, kind, set())
+        target = self._code.parents.get(self.call)
+        for name in self._code.nodes(cst.Name, target) if isinstance(target, cst.Assign) else ():
+            if not self._code.holds(self.call, name) and is_changed(self._code, name):
+                words = f"{name.value} is changed in place, which may be a part of what the next is made of"
+                raise Cannot(words, str(self._code.path), self._code.line(name))
+
+    @cached_property
+    def _variables(self) -> list[tuple[Code, cst.Name, Kind]]:
+        """Every variable of the script's that is read, those that the call is given among them."""
+        found: dict[tuple[str, int, str], tuple[Code, cst.Name, Kind]] = {}
+        given = [
+            (self._code, name) for arg in self.handed.args for name in self._code.nodes(cst.Name, arg.value)
+        ]
+        if self.iterated is not None:
+            given.append((self._code, self.iterated))
+        for code, name in [*given, *self._free()]:
+            if _is_member(code, name) or self._is_code(code, name):
+                continue
+            above = code.parents.get(name)
+            field = above if isinstance(above, cst.Attribute) and above.value is name else None
+            code, name = self._imported(code, name) or (code, name)
+            bound = code.assignments(name, name.value)
+            if not bound:
+                continue
+            at = min(code.span(one.node)[0] for one in bound)
+            if name is self.iterated:
+                kind: Kind = "generator"
+            else:
+                kind = self._kind_of(code, field, 0) if field is not None else self._kind(code, name)
+            found.setdefault(
+                (str(code.path), at, field.attr.value if field is not None else ""), (code, name, kind)
+            )
+        return list(found.values())
+
+    def _is_users(self, code: Code, whole: str) -> bool:
+        """Whether what a full name stands for is in a file of the user's."""
+        package = whole.lstrip(".").partition(".")[0]
+        return whole.startswith(".") or self._plan.scene.module(package, code.path) is not None
+
+    def _require_named(self, code: Code, under: cst.CSTNode) -> None:
+        """Raises Cannot where an attribute of another file's, or of a class there, is read."""
+        for node in code.nodes(cst.Attribute, under):
+            whole = code.qualified(node)
+            if whole and self._is_users(code, whole) and self._function(code, node) is None:
+                words = f"what {code.source(node)} holds, and whether the loop changes it, cannot be told"
+                raise Cannot(words, str(code.path), code.line(node))
+
+    def _imported(self, code: Code, name: cst.Name) -> Variable | None:
+        """The variable of another file of the user's that an imported name stands for."""
+        module, _, plain = code.qualified(name).rpartition(".")
+        path = self._plan.scene.module(module.lstrip("."), code.path) if module else None
+        if path is None:
+            return None
+        other = self._plan.scene.code(path)
+        nodes = [one.node for one in other.global_names(plain)]
+        names = [one for one in nodes if isinstance(one, cst.Name)]
+        return (other, names[0]) if names else None
+
+    def _free(self) -> Iterator[Variable]:
+        for code, function in self.functions:
+            for name in code.nodes(cst.Name, function):
+                bound = [one.node for one in code.assignments(name, name.value)]
+                if bound and not any(code.holds(function, one) for one in bound):
+                    yield code, name
+
+    def _is_code(self, code: Code, name: cst.Name) -> bool:
+        """Whether a name stands for a module, or a function."""
+        bound = [one.node for one in code.assignments(name, name.value)]
+        if not bound or self._function(code, name) is not None:
+            return True
+        if code.qualified(name):
+            return self._imported(code, name) is None
+        return all(
+            isinstance(one, cst.FunctionDef) or isinstance(value_of(code, one), cst.Lambda) for one in bound
+        )
+
+    def _kind(self, code: Code, name: cst.Name, depth: int = 0) -> Kind:
+        bound = [one.node for one in code.assignments(name, name.value)]
+        return _joined(self._kind_bound(code, one, depth) for one in bound) if bound else "other"
+
+    def _kind_bound(self, code: Code, node: cst.CSTNode, depth: int) -> Kind:
+        """The kind of what a variable is given at one place."""
+        value = value_of(code, node)
+        if value is not None:
+            return self._kind_of(code, value, depth + 1)
+        if isinstance(node, cst.Param):
+            passed = self._passed(code, node) if depth <= _DEEP else None
+            kinds = [self._kind_of(other, one, depth + 1) for other, one in passed or ()]
+            return _joined(kinds) if kinds else "other"
+        above = code.parents.get(node)
+        outer = code.parents.get(above) if isinstance(above, cst.Element) else None
+        whole = code.parents.get(code.parents.get(outer, outer)) if isinstance(outer, cst.Tuple) else None
+        if isinstance(whole, cst.Assign):  # several names for what a call gives
+            return _joined(["array", self._kind_of(code, whole.value, depth + 1)])
+        while isinstance(above, cst.Element | cst.Tuple):
+            above = code.parents.get(above)
+        if isinstance(above, cst.CompFor | cst.For):
+            return self._kind_of(code, above.iter, depth + 1)
+        return "other"
+
+    def _kind_of(self, code: Code, node: cst.BaseExpression, depth: int) -> Kind:
+        """What an expression gives, as far as its own text says."""
+        if depth > _DEEP:
+            return "other"
+        deeper = depth + 1
+        if isinstance(
+            node, cst.Integer | cst.Float | cst.SimpleString | cst.FormattedString | cst.Comparison
+        ):
+            return "plain"
+        if isinstance(node, cst.Name):
+            return "plain" if node.value in LITERALS else self._kind(code, node, deeper)
+        if isinstance(node, cst.UnaryOperation):
+            return self._kind_of(code, node.expression, deeper)
+        if isinstance(node, cst.BinaryOperation | cst.BooleanOperation):
+            return _joined(self._kind_of(code, one, deeper) for one in (node.left, node.right))
+        if isinstance(node, cst.IfExp):
+            return _joined(self._kind_of(code, one, deeper) for one in (node.body, node.orelse))
+        if isinstance(node, cst.ListComp | cst.SetComp | cst.GeneratorExp):
+            return _joined(["array", self._kind_of(code, node.elt, deeper)])
+        if isinstance(node, cst.DictComp):
+            return _joined(["array", *(self._kind_of(code, one, deeper) for one in (node.key, node.value))])
+        if isinstance(node, cst.List | cst.Tuple | cst.Set | cst.Dict):
+            held = [one.value for one in node.elements]
+            return _joined(["array", *(self._kind_of(code, one, deeper) for one in held)])
+        if isinstance(node, cst.Subscript):
+            return self._kind_of(code, node.value, deeper)
+        if isinstance(node, cst.Attribute):
+            whole = code.qualified(node)
+            if (whole and not self._is_users(code, whole)) or node.attr.value in _MEASURES:
+                return "plain"
+            return self._kind_of_field(code, node, deeper)
+        return self._kind_of_call(code, node, deeper) if isinstance(node, cst.Call) else "other"
+
+    def _kind_of_field(self, code: Code, node: cst.Attribute, depth: int) -> Kind:
+        """Of a parsed argument, or a setting that a class of the user's has and nobody sets later."""
+        made = self._made(code, node.value, depth) if isinstance(node.value, cst.Name) else None
+        owner = self._class(*made) if made is not None else None
+        if isinstance(node.value, cst.Name) and made is None:  # the class itself
+            bound = [one.node for one in code.assignments(node.value, node.value.value)]
+            owner = (code, bound[0]) if len(bound) == 1 and isinstance(bound[0], cst.ClassDef) else None
+        if owner is None and (made is None or last_name(made[1].func) != "parse_args"):
+            return _joined(["array", self._kind_of(code, node.value, depth)])
+        stores = cst.AssignTarget | cst.AugAssign | cst.AnnAssign | cst.Element
+        for other in self._plan.scene.codes(node.attr.value):
+            for one in other.nodes(cst.Attribute):
+                own = is_self(one.value) and (owner is None or other.above(one, cst.ClassDef) is not owner[1])
+                if (
+                    one.attr.value == node.attr.value
+                    and not own
+                    and isinstance(other.parents.get(one), stores)
+                ):
+                    return "other"
+        if owner is None:
+            return "plain"
+        where, kept = owner
+        values = [
+            given
+            for line in kept.body.body
+            if isinstance(line, cst.SimpleStatementLine)
+            for name, given in map(assignment, line.body)
+            if name == node.attr.value
+        ]
+        given = values[0] if len(values) == 1 else None
+        return "plain" if given is not None and self._kind_of(where, given, depth) == "plain" else "other"
+
+    def _class(self, code: Code, call: cst.Call) -> tuple[Code, cst.ClassDef] | None:
+        """The user's class that a call builds one of."""
+        found = [one for one in code.nodes(cst.ClassDef) if one.name.value == last_name(call.func)]
+        return (code, found[0]) if len(found) == 1 else None
+
+    def _made(self, code: Code, name: cst.Name, depth: int) -> tuple[Code, cst.Call] | None:
+        """The call that gives a variable what it stands for, through the functions that it is passed to."""
+        bound = [one.node for one in code.assignments(name, name.value)]
+        value = value_of(code, bound[0]) if len(bound) == 1 else None
+        if isinstance(value, cst.Call):
+            return code, value
+        if len(bound) != 1 or not isinstance(bound[0], cst.Param) or depth > _DEEP:
+            return None
+        passed = self._passed(code, bound[0])
+        found = [
+            self._made(other, one, depth + 1) if isinstance(one, cst.Name) else None
+            for other, one in passed or ()
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _passed(self, code: Code, param: cst.Param) -> list[tuple[Code, cst.BaseExpression]] | None:
+        """What a function of the user's is given for a parameter wherever it is called; None: not known."""
+        function = code.function_of(param)
+        if function is None or param not in parameters_of(function):
+            return None
+        found: list[tuple[Code, cst.BaseExpression]] = []
+        for other in self._plan.scene.codes(function.name.value):
+            for call in other.nodes(cst.Call):
+                reached = self._function(other, call.func)
+                if reached is None or reached[1] is not function:
+                    continue
+                at = position_of(code, function, param, call)
+                value = argument(call, param.name.value, at) or param.default
+                if value is None or any(arg.star for arg in call.args):
+                    return None
+                found.append((other, value))
+        return found or None
+
+    def _kind_of_call(self, code: Code, node: cst.Call, depth: int) -> Kind:
+        name, whole = last_name(node.func), code.qualified(node.func)
+        if whole:
+            if name in _GENERATORS and whole.startswith((*_DRAWS, "torch.")):
+                return "generator"
+            if whole.startswith(_PLAIN_MODULES) or whole == "torch.device":
+                return "plain"
+            if self._function(code, node.func) is not None:
+                return self._kind_returned(code, node, depth)
+            if whole.startswith(("torch.nn.", "torch.optim.", "torch.jit.", "torch.utils.", "torch.hub.")):
+                return "other"
+            if self._is_users(code, whole):
+                return "other"
+            given = _joined([self._kind_of(code, arg.value, depth) for arg in node.args])
+            return (
+                "array" if whole.startswith(READ_ONLY) and given != "other" else _joined(["library", given])
+            )
+        builtin = isinstance(node.func, cst.Name) and not code.assignments(node.func, name)
+        if builtin:
+            if name in ("list", "tuple", "dict", "set", "sorted", "zip", "enumerate", "bytes", "reversed"):
+                return _joined(["array", *(self._kind_of(code, arg.value, depth) for arg in node.args)])
+            return "plain" if name in _PLAIN_CALLS else "other"
+        if self._function(code, node.func) is not None:
+            return self._kind_returned(code, node, depth)
+        if isinstance(node.func, cst.Attribute):
+            inner = self._kind_of(code, node.func.value, depth)
+            return "array" if inner == "generator" else _joined(["array", inner])
+        return "other"
+
+    def _kind_returned(self, code: Code, node: cst.Call, depth: int) -> Kind:
+        """Of what a function of the user's gives that it made itself."""
+        reached = self._function(code, node.func)
+        if reached is None or depth > _DEEP:
+            return "other"
+        where, function = reached
+        if isinstance(function, cst.Lambda):
+            return self._kind_of(where, function.body, depth)
+        kinds: list[Kind] = []
+        for back in where.nodes(cst.Return, function):
+            if where.function_of(back) is not function or back.value is None:
+                continue
+            for name in where.nodes(cst.Name, back.value):
+                bound = [one.node for one in where.assignments(name, name.value)]
+                outside = any(not where.holds(function, one) for one in bound)
+                if outside and not _is_member(where, name) and not self._is_code(where, name):
+                    return "other"
+            kinds.append(self._kind_of(where, back.value, depth))
+        return _joined(kinds) if kinds else "other"
+
+    def _require_told(self, code: Code, function: Maker) -> None:
+        """Raises Cannot where a function does more than to make a batch of what it reads."""
+        place = str(code.path)
+        for kind in (cst.Global, cst.Nonlocal, cst.Await):
+            for node in code.nodes(kind, function):
+                raise Cannot("it keeps something from one batch to the next", place, code.line(node))
+        outside = {name.value for where, name in self._free() if where is code}
+        own = (
+            {one.name.value for one in parameters_of(function)}
+            if isinstance(function, cst.FunctionDef)
+            else set()
+        )
+        for name in code.nodes(cst.Name, function):
+            if name.value in outside | own and not _is_member(code, name) and is_changed(code, name):
+                raise Cannot(f"{name.value} is changed in it", place, code.line(name))
+        for assign in code.nodes(cst.Assign, function):
+            target = assign.targets[0].target
+            part = shared(code, assign.value) & (outside | own)
+            if part and isinstance(target, cst.Name) and is_changed(code, target):
+                words = f"{target.value}, a part of what it was given, is changed in it"
+                raise Cannot(words, place, code.line(assign))
+            if isinstance(target, cst.Subscript | cst.Attribute) and shared(code, target) & (outside | own):
+                raise Cannot(f"{code.source(target)} is set in it", place, code.line(assign))
+        for call in code.nodes(cst.Call, function):
+            self._require_known(code, function, call, outside | own)
+
+    def _require_known(self, code: Code, function: Maker, call: cst.Call, given: set[str]) -> None:
+        name, whole, place = (
+            last_name(call.func),
+            code.qualified(call.func),
+            (str(code.path), code.line(call)),
+        )
+        words = f"what {code.source(call.func)} does between two batches cannot be told"
+        if name in _SEEDS:
+            raise Cannot(f"{code.source(call)} sets a generator", *place)
+        if whole.startswith("torch.distributed."):
+            raise Cannot("ranks meet there, in the order of the loop", *place)
+        if self._function(code, call.func) is not None:
+            return
+        if whole:
+            if self._is_users(code, whole):
+                raise Cannot(words, *place)
+            return
+        if isinstance(call.func, cst.Name):
+            bound = code.assignments(call.func, name)
+            if bound or not hasattr(builtins, name) or name in _BLIND:
+                raise Cannot(words, *place)
+            if name == "next" and call.args and shared(code, call.args[0].value) & given:
+                raise Cannot("it takes from an iterator that lives on", *place)
+            return
+        if not isinstance(call.func, cst.Attribute):
+            raise Cannot(words, *place)
+
+    def _require_steady(self, code: Code, variable: cst.Name, kind: Kind, seen: set[str]) -> None:
+        """Raises Cannot where a variable is bound anew in the loop, or what it holds may be changed there, by
+        another name too.
+        """
+        if variable.value in seen:
+            return
+        seen.add(variable.value)
+        self._require_bound_before(code, variable)
+        if kind != "plain":
+            self._require_only_read(code, variable, kind, seen)
+
+    def _require_bound_before(self, code: Code, variable: cst.Name) -> None:
+        bound = code.assignments(variable, variable.value)
+        home = {code.function_of(one.node) for one in bound}
+        for one in bound:
+            looped = code is self._code and code.holds(self._loop, one.node)
+            elsewhere = len(home) > 1 or (code.function_of(one.node) is not None and code is not self._code)
+            if looped or elsewhere:
+                words = f"{variable.value} is set {'in the loop' if looped else 'in another function'}"
+                raise Cannot(words, str(code.path), code.line(one.node))
+
+    def _require_only_read(self, code: Code, variable: cst.Name, kind: Kind, seen: set[str]) -> None:
+        bound = code.assignments(variable, variable.value)
+        for other in self._plan.scene.codes(variable.value):
+            for taken in other.nodes(cst.ImportFrom) if other is not code else ():
+                names = taken.names if not isinstance(taken.names, cst.ImportStar) else ()
+                if kind != "array" and any(last_name(one.name) == variable.value for one in names):
+                    words = f"{variable.value} is used in another file too"
+                    raise Cannot(words, str(other.path), other.line(taken))
+        for access in {id(read.node): read.node for one in bound for read in one.references}.values():
+            if not any(where is code and code.holds(one, access) for where, one in self.functions):
+                self._require_read(code, access, variable.value, kind)
+        given = [value for one in bound if (value := value_of(code, one.node)) is not None]
+        alike = {name for value in given for name in shared(code, value)}
+        views = views_of([code])
+        alike |= {to for of, to in views if isinstance(of, cst.Name) and of.value == variable.value}
+        for name in code.names():
+            if name.value in alike - seen and not self._is_code(code, name):
+                self._require_steady(code, name, kind, seen)
+
+    def _require_read(self, code: Code, access: cst.CSTNode, name: str, kind: Kind) -> None:
+        above = code.parents.get(access)
+        if code is self._code and any(code.holds(one, access) for one in self.calls):
+            return
+        before = code is self._code and code.begin(access) < code.begin(self._loop)
+        before = before and code.function_of(access) is code.function_of(self._loop)
+        if isinstance(above, cst.Attribute) and above.attr.value in _MEASURES:
+            return
+        if isinstance(above, cst.Arg):
+            call = code.parents[above]
+            assert isinstance(call, cst.Call | cst.ClassDef)
+            if isinstance(call, cst.Call) and self._only_reads(code, call, above, kind):
+                return
+        elif isinstance(access, cst.Name) and kind == "array":
+            if before or not is_changed(code, access):
+                return
+        elif before and not isinstance(above, cst.Assign | cst.Element | cst.DictElement):
+            return
+        raise Cannot(
+            f"{name}, which the batch is made of, may be changed here", str(code.path), code.line(access)
+        )
+
+    def _only_reads(self, code: Code, call: cst.Call, arg: cst.Arg, kind: Kind) -> bool:
+        name, whole = last_name(call.func), code.qualified(call.func)
+        if call is self.handed:
+            return True
+        builtin = isinstance(call.func, cst.Name) and not code.assignments(call.func, name)
+        if whole.startswith(READ_ONLY) and not whole.startswith(
+            ("torch.nn.", "torch.optim.", "torch.utils.")
+        ):
+            return kind == "array" and (arg.keyword is None or arg.keyword.value != "out")
+        if builtin:
+            return name == "len" or (
+                kind == "array" and name in _PLAIN_CALLS | {"print", "set", "list", "enumerate"}
+            )
+        reached = self._function(code, call.func)
+        if reached is None or kind != "array" or not isinstance(reached[1], cst.FunctionDef):
+            return False
+        where, function = reached[0], reached[1]
+        for param in parameters_of(function):
+            at = position_of(where, function, param, call)
+            mine = (arg.keyword is not None and arg.keyword.value == param.name.value) or (
+                at is not None and 0 <= at < len(call.args) and call.args[at] is arg
+            )
+            if mine:
+                reads = [one for one in where.names() if one.value == param.name.value]
+                return not any(where.holds(function, one) and is_changed(where, one) for one in reads)
+        return False
+
+    # -- what it draws from ----------------------------------------------------------------------------------
+
+    def require_alone(self) -> bool:
+        """Whether it draws from Python's or numpy's generator. Raises Cannot where others do too."""
+        draws = [(code, one) for code, function in self.functions for one in _draws(code, function)]
+        if not self.again:
+            for code, function in self.functions:
+                for call in code.nodes(cst.Call, function):
+                    if (
+                        code.qualified(call.func).startswith("torch.rand")
+                        or last_name(call.func) in _BY_TORCH
+                    ):
+                        words = "it draws from torch's generator what could not be drawn anew"
+                        raise Cannot(words, str(code.path), code.line(call))
+        if not draws:
+            return False
+        ends = [*self._code.nodes(cst.Break, self._loop), *self._code.nodes(cst.Return, self._loop)]
+        if self.looped and ends:
+            words = "the loop may end here, when more than it used was drawn"
+            raise Cannot(words, str(self._code.path), self._code.line(ends[0]))
+        mine = {id(one) for _, one in draws}
+        for code in self._plan.scene.codes("random"):
+            for one in _draws(code, code.module):
+                if id(one) not in mine and not self._is_before(code, one):
+                    words = "drawn from here too: the order of both would be another"
+                    raise Cannot(f"{code.source(one.func)} is {words}", str(code.path), code.line(one))
+        for code in self._plan.scene.codes(last_name(self.handed.func)):
+            for call in code.nodes(cst.Call):
+                reached = self._function(code, call.func)
+                known = reached is not None and reached[1] is self.functions[0][1]
+                looped = any(call is one for one in self.calls)
+                if known and not looped and not self._is_before(code, call) and call is not self.handed:
+                    words = "is called here too, and draws: the order of both would be another"
+                    raise Cannot(f"{last_name(call.func)} {words}", str(code.path), code.line(call))
+        return True
+
+    def _is_before(self, code: Code, node: cst.CSTNode) -> bool:
+        """Whether it is done before the loop begins: in front of it, or in what only runs in front of it."""
+        if code is self._code and code.function_of(node) is code.function_of(self._loop):
+            return code.begin(node) < code.begin(self._loop) and not code.holds(self._loop, node)
+        function = code.function_of(node)
+        if function is None:
+            return True  # when its module is loaded
+        owner = code.parents.get(code.parents.get(function, function))
+        if isinstance(owner, cst.ClassDef):
+            return False
+        calls = [
+            (other, call)
+            for other in self._plan.scene.codes(function.name.value)
+            for call in other.nodes(cst.Call)
+            if last_name(call.func) == function.name.value
+        ]
+        named = [
+            one
+            for other in self._plan.scene.codes(function.name.value)
+            for one in other.names()
+            if one.value == function.name.value
+            and not isinstance(
+                other.parents.get(one), cst.Call | cst.FunctionDef | cst.ImportAlias | cst.Attribute
+            )
+        ]
+        mine = self._code.function_of(self._loop)
+        return not named and bool(calls) and all(
+            other is self._code
+            and other.function_of(call) is mine
+            and other.begin(call) < other.begin(self._loop)
+            for other, call in calls
+        )  # fmt: skip
+
+
+def _joined(kinds: Iterable[Kind]) -> Kind:
+    """The kind of what holds several."""
+    return max(kinds, key=_KINDS.index, default="plain")
+
+
+def _draws(code: Code, under: cst.CSTNode) -> Iterator[cst.Call]:
+    """Calls that draw from Python's or numpy's global generator, or set it."""
+    for call in code.nodes(cst.Call, under):
+        whole = code.qualified(call.func)
+        if whole.startswith(_DRAWS) and last_name(call.func) not in _GENERATORS:
+            yield call
+
+
+def _yields(code: Code, function: Maker) -> bool:
+    return any(code.function_of(one) is function for one in code.nodes(cst.Yield, function))
+
+
+def _is_member(code: Code, name: cst.Name) -> bool:
+    """Whether a name is an attribute's, or a keyword's, and no variable."""
+    above = code.parents.get(name)
+    return (isinstance(above, cst.Attribute) and above.attr is name) or (
+        isinstance(above, cst.Arg) and above.keyword is name
+    )

@@ -1,0 +1,26 @@
+import numpy as np
+import torch
+from torch import nn
+
+data = np.arange(8000, dtype=np.float32).reshape(1000, 8)
+
+
+def get_batch():
+    at = np.random.randint(0, len(data), 16)
+    return torch.from_numpy(data[at])
+
+
+def evaluate():
+    return model(get_batch()).sum()
+
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(50):
+    x = get_batch()
+    loss = model(x).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 0:
+        print(evaluate())

@@ -1,0 +1,23 @@
+import numpy as np
+import torch
+from torch import nn
+
+import settings
+from settings import SIZE, frames, scale
+from hotloop.feed import Background
+
+
+def get_batch():
+    return frames[torch.randint(len(frames), (SIZE,))] * scale(2)
+
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+next_batch = Background(get_batch)
+for step in range(50):
+    x = next_batch()
+    loss = model(x).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(settings.SIZE)
