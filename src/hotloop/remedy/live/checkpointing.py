@@ -97,7 +97,7 @@ class NoCheckpointing(Form):
     def _why_not(self, args: Any, kwargs: Any) -> str:
         """Why this call does more than to forget what it computed."""
         if kwargs.get("context_fn") not in (None, self._as_ever) or kwargs.get("debug"):
-            return "contexts of the script's own are entered by it"
+            return "it enters contexts besides (of the script, or of torch.compile)"
         if kwargs.get("use_reentrant") is False:
             return ""
         if not kwargs.keys() <= _SETTINGS or any(isinstance(one, list | tuple | dict) for one in args):

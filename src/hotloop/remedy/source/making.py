@@ -10,7 +10,7 @@ from typing import Final, Literal
 import libcst as cst
 
 from hotloop.findings import Place
-from hotloop.remedy.source.aliases import READ_ONLY, shared, views_of
+from hotloop.remedy.source.aliases import READ_ONLY, shared, viewed
 from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_self, last_name
 from hotloop.remedy.source.held import is_changed
 from hotloop.remedy.source.plan import Plan
@@ -44,6 +44,7 @@ _BLIND: Final = frozenset(
     ["exec", "eval", "globals", "locals", "vars", "setattr", "delattr", "getattr", "input", "iter"]
 )
 _DEEP: Final = 12
+_STORES: Final = (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Element)
 _MEASURES: Final = frozenset(["shape", "ndim", "dtype", "device", "nbytes", "size"])
 
 
@@ -294,14 +295,13 @@ class Making:
             owner = (code, bound[0]) if len(bound) == 1 and isinstance(bound[0], cst.ClassDef) else None
         if owner is None and (made is None or last_name(made[1].func) != "parse_args"):
             return _joined(["array", self._kind_of(code, node.value, depth)])
-        stores = cst.AssignTarget | cst.AugAssign | cst.AnnAssign | cst.Element
         for other in self._plan.scene.codes(node.attr.value):
             for one in other.nodes(cst.Attribute):
                 own = is_self(one.value) and (owner is None or other.above(one, cst.ClassDef) is not owner[1])
                 if (
                     one.attr.value == node.attr.value
                     and not own
-                    and isinstance(other.parents.get(one), stores)
+                    and isinstance(other.parents.get(one), _STORES)
                 ):
                     return "other"
         if owner is None:
@@ -477,25 +477,74 @@ class Making:
             if looped or elsewhere:
                 words = f"{variable.value} is set {'in the loop' if looped else 'in another function'}"
                 raise Cannot(words, str(code.path), code.line(one.node))
+        for other in self._plan.scene.codes(variable.value):
+            for node in other.nodes(cst.Attribute):
+                whole = other.qualified(node) if node.attr.value == variable.value else ""
+                if whole and self._is_users(other, whole) and isinstance(other.parents.get(node), _STORES):
+                    raise Cannot(f"{variable.value} is set here", str(other.path), other.line(node))
 
     def _require_only_read(self, code: Code, variable: cst.Name, kind: Kind, seen: set[str]) -> None:
         bound = code.assignments(variable, variable.value)
         for other in self._plan.scene.codes(variable.value):
-            for taken in other.nodes(cst.ImportFrom) if other is not code else ():
-                names = taken.names if not isinstance(taken.names, cst.ImportStar) else ()
-                if kind != "array" and any(last_name(one.name) == variable.value for one in names):
-                    words = f"{variable.value} is used in another file too"
-                    raise Cannot(words, str(other.path), other.line(taken))
+            for use in _uses_elsewhere(other, variable.value) if other is not code else ():
+                if kind != "array" or not isinstance(use, cst.Name) or is_changed(other, use):
+                    words = f"{variable.value}, which the batch is made of, may be changed here"
+                    raise Cannot(words, str(other.path), other.line(use))
         for access in {id(read.node): read.node for one in bound for read in one.references}.values():
             if not any(where is code and code.holds(one, access) for where, one in self.functions):
                 self._require_read(code, access, variable.value, kind)
+                self._require_kept(code, access, seen)
         given = [value for one in bound if (value := value_of(code, one.node)) is not None]
         alike = {name for value in given for name in shared(code, value)}
-        views = views_of([code])
-        alike |= {to for of, to in views if isinstance(of, cst.Name) and of.value == variable.value}
         for name in code.names():
             if name.value in alike - seen and not self._is_code(code, name):
                 self._require_steady(code, name, kind, seen)
+
+    def _require_kept(self, code: Code, access: cst.CSTNode, seen: set[str]) -> None:
+        """Raises Cannot where what a variable holds gets another name by which it may be changed, or is kept
+        by something.
+        """
+        name = code.source(access)
+        statement = code.statement_of(access)
+        handed: list[tuple[cst.CSTNode, cst.BaseExpression]] = []
+        if isinstance(statement, cst.For) and code.holds(statement.iter, access):
+            handed = [(statement.target, statement.iter)]
+        elif isinstance(statement, cst.SimpleStatementLine):
+            for small in statement.body:
+                if isinstance(small, cst.Assign):
+                    handed += [(target.target, small.value) for target in small.targets]
+                elif isinstance(small, cst.Return) and small.value is not None:
+                    handed.append((small, small.value))
+        for target, value in handed:
+            if not code.holds(value, access) or not self._is_part(code, value, name):
+                continue
+            plain = isinstance(target, cst.Name | cst.Tuple | cst.List)
+            for new in code.nodes(cst.Name, target) if plain else ():
+                if is_changed(code, new):
+                    words = f"{new.value}, a part of {name}, may be changed here"
+                    raise Cannot(words, str(code.path), code.line(new))
+                if new.value not in seen and new.value != name:
+                    seen.add(new.value)
+                    reads = [read.node for one in code.assignments(new, new.value) for read in one.references]
+                    for read in reads:
+                        if not any(where is code and code.holds(one, read) for where, one in self.functions):
+                            self._require_kept(code, read, seen)
+            if not plain and not (isinstance(target, cst.Return) and code.function_of(access) is None):
+                words = f"{name}, which the batch is made of, is kept here"
+                raise Cannot(words, str(code.path), code.line(access))
+
+    def _is_part(self, code: Code, value: cst.BaseExpression, name: str) -> bool:
+        """Whether an expression gives what a variable holds, a part of it, or something that holds it."""
+        of = viewed(code, value)
+        if of is not None:
+            return isinstance(of, cst.Name) and of.value == name
+        if isinstance(value, cst.List | cst.Tuple | cst.Set | cst.Dict):
+            return any(self._is_part(code, one.value, name) for one in value.elements)
+        if isinstance(value, cst.IfExp):
+            return any(self._is_part(code, one, name) for one in (value.body, value.orelse))
+        if isinstance(value, cst.Call) and self._function(code, value.func) is not None:
+            return any(self._is_part(code, arg.value, name) for arg in value.args)
+        return False
 
     def _require_read(self, code: Code, access: cst.CSTNode, name: str, kind: Kind) -> None:
         above = code.parents.get(access)
@@ -614,6 +663,17 @@ class Making:
             and other.begin(call) < other.begin(self._loop)
             for other, call in calls
         )  # fmt: skip
+
+
+def _uses_elsewhere(code: Code, name: str) -> Iterator[cst.CSTNode]:
+    """Where another file of the user's uses a variable of this name that it imports."""
+    for taken in code.nodes(cst.ImportFrom):
+        names = taken.names if not isinstance(taken.names, cst.ImportStar) else ()
+        if any(last_name(one.name) == name for one in names):
+            yield from (one for one in code.names() if one.value == name and not _is_member(code, one))
+    for node in code.nodes(cst.Attribute):
+        if node.attr.value == name and code.qualified(node):
+            yield node
 
 
 def _joined(kinds: Iterable[Kind]) -> Kind:

@@ -1,0 +1,29 @@
+import numpy as np
+import torch
+from torch import nn
+
+class Holder:
+    frames = None
+
+    def fade(self):
+        self.frames *= 0.9
+
+
+data = torch.arange(8000.0).reshape(1000, 8)
+holder = Holder()
+holder.frames = data
+
+
+def get_batch():
+    return data[torch.randint(1000, (16,))]
+
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(50):
+    x = get_batch()
+    loss = model(x).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    holder.fade()
