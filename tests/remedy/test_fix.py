@@ -368,3 +368,36 @@ def test_what_a_loop_reads_of_its_batches_and_where_it_moves_them_is_seen(tmp_pa
         "+    for step, batch in enumerate(DevicePrefetcher(loader, device)):",
     ]
     assert "checked: the patched copy runs to its first update" in words_of(done)
+
+
+EVALUATED = """
+import time
+
+import torch
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(8):
+    for step in range(10):
+        loss = model(torch.ones(8, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        time.sleep(0.01)
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        model(torch.ones(8, 4))
+        time.sleep(0.1)
+        model(torch.ones(8, 4))
+    model.train()
+"""
+
+
+def test_what_could_not_be_written_is_not_offered(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(EVALUATED)
+    observed(tmp_path, tmp_path / "run")
+    done = hotloop("fix", tmp_path / "run", cwd=tmp_path)
+    words = words_of(done)
+    assert "less-frequent-evaluation: not written. train.py" in words, done.stderr
+    assert "no `if ... % N == 0` stands around it" in words
+    assert "not asked for" not in words

@@ -8,6 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hotloop.remedy.catalogue import Applied
     from hotloop.remedy.source.check import Proof
     from hotloop.remedy.source.patch import Patch
+    from hotloop.remedy.source.plan import Left
 
 _USAGE = "hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check] [--write] [--json] RUN [PATH]..."
 
@@ -87,11 +89,12 @@ def main(options: argparse.Namespace) -> int:
     if not asked:
         asked, waiting = patches.from_findings(examination.findings, options.allow, scene)
     patch = patches.make(scene, asked, options.paths)
+    offered = [_Offered(one, patches.make(scene, [one], options.paths)) for one in waiting]
     root = publish.root_of(patch)
     proof = _prove(patch, root, examination.recording.start_unix_s, options)
     if options.write and patch.files and not (proof is not None and proof.passed is False):
         publish.write(patch)
-    _show(patch, root, proof, waiting, options)
+    _show(patch, root, proof, offered, options)
     if proof is not None and proof.passed is False:
         raise CheckFailed(proof.words, hint="nothing is written; --no-check leaves the check out")
     return 0
@@ -109,8 +112,16 @@ def _prove(patch: Patch, root: Path, started_unix_s: float, options: argparse.Na
         return check.prove(patch, root, started_unix_s=started_unix_s, timeout_s=options.timeout)
 
 
+@dataclass(frozen=True)
+class _Offered:
+    """A remedy that nobody asked for yet, and the patch it would make."""
+
+    remedy: Applied
+    patch: Patch
+
+
 def _show(
-    patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Applied], options: argparse.Namespace
+    patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[_Offered], options: argparse.Namespace
 ) -> None:
     diff = patch.diff(root)
     if options.json:
@@ -122,24 +133,19 @@ def _show(
     sys.stderr.write(_words(patch, root, proof, waiting, options.write))
 
 
-def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Applied], written: bool) -> str:
-    from hotloop.remedy.source.patch import words_of
-
+def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[_Offered], written: bool) -> str:
     lines: list[str] = []
     for change in patch.changes:
         lines.append(f"{change.remedy}: {_near(change.file, root)}:{change.line}: {change.text}")
     lines += [f"note: {words}" for words in (*patch.remarks, *patch.alters)]
     for left in patch.left:
-        where = f"{_near(left.file, root)}{f':{left.line}' if left.line else ''}: " if left.file else ""
-        what = f"not written. {where}{left.why}" if left.why else f"by hand. {where}".rstrip(": ")
-        lines += [f"{left.remedy}: {what}", f"    {left.write}"]
-    if writable := [one for one in waiting if one.remedy.source]:
+        lines += _left(left, root)
+    if writable := [one.remedy for one in waiting if one.patch.files]:
         lines.append("not asked for: " + ", ".join(_spelled(one) for one in writable))
         lines.append("    --apply REMEDY writes one of them")
     for one in waiting:
-        if not one.remedy.source:
-            lines.append(f"{one.remedy.id}: by hand, {one.remedy.effect}")
-            lines.append(f"    {words_of(one.remedy, one.value)}")
+        for left in one.patch.left:
+            lines += _left(left, root, f", {one.remedy.remedy.effect}" if not left.why else "")
     if not patch.files and not patch.left and not waiting:
         lines.append("nothing to change")
     if proof is not None:
@@ -152,6 +158,13 @@ def _words(patch: Patch, root: Path, proof: Proof | None, waiting: Sequence[Appl
         else:
             lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
     return "".join(f"{_folded(line)}\n" for line in lines)
+
+
+def _left(left: Left, root: Path, effect: str = "") -> list[str]:
+    """What is left to a person: where, why, and what to write."""
+    where = f"{_near(left.file, root)}{f':{left.line}' if left.line else ''}: " if left.file else ""
+    what = f"not written. {where}{left.why}" if left.why else f"by hand{effect}. {where}".rstrip(": ")
+    return [f"{left.remedy}: {what}".rstrip("."), f"    {left.write}"]
 
 
 def _folded(line: str) -> str:
@@ -179,7 +192,7 @@ def _near(file: str, root: Path) -> str:
 
 
 def _json(
-    patch: Patch, diff: str, proof: Proof | None, waiting: Sequence[Applied], written: bool
+    patch: Patch, diff: str, proof: Proof | None, waiting: Sequence[_Offered], written: bool
 ) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -188,7 +201,7 @@ def _json(
         "changes": [vars(change) for change in patch.changes],
         "left": [vars(left) for left in patch.left],
         "notes": [*patch.remarks, *patch.alters],
-        "not_asked_for": [str(one) for one in waiting],
+        "not_asked_for": [str(one.remedy) for one in waiting],
         "check": vars(proof) if proof is not None else None,
         "written": written and bool(patch.files) and not (proof is not None and proof.passed is False),
         "patch": diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
