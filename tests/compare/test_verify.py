@@ -100,6 +100,15 @@ def test_other_values_by_other_workers_are_said_to_be_drawn_perhaps() -> None:
     assert any("made by 0 and 2 workers" in words for words in judge(base, with_workers(other, 2)).words)
 
 
+@pytest.mark.parametrize(("seed", "told"), [(0, False), (7, True)])
+def test_other_batches_under_another_seed_are_said_to_come_of_it_perhaps(seed: int, told: bool) -> None:
+    base, other = run_of(run("none")), run_of(run("shuffle"))
+    traces = (replace(other.trace, seed=seed), *other.traces[1:])
+    verdict = judge(base, replace(other, traces=traces))
+    assert any("began under other seeds" in words for words in verdict.words) is told
+    assert not any("under other seeds" in one for one in judge(base, other, baselines=[base]).words)
+
+
 @pytest.mark.parametrize(("at", "told"), [(32, True), (31, False), (0, False)])
 def test_another_order_from_a_pass_on_may_come_of_samples_that_draw(at: int, told: bool) -> None:
     base, other = run_of(run("none")), with_workers(run_of(run("none", number=1)), 2)

@@ -329,6 +329,13 @@ def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:
 def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
     """What other values, or another order, may come from, where nothing else is known to differ."""
     status = {item.name: item.status for item in checks}
+    seeds = [run.trace.seed for run in (base, candidate)]
+    failed = any(status.get(name) == "failed" for name in ("order", "content", "loss", "parameters"))
+    if failed and None not in seeds and seeds[0] != seeds[1]:
+        return [
+            "the two runs began under other seeds of torch, as a script that sets none does each time: what "
+            "differs may come of that; set one, or give --baseline runs of the base"
+        ]
     workers = [_workers(run) for run in (base, candidate)]
     if workers[0] == workers[1] or (status.get("order"), status.get("content")) == ("passed", "passed"):
         return []
