@@ -280,3 +280,49 @@ def test_what_is_done_too_often_is_asked_for_as_rarely_as_it_costs(
 
 def test_a_log_line_every_fifty_steps_is_silent() -> None:
     assert found(logged(log_site(55, "text", 0.002, count=2), total=0.00002)) == {}
+
+
+# frameworks: the loop is in a package, and a keyword says how often
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "text"),
+    [
+        (
+            "args = TrainingArguments(\n    eval_steps=10,\n    eval_accumulation_steps=10,\n)",
+            2,
+            "eval_steps=10",
+        ),
+        ("args = TrainingArguments(logging_steps=10, max_eval_steps=10)", 70, ""),
+        ("a = Trainer(val_check_interval=10)\nb = Trainer(val_check_interval=10)", 70, ""),
+        ("trainer = Trainer(val_check_interval=5)", 70, ""),
+    ],
+)
+def test_the_keyword_that_asks_a_framework_for_evaluations_is_named(source, line, text) -> None:
+    item = found(evaluated(1.0, 10), sources={TRAIN: source})["cadence/evaluation"]
+    assert item.where is not None and item.where.line == line
+    assert ("It is asked for by" in item.advice) == bool(text)
+    assert text in item.advice
+
+
+def test_a_loop_of_the_users_own_says_itself_when_it_evaluates() -> None:
+    measured = replace(evaluated(1.0, 10), source_loop=place(40))
+    item = found(measured, sources={TRAIN: "args = TrainingArguments(eval_steps=10)"})["cadence/evaluation"]
+    assert item.where == place(70)
+
+
+@pytest.mark.parametrize(
+    "asks", ["TrainingArguments(save_steps=5)", "ModelCheckpoint(every_n_train_steps=5)"]
+)
+def test_the_keyword_that_asks_a_framework_for_checkpoints_is_named(asks) -> None:
+    """Updates are counted where a step is a batch."""
+    table = np.zeros(100)
+    table[9::10] = 1.0
+    saved = tuple(
+        Interval(start_s=1.0 + at * 0.05, end_s=2.0 + at * 0.05, after_step=at, place=place(70))
+        for at in range(9, 100, 10)
+    )
+    measured = steps({**MODEL, "checkpoint": table.tolist()}, checkpoints=saved, backwards_per_update=2.0)
+    item = found(measured, sources={TRAIN: f"{asks}\n"})["cadence/checkpoint"]
+    assert item.where == Place(file=TRAIN, line=1)
+    assert asks.partition("(")[2].rstrip(")") in item.advice

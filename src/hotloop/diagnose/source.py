@@ -43,6 +43,15 @@ def texts(evidence: Evidence) -> Iterator[str]:
             yield str(note.get("text") or "")
 
 
+def sources(evidence: Evidence) -> dict[str, str]:
+    """The text of every user file that was seen, by its name."""
+    return {
+        str(note.get("file")): str(note.get("text") or "")
+        for process in _processes(evidence)
+        for note in process.notes.get("source", ())
+    }
+
+
 def text_of(evidence: Evidence, file: str) -> str:
     """The text of a user file as it was when it ran, "" when the recording does not hold it."""
     for process in _processes(evidence):

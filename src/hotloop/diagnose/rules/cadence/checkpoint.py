@@ -10,6 +10,7 @@ from hotloop.diagnose.causes import at, beyond, cause, rarer, steps_between
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import group_lines, select
+from hotloop.diagnose.intervals import written
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Interval, SiteCost, Steps
 from hotloop.units import duration, share, size
@@ -30,6 +31,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     where = _where(steps, inside, site)
     count = len(inside) or (site.count if site else 0)
     every = steps_between(steps, inside) if inside else steps.num_steps / max(1, count)
+    asked = written(evidence, "checkpoint", every)
+    if asked is not None:
+        where = Place(file=asked.file, line=asked.line)
     yield cause(
         evidence,
         ID,
@@ -40,6 +44,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         advice=(
             "Write checkpoints less often (by time rather than by step), "
             "or copy the state to host memory and write it in a thread."
+            + (f" They are asked for by {asked.text}." if asked is not None else "")
         ),
         numbers=_numbers(steps, seconds, inside, site, every),
         cost_s=cost,

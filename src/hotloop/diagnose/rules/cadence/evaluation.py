@@ -11,7 +11,8 @@ import numpy as np
 from hotloop.diagnose.causes import at, beyond, cause, steps_between
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
-from hotloop.findings import Finding
+from hotloop.diagnose.intervals import written
+from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.units import duration, share
 
@@ -60,6 +61,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         advice = _batching(small, seconds) + (f" Then {advice[0].lower()}{advice[1:]}" if much_left else "")
     if graphs:
         advice = f"{_WITHOUT_GRAPHS} Then {advice[0].lower()}{advice[1:]}"
+    asked = written(evidence, "evaluation", every) if inside else None
+    if asked is not None:
+        where = Place(file=asked.file, line=asked.line)
+        advice += f" It is asked for by {asked.text}."
     yield cause(
         evidence,
         ID,
