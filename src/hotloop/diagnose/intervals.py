@@ -42,7 +42,7 @@ def written(evidence: Evidence, what: What, every: float) -> Written | None:
         if isinstance(keyword.value, ast.Constant)
         and type(keyword.value.value) is int
         and keyword.value.value in wanted
-        and _asks(what, ast.unparse(call.func).rpartition(".")[2], keyword.arg or "")
+        and asks(what, ast.unparse(call.func).rpartition(".")[2], keyword.arg or "")
     ]
     return found[0] if len(found) == 1 else None
 
@@ -53,7 +53,8 @@ def _keywords(tree: ast.Module | None) -> Iterator[tuple[ast.Call, ast.keyword]]
             yield from ((call, keyword) for keyword in call.keywords)
 
 
-def _asks(what: What, called: str, name: str) -> bool:
+def asks(what: What, called: str, name: str) -> bool:
+    """Whether a keyword of a call of this name says how often it is done."""
     own, words = _words(name), _words(name) | _words(called)
     return bool(own & _HOW_OFTEN) and bool(words & _NAMED[what]) and not own & _OTHER
 

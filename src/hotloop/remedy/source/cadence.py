@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import libcst as cst
 
+from hotloop.diagnose.intervals import What, asks
 from hotloop.findings import Place
 from hotloop.measure.places import Frame
 from hotloop.probe.config import INTERVAL, meaning_of
@@ -75,6 +76,10 @@ def rarer(plan: Plan, value: Any) -> None:
     place = plan.scene.where.get(plan.remedy)
     if place is None:
         raise Cannot("no finding of this run says where")
+    keyword = _keyword(plan, place)
+    if keyword is not None:
+        _ask_rarer(plan, keyword, int(value or _USUAL))
+        return
     found = _condition(plan, place)
     _guards_only_it(plan, found)
     _leaves_some(plan, found, int(value or _USUAL))
@@ -83,6 +88,31 @@ def rarer(plan: Plan, value: Any) -> None:
     if len(body.body) > 1:
         lines = f"{code.path.name}:{code.line(body.body[0])}-{code.end(body.body[-1])[0]}"
         plan.remark(f"{plan.remedy}: all of {lines} stands under the same `if` and is done less often")
+
+
+# -- a framework's keyword -----------------------------------------------------------------------------------
+
+
+def _keyword(plan: Plan, place: Place) -> Literal | None:
+    """The number of a keyword at a line that asks a framework for it: ``eval_steps=5``."""
+    what: What = "checkpoint" if plan.remedy == "less-frequent-checkpoint" else "evaluation"
+    code = plan.scene.code(place.file)
+    for call in code.nodes(cst.Call):
+        for arg in call.args:
+            name = arg.keyword.value if arg.keyword is not None else ""
+            if name and isinstance(arg.value, cst.Integer) and code.line(arg.value) == place.line:
+                if asks(what, last_name(call.func), name):
+                    return Literal(code, arg.value, name)
+    return None
+
+
+def _ask_rarer(plan: Plan, target: Literal, value: int) -> None:
+    code, times = target.code, plan.scene.times.get(plan.remedy, 0)
+    if times and times < value:
+        words = f"it was done {times} times in the run: {value} times as rarely is never"
+        raise Cannot(words, str(code.path), code.line(target.node), write="take a smaller number, or none")
+    plan.scene.unchanged(code.path)
+    plan.put(target, target.name, int(code.source(target.node), 0) * value)
 
 
 # -- the way to the condition --------------------------------------------------------------------------------
