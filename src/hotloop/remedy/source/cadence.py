@@ -100,9 +100,10 @@ def _keyword(plan: Plan, place: Place) -> Literal | None:
     for call in code.nodes(cst.Call):
         for arg in call.args:
             name = arg.keyword.value if arg.keyword is not None else ""
-            if name and isinstance(arg.value, cst.Integer) and code.line(arg.value) == place.line:
-                if asks(what, last_name(call.func), name):
-                    return Literal(code, arg.value, name)
+            if not isinstance(arg.value, cst.Integer) or not asks(what, last_name(call.func), name):
+                continue
+            if code.line(arg.value) == place.line:
+                return Literal(code, arg.value, name)
     return None
 
 
