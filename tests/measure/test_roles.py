@@ -762,17 +762,26 @@ def test_a_queue_that_is_polled_by_a_selector_is_no_viewer():
 
 
 @pytest.mark.parametrize(
-    ("functions", "role"),
+    ("functions", "role", "phase"),
     [
-        (("Trainer.train", "Trainer._run_epoch", "Trainer.training_step"), "other"),
-        (("Trainer.train", "Trainer._maybe_log_save_evaluate"), "other"),
-        (("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer._save_checkpoint"), "checkpoint"),
-        (("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer.log"), "logging"),
-        (("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer._evaluate"), "evaluation"),
-        (("Trainer.fit", "FitLoop.run", "ModelCheckpoint.on_train_batch_end"), "checkpoint"),
+        (("Trainer.train", "Trainer._run_epoch", "Trainer.training_step"), "other", "other"),
+        (("Trainer.train", "Trainer._maybe_log_save_evaluate"), "other", "other"),
+        (
+            ("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer._save_checkpoint"),
+            "checkpoint",
+            "checkpoint",
+        ),
+        (("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer.log"), "logging", "logging"),
+        (
+            ("Trainer.train", "Trainer._maybe_log_save_evaluate", "Trainer._evaluate"),
+            "evaluation",
+            "evaluation",
+        ),
+        (("Learner.fit", "Learner._do_grad_opt", "Optimizer.step", "adam_step"), "other", "optimizer"),
+        (("Trainer.fit", "FitLoop.run", "ModelCheckpoint.on_train_batch_end"), "checkpoint", "checkpoint"),
     ],
 )
-def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions(functions, role):
+def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions(functions, role, phase):
     """It writes checkpoints and logs at the one line that it trains at: that says nothing of the rest."""
     run = Script("trainer = Trainer(model)\ntrainer.train()\n")
     run.iterate(1)
@@ -791,4 +800,4 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
     steps = measure(run.process(), {})
     lines = [line for line in steps.lines if line.library == "transformers.trainer"]
     assert {line.role for line in lines} == {role}
-    assert steps.per_step(role) == pytest.approx(0.02, abs=0.002)
+    assert steps.per_step(phase) == pytest.approx(0.02, abs=0.002)

@@ -74,10 +74,11 @@ LOGGING_TEXT = re.compile(
 #: A statement that calls a method of what is named as a logger or a writer.
 LOGGER_CALL = re.compile(r"^(self\.)?_?(\w*logger|\w*writer|tracker)\.(?P<method>\w+)\s*\(")
 #: What the functions of a framework that runs the whole loop say of themselves, as ``Class.function``.
-_SAYS: Final[tuple[tuple[re.Pattern[str], Role], ...]] = (
-    (re.compile(r"(^|\.)_*save(_\w+)?$|Checkpoint\w*\."), "checkpoint"),
-    (re.compile(r"(^|\.)_*(evaluate|evaluation_loop|validate)$|Evaluation\w*\."), "evaluation"),
-    (re.compile(r"(^|\.)_*(on_)?log(_metrics|_dict)?$|Progress\w*\.|Logger\w*\."), "logging"),
+_SAYS: Final[tuple[tuple[re.Pattern[str], Role, str], ...]] = (
+    (re.compile(r"(^|\.)_*save(_\w+)?$|Checkpoint\w*\."), "checkpoint", "checkpoint"),
+    (re.compile(r"(^|\.)_*(evaluate|evaluation_loop|validate)$|Evaluation\w*\."), "evaluation", "evaluation"),
+    (re.compile(r"(^|\.)_*(on_)?log(_metrics|_dict)?$|Progress\w*\.|Logger\w*\."), "logging", "logging"),
+    (re.compile(r"Optimizer\w*\.(step|zero_grad)$"), "other", "optimizer"),
 )
 SAVING_TEXT = re.compile(
     r"\b(torch\.save|save_file|pickle\.dumps?|np\.savez?\w*|numpy\.savez?\w*|joblib\.dump|save_checkpoint)\s*\("
@@ -319,9 +320,9 @@ def _by_name(library: Sequence[str], called_back: Iterable[Frame]) -> tuple[Role
     """
     own = (entry.partition(":")[2] for entry in library if not entry.startswith("torch."))
     for function in (*(frame.func for frame in called_back), *own):
-        said = next((role for names, role in _SAYS if names.search(function)), None)
-        if said is not None:
-            return said, said
+        for names, role, phase in _SAYS:
+            if names.search(function):
+                return role, phase
     return "other", "other"
 
 
