@@ -92,16 +92,43 @@ def test_exceptions_of_the_call_pass_through(hooks: Hooks) -> None:
     assert seen[0][-1] is RAISED
 
 
-@pytest.mark.parametrize("calls", [watch, lambda hooks, *at: hooks.after(*at, "test", lambda *_: None)])
-def test_in_a_traceback_a_wrapper_is_the_first_line_of_what_it_wraps(hooks: Hooks, calls: Any) -> None:
+@pytest.mark.parametrize(
+    "calls",
+    [
+        watch,
+        lambda hooks, *at: watch(hooks, *at, unseen=True),
+        lambda hooks, *at: hooks.after(*at, "test", lambda *_: None),
+    ],
+    ids=["around", "unseen", "after"],
+)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_traceback_is_what_it_is_without_a_wrapper(hooks: Hooks, calls: Any, recorded: bool) -> None:
     calls(hooks, Base, "method")
+    hooks.owner = hooks.owner if recorded else 0
     with pytest.raises(TypeError) as caught:
         Base().method("x")  # type: ignore[arg-type]
-    wrapper, original = traceback.extract_tb(caught.tb)[1:]
-    assert (wrapper.filename, wrapper.name, wrapper.line) == (
-        __file__, "method", "def method(self, x: int) -> int:",
-    )  # fmt: skip
+    (original,) = traceback.extract_tb(caught.tb)[1:]
     assert original.line == "return x + 1"
+    with pytest.raises(TypeError) as caught:
+        Base().method()  # type: ignore[call-arg]
+    assert len(traceback.extract_tb(caught.tb)) == 1
+
+
+def test_the_traceback_of_an_error_that_is_raised_again_is_kept(hooks: Hooks) -> None:
+    def raises(error: BaseException) -> None:
+        raise error
+
+    owner = types.SimpleNamespace(raises=raises)
+    watch(hooks, owner, "raises")
+    error = ValueError()
+    for times in (1, 2):
+        try:
+            owner.raises(error)
+        except ValueError as caught:
+            assert caught.__context__ is None
+            lines = [frame.name for frame in traceback.extract_tb(caught.__traceback__)]
+            own = "test_the_traceback_of_an_error_that_is_raised_again_is_kept"
+            assert lines == [own, "raises"] * times
 
 
 def test_another_thread_is_not_observed(hooks: Hooks) -> None:

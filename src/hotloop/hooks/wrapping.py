@@ -44,7 +44,9 @@ RAISED: Final = _Raised()
 
 _AROUND = """
 def {name}(*args, **kwargs):
-    if is_compiling() or {elsewhere}:
+    if is_compiling():
+        return original(*args, **kwargs)
+    if {elsewhere}:
         return original(*args, **kwargs)
     try:
         token = begin(args, kwargs, getframe(1))
@@ -69,7 +71,9 @@ def {name}(*args, **kwargs):
 # One call of ours instead of two, for what runs in every step.
 _AFTER = """
 def {name}(*args, **kwargs):
-    if is_compiling() or get_ident() != owner[0]:
+    if is_compiling():
+        return original(*args, **kwargs)
+    if get_ident() != owner[0]:
         return original(*args, **kwargs)
     start = now()
     result = original(*args, **kwargs)
@@ -80,6 +84,21 @@ def {name}(*args, **kwargs):
         failed(switch, error)
     return result
 """
+
+
+_UNSEEN: Final = """
+try:
+    pass
+except BaseException as raised_through:
+    hide(raised_through)
+    raise
+"""
+
+
+def hide(error: BaseException) -> None:
+    """Takes the frame that caught an error out of its traceback: raised on from there it stays away."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
 
 
 def make_after(
@@ -126,6 +145,7 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
 
     Its globals are ``names`` besides ``original``, ``is_compiling``, ``get_ident`` and ``getframe``, and the
     ``owner`` of a ``switch`` among them. It carries the name, documentation and signature of ``original``.
+    What is raised through it has no frame of it in its traceback.
     """
     plain = getattr(original, "__name__", "")
     name = plain if plain.isidentifier() else "wrapper"
@@ -147,6 +167,7 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
         "is_compiling": _is_compiling(),
         "get_ident": get_ident,
         "getframe": sys._getframe,
+        "hide": hide,
         **names,
     }
     if "switch" in names:
@@ -194,6 +215,16 @@ def code_of(source: str) -> CodeType:
 def _template(source: str) -> FunctionType:
     """The function in a source, compiled once: each wrapper takes its code under another name."""
     tree = ast.parse(source.replace("{name}", "wrapper"))
+    (wrapper,) = tree.body
+    assert isinstance(wrapper, ast.FunctionDef)
+    # Dynamo sees no more than the first statement; a wrapper that does what the original did has its frame.
+    rest = (one for later in wrapper.body[1:] for one in ast.walk(later) if isinstance(one, ast.Call))
+    calls = any(isinstance(one.func, ast.Name) and one.func.id == "original" for one in rest)
+    if isinstance(wrapper.body[0], ast.If) and calls:
+        (guarded,) = ast.parse(_UNSEEN).body
+        assert isinstance(guarded, ast.Try)
+        guarded.body = wrapper.body[1:]
+        wrapper.body[1:] = [guarded]
     for node in ast.walk(tree):
         if isinstance(node, ast.expr | ast.stmt):
             node.lineno = node.end_lineno = 1
