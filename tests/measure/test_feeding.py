@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from textwrap import dedent, indent
 
 import pytest
 from tests.scenarios.builder import Script
 
 from hotloop.measure import measure
+from hotloop.measure.paths import held_by_self
 
 #: A function that asks the model for every batch of a loader, and the loop that calls it.
 CALLED = """
@@ -71,6 +73,10 @@ TRAINED_ON = {
         "before": f"{BEFORE}; sampler = Weighted(); loader = DataLoader(dataset, sampler=sampler)",
         "use": "sampler.weights[:] = predict(model, plain)",
     },
+    "by another name": {
+        "before": f"{BEFORE}; labels = dataset.labels",
+        "use": "labels[:] = predict(model, plain)",
+    },
     "a memory that is handed over": {
         "kept": "bank[y] = out",
         "returned": "return None",
@@ -113,6 +119,17 @@ ONLY_LOOKED_AT = {
     },
     "shapes": {"use": "n = predict(model, plain).shape[0]; loader = DataLoader(dataset, batch_size=n)"},
 }
+
+
+def test_what_a_method_keeps_is_known_by_what_it_was_made_of():
+    method = ast.parse(
+        "def __init__(self, net, data):\n    self.net, self.data = net, data\n"
+        "    loader = DataLoader(data)\n    self.loader = loader\n    self.other = Other()"
+    ).body[0]
+    assert isinstance(method, ast.FunctionDef)
+    kept = held_by_self(method)
+    assert kept["self.loader"] == {"self.data"}
+    assert kept["self.net"] == kept["self.other"] == set()
 
 
 def passes_between_epochs(source: str) -> tuple[float, int]:
@@ -171,6 +188,46 @@ def test_a_pass_whose_results_are_only_looked_at_is_an_evaluation(name):
     seconds, number = passes_between_epochs(written(ONLY_LOOKED_AT[name]))
     assert number == 6
     assert seconds == pytest.approx(0.4, rel=0.3)
+
+
+METHODS = """
+    import torch
+    class Trainer:
+        def __init__(self, model, data):
+            self.model, self.data = model, data
+            self.optimizer = Adam(model.parameters())
+            self.loader = DataLoader(data, shuffle=True)
+            self.plain = DataLoader(data)
+        def compute_loss(self, x, y):
+            return criterion(self.model(x), y)
+        def look(self):
+            parts = []
+            for x, y in self.plain:  # ask
+                parts.append(self.model(x))  # model
+            {kept}
+        def epoch(self):
+            for x, y in self.loader:  # fetch
+                loss = self.compute_loss(x, y)  # forward
+                loss.backward()  # backward
+                self.optimizer.step()  # update
+        def fit(self):
+            for _ in range(6):
+                answer = self.look()  # call
+                self.epoch()  # train
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "evaluates"),
+    [
+        ("self.predictions = torch.cat(parts)", True),
+        ("self.metrics['all'] = torch.cat(parts); return self.metrics", True),
+        ("self.data.labels = torch.cat(parts)", False),
+        ("self.loader = DataLoader(TensorDataset(self.data, torch.cat(parts)))", False),
+    ],
+)
+def test_what_a_trainer_keeps_of_a_pass_is_trained_on_where_its_loader_was_made_of_it(kept, evaluates):
+    assert passes_between_epochs(dedent(METHODS).format(kept=kept))[1] == (6 if evaluates else 0)
 
 
 ROLLED = """

@@ -24,6 +24,7 @@ from hotloop.measure.loop import LOGGING_TEXT, FunctionKey, Loop
 from hotloop.measure.paths import (
     bound_names,
     handed,
+    held_by_self,
     imported,
     is_plain,
     last_name,
@@ -346,9 +347,13 @@ def _at(calls: Sequence[ast.Call], spot: Spot, entered: _Entered) -> list[ast.Ca
     if by_name:
         return by_name
     if column < 0:
-        return [one for one in near if one.lineno == line]
+        return [one for one in near if one.lineno == line and not _holds_call(one)]
     around = exact or [one for one in near if (one.lineno, one.col_offset) < spot < _end(one)]
     return [min(around, key=_end)] if around else []
+
+
+def _holds_call(node: ast.Call) -> bool:
+    return any(isinstance(one, ast.Call) for child in ast.iter_child_nodes(node) for one in ast.walk(child))
 
 
 def _end(node: ast.expr) -> Spot:
@@ -390,10 +395,8 @@ class _Body:
         if owner is not None:
             for method in owner.body:
                 if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
-                    own = made_of(method)
-                    for name in own:
-                        if name.startswith("self."):
-                            self.made_of.setdefault(name, set()).update(own[name])
+                    for name, used in held_by_self(method).items():
+                        self.made_of.setdefault(name, set()).update(used)
         self.modules = imported(source.tree) if source is not None else frozenset()
         # What a function inside another one does not bind is the other one's.
         self.bound = None if "<locals>" in key[1] or isinstance(node, ast.Module) else bound_names(node)

@@ -51,17 +51,39 @@ def bound_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
 
 
 def made_of(node: FunctionNode) -> dict[str, set[str]]:
-    """Names that calls were bound to -> what those were given: a loader is made of a dataset."""
+    """Names that calls were bound to -> what those were given: a loader is made of a dataset. Two names of
+    one object are made of each other.
+    """
     found: dict[str, set[str]] = defaultdict(set)
     for child in own_nodes(node):
-        if isinstance(child, ast.Assign) and isinstance(child.value, ast.Call | ast.Name | ast.Attribute):
-            used = set(objects(child.value))
+        if isinstance(child, ast.Assign):
             for target in child.targets:
-                if is_plain(target):
-                    found[path_of(target)] |= used - {path_of(target)}
+                for one, value in _pairs(target, child.value):
+                    found[path_of(one)] |= set(objects(value)) - {path_of(one)}
+                    if is_plain(value):
+                        found[path_of(value)].add(path_of(one))
         elif isinstance(child, ast.withitem) and isinstance(child.optional_vars, ast.Name):
             found[child.optional_vars.id] |= set(objects(child.context_expr))
     return found
+
+
+def held_by_self(node: FunctionNode) -> dict[str, set[str]]:
+    """The same for what a method keeps in its object: of what else the object keeps each was made."""
+    relation = made_of(node)
+    kept = [name for name in relation if name.startswith("self.")]
+    return {
+        name: {other for other in kept if other != name and reaches(relation, name, other)} for name in kept
+    }
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The plain targets of an assignment, each with the call or the name that it is bound to."""
+    if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+        if len(target.elts) == len(value.elts):
+            for one, its in zip(target.elts, value.elts, strict=True):
+                yield from _pairs(one, its)
+    elif is_plain(target) and isinstance(value, ast.Call | ast.Name | ast.Attribute):
+        yield target, value
 
 
 @functools.cache
@@ -95,7 +117,10 @@ def reaches(relation: Mapping[str, set[str]], name: str, path: str) -> bool:
         one = rest.pop()
         if one not in seen:
             seen.add(one)
-            used = relation.get(one, ())
+            # What an object holds may have another name; of ``self`` all of a class would be made.
+            holds = f"{one}." if one not in ("self", "cls") else " "
+            names = [own for own in relation if own == one or own.startswith(holds)]
+            used = {each for own in names for each in relation[own]}
             if any(overlap(each, path) for each in used):
                 return True
             rest += used
