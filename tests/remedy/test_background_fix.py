@@ -57,7 +57,7 @@ def test_it_trains_to_the_same_bits(
             text = text.replace("nn.Linear(8, 1)", "nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 1))")
         ends.append(trained(folder, text, monkeypatch))
     (one, state), (other, again) = ends
-    assert all(map(torch.equal, one, other))
+    assert all(map(torch.equal, one, other)), "or it diverged"
     assert torch.equal(state, again)
 
 

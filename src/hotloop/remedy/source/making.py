@@ -43,7 +43,7 @@ _PLAIN_MODULES: Final = ("os.", "math.", "time.", "pathlib.")
 _BLIND: Final = frozenset(
     ["exec", "eval", "globals", "locals", "vars", "setattr", "delattr", "getattr", "input", "iter"]
 )
-_DEEP: Final = 12
+_DEEP: Final = 100
 _STORES: Final = (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Element)
 _MEASURES: Final = frozenset(["shape", "ndim", "dtype", "device", "nbytes", "size"])
 
@@ -59,6 +59,7 @@ class Making:
         self._plan, self._code, self._loop = plan, code, loop
         self.call = call
         self.looped = looped
+        self._kinds: dict[int, Kind] = {}  # by the node that binds a variable
         self.handed: cst.Call = call  # the call of the function that makes them
         self.iterated: cst.Name | None = None  # of ``next(iterator)``
         is_next = last_name(call.func) == "next" and len(call.args) == 1
@@ -178,6 +179,7 @@ class Making:
             if not bound:
                 continue
             at = min(code.span(one.node)[0] for one in bound)
+            self._kinds.clear()
             if name is self.iterated:
                 kind: Kind = "generator"
             else:
@@ -234,7 +236,13 @@ class Making:
         return _joined(self._kind_bound(code, one, depth) for one in bound) if bound else "other"
 
     def _kind_bound(self, code: Code, node: cst.CSTNode, depth: int) -> Kind:
-        """The kind of what a variable is given at one place."""
+        """The kind of what a variable is given at one place; by itself it is no other than the rest."""
+        if id(node) not in self._kinds:
+            self._kinds[id(node)] = "plain"
+            self._kinds[id(node)] = self._kind_given(code, node, depth)
+        return self._kinds[id(node)]
+
+    def _kind_given(self, code: Code, node: cst.CSTNode, depth: int) -> Kind:
         value = value_of(code, node)
         if value is not None:
             return self._kind_of(code, value, depth + 1)
@@ -247,8 +255,10 @@ class Making:
         whole = code.parents.get(code.parents.get(outer, outer)) if isinstance(outer, cst.Tuple) else None
         if isinstance(whole, cst.Assign):  # several names for what a call gives
             return _joined(["array", self._kind_of(code, whole.value, depth + 1)])
-        while isinstance(above, cst.Element | cst.Tuple):
+        while isinstance(above, cst.Element | cst.Tuple | cst.AsName):
             above = code.parents.get(above)
+        if isinstance(above, cst.WithItem):
+            return self._kind_of(code, above.item, depth + 1)
         if isinstance(above, cst.CompFor | cst.For):
             return self._kind_of(code, above.iter, depth + 1)
         return "other"
