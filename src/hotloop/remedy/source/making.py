@@ -15,7 +15,13 @@ from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_se
 from hotloop.remedy.source.held import is_changed
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.values import assignment, parameters_of, position_of, value_of
+from hotloop.remedy.source.values import (
+    assignment,
+    bound_to_self,
+    parameters_of,
+    position_of,
+    value_of,
+)
 
 #: A number or a text; arrays, and containers of them; what a library gave; a random generator of the script's
 #: own; what may be anything.
@@ -62,6 +68,8 @@ class Making:
         self._kinds: dict[int, Kind] = {}  # by the node that binds a variable
         self.handed: cst.Call = call  # the call of the function that makes them
         self.iterated: cst.Name | None = None  # of ``next(iterator)``
+        self.owner: cst.Name | None = None  # of ``owner.next_batch()``
+        self.built: cst.Call | None = None  # the call that makes that one
         is_next = last_name(call.func) == "next" and len(call.args) == 1
         given = call.args[0].value if is_next else None
         if isinstance(given, cst.Name):
@@ -72,6 +80,8 @@ class Making:
         self.functions: list[tuple[Code, Maker]] = [first] if first is not None else []
         if first is not None and _yields(*first) != (looped or self.iterated is not None):
             self.functions = []
+        if first is None and not is_next and not looped:
+            self.functions = self._methods(self.handed.func)
         for where, function in self.functions:
             named: list[cst.CSTNode] = [
                 *where.nodes(cst.Name, function),
@@ -83,6 +93,33 @@ class Making:
                 reached = self._function(where, node)
                 if reached is not None and not any(one is reached[1] for _, one in self.functions):
                     self.functions.append(reached)
+
+    def _methods(self, node: cst.BaseExpression) -> list[tuple[Code, Maker]]:
+        """The methods by which an object of the user's makes a batch, its constructor among them."""
+        code = self._code
+        if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+            return []
+        bound = [one.node for one in code.assignments(node.value, node.value.value)]
+        value = value_of(code, bound[0]) if len(bound) == 1 else None
+        found = self._class(code, value) if isinstance(value, cst.Call) else None
+        if not isinstance(value, cst.Call) or found is None or found[1].bases or found[1].decorators:
+            return []
+        own = {one.name.value: one for one in found[1].body.body if isinstance(one, cst.FunctionDef)}
+        waiting, methods = ["__init__", node.attr.value], list[Function]()
+        while waiting:
+            one = own.pop(waiting.pop(), None)
+            if one is not None:
+                methods.append(one)
+                waiting += [read.attr.value for read in code.nodes(cst.Attribute, one) if is_self(read.value)]
+        if node.attr.value in own or any(one.decorators or one.asynchronous for one in methods):
+            return []
+        if not any(one.name.value == node.attr.value for one in methods) or any(
+            _yields(code, one) for one in methods
+        ):
+            return []
+        self.owner, self.built = node.value, value
+        first = [one for one in methods if one.name.value == node.attr.value]
+        return [(code, one) for one in [*first, *(one for one in methods if one is not first[0])]]
 
     @cached_property
     def calls(self) -> list[cst.Call]:
@@ -167,8 +204,10 @@ class Making:
         given = [
             (self._code, name) for arg in self.handed.args for name in self._code.nodes(cst.Name, arg.value)
         ]
-        if self.iterated is not None:
-            given.append((self._code, self.iterated))
+        given += [(self._code, one) for one in (self.iterated, self.owner) if one is not None]
+        if self.built is not None:
+            names = (name for arg in self.built.args for name in self._code.nodes(cst.Name, arg.value))
+            given += [(self._code, name) for name in names]
         for code, name in [*given, *self._free()]:
             if _is_member(code, name) or self._is_code(code, name):
                 continue
@@ -180,7 +219,7 @@ class Making:
                 continue
             at = min(code.span(one.node)[0] for one in bound)
             self._kinds.clear()
-            if name is self.iterated:
+            if name is self.iterated or name is self.owner:
                 kind: Kind = "generator"
             else:
                 kind = self._kind_of(code, field, 0) if field is not None else self._kind(code, name)
@@ -420,12 +459,14 @@ class Making:
         for kind in (cst.Global, cst.Nonlocal, cst.Await):
             for node in code.nodes(kind, function):
                 raise Cannot("it keeps something from one batch to the next", place, code.line(node))
+        self._require_given_once(code, function)
         outside = {name.value for where, name in self._free() if where is code}
         own = (
             {one.name.value for one in parameters_of(function)}
             if isinstance(function, cst.FunctionDef)
             else set()
         )
+        own -= {"self"} if self.owner is not None else set()
         for name in code.nodes(cst.Name, function):
             if name.value in outside | own and not _is_member(code, name) and is_changed(code, name):
                 raise Cannot(f"{name.value} is changed in it", place, code.line(name))
@@ -439,6 +480,33 @@ class Making:
                 raise Cannot(f"{code.source(target)} is set in it", place, code.line(assign))
         for call in code.nodes(cst.Call, function):
             self._require_known(code, function, call, outside | own)
+
+    def _require_given_once(self, code: Code, function: Maker) -> None:
+        """Raises Cannot where what it gave may be filled again for the next batch."""
+        for given in code.nodes(cst.Yield, function):
+            for name in code.nodes(cst.Name, given.value) if given.value is not None else ():
+                if not _is_member(code, name) and is_changed(code, name):
+                    words = f"{name.value} is filled again for the next batch"
+                    raise Cannot(words, str(code.path), code.line(name))
+        for node in code.nodes(cst.Attribute, function) if self.owner is not None else ():
+            top, above = node, code.parents.get(node)
+            if not is_self(node.value):
+                continue
+            while isinstance(above, cst.Attribute | cst.Subscript) and above.value is top:
+                top, above = above, code.parents.get(above)  # type: ignore[assignment]
+            method = last_name(top) if isinstance(above, cst.Call) and above.func is top else ""
+            changed = (top is not node and isinstance(above, _STORES)) or (
+                top is not node and method.endswith("_")
+            )
+            if isinstance(above, cst.AugAssign) and above.target is node:
+                klass = code.above(node, cst.ClassDef)
+                values = bound_to_self(code, klass, node.attr.value) if klass is not None else ()
+                changed = any(self._kind_of(code, one, 0) != "plain" for one in values)
+            if isinstance(above, cst.Arg) and above.keyword is not None and above.keyword.value == "out":
+                changed = True
+            if changed:
+                words = f"{code.source(node)} is changed in place, and may be a part of what it gave"
+                raise Cannot(words, str(code.path), code.line(node))
 
     def _require_known(self, code: Code, function: Maker, call: cst.Call, given: set[str]) -> None:
         name, whole, place = (

@@ -1,0 +1,35 @@
+import numpy as np
+import torch
+from torch import nn
+
+class Supply:
+    def __init__(self, size):
+        self.size = size
+        self.data = torch.arange(8000.0).reshape(1000, 8)
+        self.room = torch.empty(size, 8)
+        self.at = 0
+
+    def __len__(self):
+        return len(self.data) // self.size
+
+    def next_batch(self):
+        rows = self.data[self.at : self.at + self.size]
+        self.at += self.size
+        if self.at + self.size > len(self.data):
+            self.reset()
+        self.room[:] = rows
+        return self.room
+
+    def reset(self):
+        self.at = 0
+
+
+supply = Supply(16)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(50):
+    x = supply.next_batch()
+    loss = model(x).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
