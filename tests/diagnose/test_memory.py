@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import DATASET, TRAIN, evidence, input_run, line, on_accelerator, steps
+from synthetic import DATASET, TRAIN, evidence, input_run, line, loader, on_accelerator, steps
 
 from hotloop.diagnose import diagnose
 from hotloop.findings import Finding, Place
@@ -47,6 +47,18 @@ def test_steady_growth_is_told_with_its_slope_and_end() -> None:
     assert growth.data["bytes_per_s"] == pytest.approx(10 * MIB, rel=0.05)
     assert growth.data["seconds_to_limit"] == pytest.approx(614, rel=0.05)
     assert growth.severity == "high"
+
+
+@pytest.mark.parametrize(("epoch", "severity"), [(25, "medium"), (95, "info")])
+def test_growth_in_a_second_epoch_that_has_just_begun_may_be_the_first_ones(
+    epoch: int, severity: str
+) -> None:
+    run = long_run(loaders=(loader(num_batches=epoch, num_iterators=1 + 100 // epoch),))
+    machine = {"ram_bytes": 64 * GIB}
+    system = {"memory_available_bytes": np.full(100, 60 * GIB)}
+    columns = process(GIB + 10 * MIB * RISE + NOISE)
+    growth = found(run, process_system={100: columns}, machine=machine, system=system)["memory/host-growth"]
+    assert growth.severity == severity
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _settled(evidence: Evidence) -> bool:
     """Whether growth can no longer be a first epoch that fills caches, or a start that takes its time."""
-    return evidence.steps.num_epochs >= 2 and evidence.steps.span_s >= evidence.limits.settled_span_s
+    steps, limits = evidence.steps, evidence.limits
+    loader = steps.train_loader()
+    first = loader.batches_per_epoch if loader is not None else 0
+    begun = steps.num_epochs >= 2 and steps.num_steps - first >= limits.min_steps
+    return begun and steps.span_s >= limits.settled_span_s
 
 
 def kept_graph(evidence: Evidence) -> Place | None:
