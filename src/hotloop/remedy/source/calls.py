@@ -68,30 +68,38 @@ def foreach(plan: Plan, value: Any) -> None:
 
 
 def _optimizer(plan: Plan, name: str, other: str, refused: Collection[str] = ()) -> None:
-    classes = {str(note.get("class")) for note in plan.scene.process.notes.get("optimizer", ())}
+    """A keyword for each call that builds an optimizer: for one, or for as many as the run had."""
+    notes = plan.scene.process.notes.get("optimizer", ())
+    classes = {str(note.get("class")) for note in notes}
     calls = [
         (code, call)
         for code, call in calls_in(plan)
         if code.qualified(call.func).startswith("torch.optim.") and last_name(call.func) in classes
     ]
-    if len(calls) != 1:
-        raise Cannot(
-            f"the optimizer is built in {len(calls)} places of yours"
-            if calls
-            else "no call builds it plainly"
-        )
-    code, call = calls[0]
+    if not calls:
+        raise Cannot("no call builds it plainly")
+    if len(calls) not in (1, len(notes)):
+        raise Cannot(f"the optimizer is built in {len(calls)} places of yours")
+    for code, call in [one for one in calls if not _is_on(*one, name)] or calls:
+        _given(plan, code, call, name, other, refused)
+    plan.expect_noted("optimizer", name, True)
+
+
+def _is_on(code: Code, call: cst.Call, name: str) -> bool:
+    given = argument(call, name)
+    return given is not None and code.source(given) == "True"
+
+
+def _given(plan: Plan, code: Code, call: cst.Call, name: str, other: str, refused: Collection[str]) -> None:
     if last_name(call.func) in refused:
         words = f"{last_name(call.func)}: its multi-tensor kernels round differently"
         raise Cannot(words, str(code.path), code.line(call), write="leave the optimizer as it is")
-    clash = argument(call, other)
-    if clash is not None and code.source(clash) == "True":
+    if _is_on(code, call, other):
         raise Cannot(f"{other}=True is given", str(code.path), code.line(call))
     if any(arg.star == "**" for arg in call.args):
         words = f"what ** spreads may hold {name} or {other} already"
         raise Cannot(words, str(code.path), code.line(call), write=f"{name}=True among what is spread")
     plan.keyword(code, call, name, "True")
-    plan.expect_noted("optimizer", name, True)
 
 
 def set_to_none(plan: Plan, value: Any) -> None:
