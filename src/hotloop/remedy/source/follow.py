@@ -20,6 +20,7 @@ from hotloop.remedy.source.values import (
     assignment,
     bound_to_self,
     chain_of,
+    executes,
     is_changed,
     looked_up,
     parameters_of,
@@ -322,6 +323,8 @@ class Follower:
             raise self._cannot(code, node, f"{node.value} is computed")
         if is_changed(code, one, keys):
             raise self._cannot(code, node, f"{node.value} is changed after it is made")
+        if self._value is None and code.function_of(bound) is None and executes(code):
+            raise self._cannot(code, node, f"{node.value} may be set by what the file executes")
         target = self._keys(code, value, keys, at, mapping)
         if isinstance(target, Literal) and target.node is value:
             return Literal(target.code, target.node, node.value)

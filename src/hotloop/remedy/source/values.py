@@ -115,6 +115,22 @@ def is_changed(code: Code, one: meta.BaseAssignment, keys: tuple[str, ...]) -> b
     return False
 
 
+def executes(code: Code) -> bool:
+    """Whether a file may set its global names otherwise: ``exec(...)``, ``globals()[key] = value``."""
+    for call in code.nodes(cst.Call):
+        name = call.func.value if isinstance(call.func, cst.Name) else ""
+        above = code.parents.get(call)
+        if name == "exec":
+            return True
+        if name not in ("globals", "vars", "locals"):
+            continue
+        if isinstance(above, cst.Subscript) and isinstance(code.parents.get(above), cst.AssignTarget):
+            return True
+        if isinstance(above, cst.Attribute) and above.attr.value in ("update", "setdefault", "__setitem__"):
+            return True
+    return False
+
+
 def setdefault_of(code: Code, function: Function, mapping: str, key: str) -> cst.BaseExpression | None:
     """What a function's only ``mapping.setdefault("key", value)`` gives."""
     found = [

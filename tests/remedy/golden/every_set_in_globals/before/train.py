@@ -1,0 +1,14 @@
+import torch
+
+every = 2000
+config_keys = [k for k, v in globals().items() if isinstance(v, int)]
+for key, value in overrides().items():
+    globals()[key] = value
+
+step = 0
+while True:
+    if step % every == 0:
+        evaluate(model)
+    loss = model(batch())
+    loss.backward()
+    step += 1
