@@ -78,7 +78,9 @@ def _argument(parameter: inspect.Parameter) -> str:
     kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
     if parameter.default is parameter.empty:
         return f"{stars}{parameter.name}{kind}"
-    shown = "..." if "factory" in repr(parameter.default) else repr(parameter.default)
+    default = parameter.default
+    shown = default.__name__ if inspect.ismodule(default) else repr(default)
+    shown = "..." if "factory" in shown else shown
     return f"{parameter.name}{kind} = {shown}"
 
 

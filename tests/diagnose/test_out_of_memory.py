@@ -69,6 +69,20 @@ def test_a_device_in_pieces_and_one_that_others_fill() -> None:
     assert "other processes" in shared.advice
 
 
+@pytest.mark.parametrize(
+    ("message", "full"),
+    [
+        ("unable to allocate shared memory(shm) for file </torch_28829_1386_0>: Success (0)", True),
+        ("unable to mmap 64 bytes from file </torch_1_2_3>: Cannot allocate memory (12)", True),
+        ("unable to open shared memory object </torch_1_2> in read-write mode: Too many open files", False),
+        ("unable to allocate shared memory(shm) for file </torch_1_2_3>: Operation not permitted (1)", False),
+    ],
+)  # fmt: skip
+def test_what_torch_says_of_a_segment(message: str, full: bool) -> None:
+    found = told("RuntimeError", message, shm_bytes=64 * 2**20)
+    assert (found is not None and found.message.startswith("/dev/shm (64.0 MiB) ran full")) == full
+
+
 def test_a_bus_error_is_a_full_shared_memory() -> None:
     found = told("RuntimeError", BUS, shm_bytes=64 * 2**20, shm_free_bytes=10 * 2**20)
     assert found is not None

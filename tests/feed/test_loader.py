@@ -490,7 +490,7 @@ def test_batches_can_be_sent_on() -> None:
 
 def test_whoever_watches_torchs_iterators_sees_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = Loader(Everything(), batch_size=4, num_workers=1)
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         list(loader)
     counts = {event.key: event.count for event in profile.key_averages()}
     assert counts["enumerate(DataLoader)#Engine.__next__"] == 7

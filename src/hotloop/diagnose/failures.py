@@ -22,10 +22,13 @@ _HOST: Final = re.compile(
 )
 #: A bus error of a worker is a full /dev/shm; so is a segment of torch's that cannot be written or grown.
 _SHARED: Final = re.compile(
-    r"Bus error|shared memory object|</?torch_\d+\S*>.*(No space left|Cannot allocate)|"
+    r"Bus error|shared memory object|allocate shared memory.*Success|"
+    r"</?torch_\d+\S*>.*(No space left|Cannot allocate)|"
     r"No space left on device.*(shm|torch_)|(shm|torch_).*No space left on device",
     re.DOTALL,
 )
+#: What a segment of torch's fails for beside want of memory: the limit on open files (``ulimit -n``), rights.
+_ELSE: Final = re.compile(r"Too many open files|Permission denied|Operation not permitted")
 #: How a worker ends that the kernel killed; «unexpectedly» may be a crash as well.
 _KILLED: Final = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal: Killed|exited unexpectedly)")
 _WORKER_PID: Final = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d+)")
@@ -59,7 +62,7 @@ def read_failure(exception: str, message: str) -> Failure | None:
     pid = int(worker[1]) if worker else None
     if _KILLED.search(message):
         return Failure(kind="killed-worker", worker_pid=pid)
-    if _SHARED.search(message):
+    if _SHARED.search(message) and not _ELSE.search(message):
         return Failure(kind="shared-memory", asked_bytes=_size(message, rf"mmap {_SIZE}"), worker_pid=pid)
     if exception in ("MemoryError", "_ArrayMemoryError") or _HOST.search(message):
         asked = _size(message, rf"tried to allocate {_SIZE}") or _size(
