@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotloop.feed import Background
+from hotloop.feed import Background, background
 
 DATA = torch.arange(10_000)
 
@@ -105,8 +105,9 @@ def test_draws_of_both_kinds_go_back_together() -> None:
     def both() -> torch.Tensor:
         return by_torch() + by_numpy()
 
+    wanted = drawn(both, now_and_then)
     ahead = Background(both, alone=True)
-    assert same(drawn(ahead, now_and_then), drawn(both, now_and_then))
+    assert same(drawn(ahead, now_and_then), wanted)
     assert ahead.why_not == ""
     ahead.close()
 
@@ -141,6 +142,45 @@ def test_a_draw_that_comes_later_and_cannot_be_told() -> None:
     ahead = Background(maker())
     assert same(drawn(ahead, nothing), drawn(maker(), nothing))
     assert ahead.why_not == "rand_like takes no generator"
+
+
+def test_what_a_function_catches_is_told_all_the_same() -> None:
+    def make() -> torch.Tensor:
+        value = torch.rand(3)
+        try:
+            return value + torch.rand_like(value)
+        except:  # noqa: E722
+            return value
+
+    ahead = Background(make)
+    assert same(drawn(ahead, nothing), drawn(make, nothing))
+    assert ahead.why_not == "rand_like takes no generator"
+
+
+def test_every_operator_that_draws_is_known() -> None:
+    """Those that have a tag for it, but what only others call."""
+    known = background._DRAW | background._HIDE
+    drawing = set()
+    for full in torch._C._dispatch_get_all_op_names():
+        space, _, name = full.partition("::")
+        name = name.partition(".")[0]
+        packet = getattr(torch.ops.aten, name, None) if space == "aten" and name not in known else None
+        for overload in packet.overloads() if packet is not None else ():
+            if torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags:
+                drawing.add(name)
+    public = {name for name in drawing if hasattr(torch, name) or hasattr(torch.Tensor, name)}
+    inside = {
+        "random",
+        "_fill_mem_eff_dropout_mask_",
+        "_fused_sdp_choice",
+        "_cudnn_rnn",
+        "_cudnn_init_dropout_state",
+        "miopen_rnn",
+        "_lstm_mps",
+    }
+    assert {name for name in public if "attention" not in name} <= inside | {
+        "_nested_tensor_softmax_with_shape"
+    }
 
 
 def test_an_exception_comes_where_its_batch_would_have() -> None:

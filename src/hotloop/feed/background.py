@@ -36,8 +36,13 @@ _DRAW: Final = frozenset([
 #: What draws and takes none.
 _HIDE: Final = frozenset([
     "rand_like", "randn_like", "randint_like", "dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d",
-    "native_dropout", "alpha_dropout", "alpha_dropout_", "feature_dropout", "feature_alpha_dropout", "rrelu",
-    "rrelu_", "scaled_dot_product_attention", "binomial", "gumbel_softmax",
+    "native_dropout", "_fused_dropout", "alpha_dropout", "alpha_dropout_", "feature_dropout",
+    "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "rrelu", "rrelu_",
+    "rrelu_with_noise",
+    "rrelu_with_noise_", "scaled_dot_product_attention", "binomial", "gumbel_softmax", "_sample_dirichlet",
+    "_standard_gamma", "lstm", "gru", "rnn_relu", "rnn_tanh", "multi_head_attention_forward",
+    "fractional_max_pool2d", "fractional_max_pool3d", "fractional_max_pool2d_with_indices",
+    "fractional_max_pool3d_with_indices",
 ])  # fmt: skip
 
 
@@ -134,11 +139,17 @@ class Background(Generic[T]):
         states = randomness.capture()
         generator = torch.Generator()
         generator.set_state(states.torch)
+        drawing = _Drawing(generator)
         try:
-            with _Drawing(generator):
+            with drawing:
                 value = self._make()
-        except _Hidden as hidden:
-            self.why_not = str(hidden)
+        except _Hidden:
+            pass
+        except Exception:
+            if drawing.hidden is None:
+                torch.set_rng_state(generator.get_state())
+                raise
+        self.why_not = str(drawing.hidden or "")
         if not self.why_not and not torch.equal(torch.get_rng_state(), states.torch):
             self.why_not = "it draws from torch's generator in a way that cannot be told"
         if self.why_not:
@@ -185,7 +196,7 @@ class Background(Generic[T]):
         return value
 
 
-class _Hidden(Exception):  # noqa: N818 - an answer, not a failure
+class _Hidden(BaseException):
     """Something is drawn by what takes no generator, or on a device."""
 
 
@@ -205,14 +216,20 @@ class _Drawing(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self._generator = generator
+        #: Of the call under way, what a bare ``except`` in it may have taken.
+        self.hidden: _Hidden | None = None
+
+    def _refuse(self, why: str) -> None:
+        self.hidden = _Hidden(why)
+        raise self.hidden
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = getattr(func, "__name__", ""), kwargs or {}
         if name in _HIDE and given.get("dropout_p", 1.0) and given.get("generator") is None:
-            raise _Hidden(f"{name} takes no generator")
+            self._refuse(f"{name} takes no generator")
         if name in _DRAW and given.get("generator") is None:
             if not _on_the_host(args, given):
-                raise _Hidden(f"{name} draws on a device")
+                self._refuse(f"{name} draws on a device")
             given = {**given, "generator": self._generator}
         return func(*args, **given)
 
@@ -293,6 +310,7 @@ class _State:
         )
         self.ready: deque[_Made] = deque()
         self.changed = threading.Condition()
+        self.pid = os.getpid()
         self.held = False
         self.busy = False
         self.over = False
@@ -303,8 +321,11 @@ def _run(state: _State, make: Callable[[], Any], surroundings: ExitStack, keep: 
     drawing = _Drawing(generator) if apart else nullcontext()
     with surroundings:
         while _due(state, generator):
-            with drawing:
+            with drawing as mode:
                 made = _made(make, generator, keep)
+                hidden = getattr(mode, "hidden", None)
+            if hidden is not None:
+                made = made._replace(error=hidden)
             with state.changed:
                 state.busy = False
                 state.held = state.held or made.error is not None
@@ -364,6 +385,8 @@ class _Entered(ExitStack):
 
 
 def _ended(state: _State, thread: threading.Thread) -> None:
+    if os.getpid() != state.pid:  # forked: there is no thread, and its lock may be held for ever
+        return
     with state.changed:
         state.over = True
         state.changed.notify_all()

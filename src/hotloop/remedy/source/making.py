@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final, Literal
 
 import libcst as cst
+import numpy as np
 
 from hotloop.findings import Place
 from hotloop.remedy.source.aliases import READ_ONLY, shared, viewed
@@ -20,13 +22,14 @@ from hotloop.remedy.source.values import (
     bound_to_self,
     parameters_of,
     position_of,
+    text_of,
     value_of,
 )
 
-#: A number or a text; arrays, and containers of them; what a library gave; a random generator of the script's
-#: own; what may be anything.
-Kind = Literal["plain", "array", "library", "generator", "other"]
-_KINDS: Final[tuple[Kind, ...]] = ("plain", "array", "library", "generator", "other")
+#: A number or a text; arrays, and containers of them; a random generator of the script's own, an open file,
+#: and what else goes on as it is read; what may be anything.
+Kind = Literal["plain", "array", "generator", "other"]
+_KINDS: Final[tuple[Kind, ...]] = ("plain", "array", "generator", "other")
 Maker = Function | cst.Lambda
 #: A variable: the file, and a node that stands for it.
 Variable = tuple[Code, cst.Name]
@@ -41,7 +44,7 @@ _SEEDS: Final = frozenset(
 )
 _GENERATORS: Final = frozenset(["default_rng", "RandomState", "Generator", "Random"])
 _PLAIN_CALLS: Final = frozenset([
-    "int", "float", "str", "bool", "len", "min", "max", "round", "abs", "range", "sum", "repr", "open",
+    "int", "float", "str", "bool", "len", "min", "max", "round", "abs", "range", "sum", "repr",
 ])  # fmt: skip
 #: Packages whose functions give numbers, texts and paths.
 _PLAIN_MODULES: Final = ("os.", "math.", "time.", "pathlib.")
@@ -50,6 +53,24 @@ _BLIND: Final = frozenset(
     ["exec", "eval", "globals", "locals", "vars", "setattr", "delattr", "getattr", "input", "iter"]
 )
 _DEEP: Final = 100
+#: Functions of libraries that read a file whole.
+_READ: Final = ("json.load", "yaml.safe_load", "pandas.read_")
+#: Packages that draw nothing from Python's or numpy's global generator by themselves.
+_DRAW_NOTHING: Final = sys.stdlib_module_names | {
+    "torch", "numpy", "tqdm", "yaml", "einops", "matplotlib", "tensorboard", "tiktoken", "omegaconf", "rich",
+    "psutil", "hotloop",
+}  # fmt: skip
+#: Built-in functions that change nothing of what they are given.
+_CHANGE_NOTHING: Final = _PLAIN_CALLS | {
+    "list", "tuple", "set", "dict", "sorted", "zip", "enumerate", "map", "filter", "reversed", "isinstance",
+    "print", "any", "all", "type", "id", "slice", "bytes", "bytearray", "memoryview", "range",
+}  # fmt: skip
+#: Calls that write a file.
+_WRITES: Final = frozenset([
+    "save", "savez", "savez_compressed", "tofile", "dump", "to_csv", "to_parquet", "to_pickle", "write_text",
+    "write_bytes", "copy", "copyfile", "copy2", "move", "rename", "replace", "memmap", "savetxt", "open",
+    "imwrite", "save_file",
+])  # fmt: skip
 _STORES: Final = (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Element)
 _MEASURES: Final = frozenset(["shape", "ndim", "dtype", "device", "nbytes", "size"])
 
@@ -191,6 +212,7 @@ class Making:
                 words = f"what {variable.value} holds, and whether the loop changes it, cannot be told"
                 raise Cannot(words, str(where.path), where.line(variable))
             self._require_steady(where, variable, kind, set())
+        self._require_files_kept()
         target = self._code.parents.get(self.call)
         for name in self._code.nodes(cst.Name, target) if isinstance(target, cst.Assign) else ():
             if not self._code.holds(self.call, name) and is_changed(self._code, name):
@@ -419,18 +441,21 @@ class Making:
                 return "other"
             given = _joined([self._kind_of(code, arg.value, depth) for arg in node.args])
             return (
-                "array" if whole.startswith(READ_ONLY) and given != "other" else _joined(["library", given])
+                "array" if whole.startswith((*READ_ONLY, *_READ)) and given in ("plain", "array") else "other"
             )
         builtin = isinstance(node.func, cst.Name) and not code.assignments(node.func, name)
         if builtin:
             if name in ("list", "tuple", "dict", "set", "sorted", "zip", "enumerate", "bytes", "reversed"):
                 return _joined(["array", *(self._kind_of(code, arg.value, depth) for arg in node.args)])
+            if name == "open":
+                return "generator"
             return "plain" if name in _PLAIN_CALLS else "other"
         if self._function(code, node.func) is not None:
             return self._kind_returned(code, node, depth)
         if isinstance(node.func, cst.Attribute):
             inner = self._kind_of(code, node.func.value, depth)
-            return "array" if inner == "generator" else _joined(["array", inner])
+            made = inner == "generator" and name not in _SEEDS  # what seeds one gives it back
+            return "array" if made else _joined(["array", inner])
         return "other"
 
     def _kind_returned(self, code: Code, node: cst.Call, depth: int) -> Kind:
@@ -481,6 +506,23 @@ class Making:
         for call in code.nodes(cst.Call, function):
             self._require_known(code, function, call, outside | own)
 
+    def _require_not_filled(self, code: Code, call: cst.Call, given: set[str]) -> None:
+        """Raises Cannot where an array of the rest of the script is given to what may write into it."""
+        name, whole = last_name(call.func), code.qualified(call.func)
+        builtin = isinstance(call.func, cst.Name) and not code.assignments(call.func, name)
+        if self._function(code, call.func) is not None or (builtin and name in _CHANGE_NOTHING):
+            return
+        for arg in call.args:
+            of = viewed(code, arg.value)
+            root = of.value if isinstance(of, cst.Name) else "self" if of is not None else ""
+            if root not in given:
+                continue
+            if whole.startswith((*READ_ONLY, "random.", "itertools.")) and not _is_out(call, arg, whole):
+                continue
+            if self._kind_of(code, arg.value, 0) != "plain":
+                words = f"{code.source(arg.value)} may be written by {code.source(call.func)}"
+                raise Cannot(words, str(code.path), code.line(call))
+
     def _require_given_once(self, code: Code, function: Maker) -> None:
         """Raises Cannot where what it gave may be filled again for the next batch."""
         for given in code.nodes(cst.Yield, function):
@@ -515,6 +557,7 @@ class Making:
             (str(code.path), code.line(call)),
         )
         words = f"what {code.source(call.func)} does between two batches cannot be told"
+        self._require_not_filled(code, call, given)
         if name in _SEEDS:
             raise Cannot(f"{code.source(call)} sets a generator", *place)
         if whole.startswith("torch.distributed."):
@@ -630,9 +673,11 @@ class Making:
             return
         before = code is self._code and code.begin(access) < code.begin(self._loop)
         before = before and code.function_of(access) is code.function_of(self._loop)
-        if isinstance(above, cst.Attribute) and above.attr.value in _MEASURES:
+        if isinstance(self._loop, cst.For) and code is self._code:
+            before = before or code.holds(self._loop.iter, access)
+        if isinstance(above, cst.Attribute) and above.attr.value in _MEASURES and (before or kind == "array"):
             return
-        if isinstance(above, cst.Arg):
+        if isinstance(above, cst.Arg) and (before or kind == "array"):
             call = code.parents[above]
             assert isinstance(call, cst.Call | cst.ClassDef)
             if isinstance(call, cst.Call) and self._only_reads(code, call, above, kind):
@@ -654,7 +699,7 @@ class Making:
         if whole.startswith(READ_ONLY) and not whole.startswith(
             ("torch.nn.", "torch.optim.", "torch.utils.")
         ):
-            return kind == "array" and (arg.keyword is None or arg.keyword.value != "out")
+            return kind == "array" and not _is_out(call, arg, whole)
         if builtin:
             return name == "len" or (
                 kind == "array" and name in _PLAIN_CALLS | {"print", "set", "list", "enumerate"}
@@ -687,12 +732,17 @@ class Making:
                     ):
                         words = "it draws from torch's generator what could not be drawn anew"
                         raise Cannot(words, str(code.path), code.line(call))
+        if draws or not self.again:
+            self._require_one_run()
         if not draws:
             return False
-        ends = [*self._code.nodes(cst.Break, self._loop), *self._code.nodes(cst.Return, self._loop)]
-        if self.looped and ends:
-            words = "the loop may end here, when more than it used was drawn"
-            raise Cannot(words, str(self._code.path), self._code.line(ends[0]))
+        for code in self._plan.scene.codes(""):
+            statements: list[cst.BaseSmallStatement] = [*code.nodes(cst.Import)]
+            for statement in [*statements, *code.nodes(cst.ImportFrom)]:
+                for package in _packages(code, statement):
+                    if package not in _DRAW_NOTHING and not self._is_users(code, package):
+                        words = f"{package} may draw in between: the order of both would be another"
+                        raise Cannot(words, str(code.path), code.line(statement))
         mine = {id(one) for _, one in draws}
         for code in self._plan.scene.codes("random"):
             for one in _draws(code, code.module):
@@ -708,6 +758,60 @@ class Making:
                     words = "is called here too, and draws: the order of both would be another"
                     raise Cannot(f"{last_name(call.func)} {words}", str(code.path), code.line(call))
         return True
+
+    def _require_one_run(self) -> None:
+        """Raises Cannot where the loop may run again: what was made ahead and not used would be missing then.
+
+        A generator that the loop goes over is made anew, and was read to its end where the loop has no other.
+        """
+        ends = [*self._code.nodes(cst.Break, self._loop), *self._code.nodes(cst.Return, self._loop)]
+        if self.looped:
+            held = any(kind == "generator" for _, _, kind in self._variables)
+            drawn = held or any(True for code, one in self.functions for _ in _draws(code, one))
+            if ends and drawn:
+                words = "the loop may end here, when more than it used was drawn"
+                raise Cannot(words, str(self._code.path), self._code.line(ends[0]))
+            return
+        code, function = self._code, self._code.function_of(self._loop)
+        while function is not None:
+            name = function.name.value
+            used = [
+                (other, one)
+                for other in self._plan.scene.codes(name)
+                for one in other.names()
+                if one.value == name
+                and not isinstance(other.parents.get(one), cst.FunctionDef | cst.ImportAlias)
+            ]
+            where, node = used[0] if len(used) == 1 else (code, function)
+            call = where.parents.get(node)
+            inside = where.above(node, cst.For) or where.above(node, cst.While)
+            if (
+                len(used) != 1
+                or not isinstance(call, cst.Call)
+                or call.func is not node
+                or inside is not None
+            ):
+                words = f"{name} may be called again: what was made ahead and not used would be missing then"
+                raise Cannot(words, str(where.path), where.line(node))
+            code, function = where, where.function_of(node)
+
+    def _require_files_kept(self) -> None:
+        """Raises Cannot where the loop may write a file that the making reads."""
+        read = {
+            text
+            for code, function in self.functions
+            for one in code.nodes(cst.SimpleString, function)
+            if (text := text_of(one)) and "." in text
+        }
+        for code in self._plan.scene.codes(""):
+            for call in code.nodes(cst.Call):
+                if last_name(call.func) not in _WRITES or self._is_before(code, call):
+                    continue
+                if any(code.holds(one, call) for where, one in self.functions if where is code):
+                    continue
+                if read & {text_of(one) for one in code.nodes(cst.SimpleString, call)}:
+                    words = "a file that the batches are made of may be written here"
+                    raise Cannot(words, str(code.path), code.line(call))
 
     def _is_before(self, code: Code, node: cst.CSTNode) -> bool:
         """Whether it is done before the loop begins: in front of it, or in what only runs in front of it."""
@@ -741,6 +845,21 @@ class Making:
             and other.begin(call) < other.begin(self._loop)
             for other, call in calls
         )  # fmt: skip
+
+
+def _is_out(call: cst.Call, arg: cst.Arg, whole: str) -> bool:
+    """Whether an argument is where a function writes its result to."""
+    if arg.keyword is not None:
+        return arg.keyword.value == "out"
+    function = getattr(np, whole.removeprefix("numpy."), None)
+    return isinstance(function, np.ufunc) and list(call.args).index(arg) >= function.nin
+
+
+def _packages(code: Code, statement: cst.BaseSmallStatement) -> Iterator[str]:
+    if isinstance(statement, cst.Import):
+        yield from (code.source(one.name).partition(".")[0] for one in statement.names)
+    elif isinstance(statement, cst.ImportFrom) and not statement.relative and statement.module is not None:
+        yield code.source(statement.module).partition(".")[0]
 
 
 def _uses_elsewhere(code: Code, name: str) -> Iterator[cst.CSTNode]:
