@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,78 @@ def test_who_only_asks_whether_there_is_a_torch_does_not_keep_it_from_being_obse
     done = run_observed(script, folder=tmp_path)
     assert done.stdout == "True False False\nTrue []\nFalse\n"
     assert done.notes["process"][0]["role"] == "main"
+
+
+ASKS_ALL = """
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        for other in sys.meta_path:
+            spec = other.find_spec(name, path, target) if other is not self else None
+            if spec is not None:
+                return spec
+"""
+ASKS_AGAIN = """
+class Finder:
+    busy = False
+    def find_spec(self, name, path=None, target=None):
+        if self.busy or name != "torch":
+            return None
+        self.busy = True
+        try:
+            return importlib.util.find_spec(name)
+        finally:
+            self.busy = False
+"""
+KEEPS_ONE = """
+class Finder:
+    spec = None
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            self.spec = self.spec or importlib.machinery.PathFinder.find_spec(name, path)
+            return self.spec
+"""
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("finder", [ASKS_ALL, ASKS_AGAIN, KEEPS_ONE])
+def test_finders_of_the_scripts_own_find_torch(tmp_path: Path, finder: str, place: int) -> None:
+    lines = [
+        "import importlib.util, importlib.machinery, sys", finder, f"sys.meta_path.insert({place}, Finder())",
+        "print([importlib.util.find_spec('torch') is not None for _ in range(3)])", "import torch",
+        "print('hotloop' in sys.modules, [one for one in sys.meta_path if 'Torch' in repr(type(one))])",
+        "print('exec_module' in vars(torch.__spec__.loader))",
+    ]  # fmt: skip
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], env=environment(raw), capture_output=True, text=True
+    )
+    unasked = finder is KEEPS_ONE and place == 0  # it never asks anybody else: this torch is not observed
+    assert done.stdout.splitlines()[::2] == ["[True, True, True]", "False"], done.stderr
+    assert unasked or done.stdout.splitlines()[1] == "True []"
+    assert not list(raw.rglob("without-torch"))
+
+
+def test_a_torch_beside_other_modules_in_an_archive(tmp_path: Path) -> None:
+    script = """
+        import importlib.util, sys, zipfile
+        with zipfile.ZipFile("all.zip", "w") as archive:
+            archive.writestr("torch/__init__.py", "x = 1")
+            archive.writestr("mine.py", "y = 2")
+        sys.path.insert(0, "all.zip")
+        importlib.util.find_spec("torch"); importlib.util.find_spec("torch")
+        import mine
+        print(mine.y, "hotloop" in sys.modules)
+        import torch
+        print(torch.x)
+    """
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(script))
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    env = environment(raw)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("2 False\n1\n", "")
 
 
 @pytest.mark.parametrize("text", ["import hl_missing\n", "raise RuntimeError('broken torch')\n", None])

@@ -116,7 +116,7 @@ def _nothing(examination: Examination, exit_code: int, folder: Path) -> CheckFai
     elif not why and not any(steps.num_steps for steps in examination.ranks):
         why = "no training step was seen"
     elif not why and not _shows_steps(examination):
-        why = "no DataLoader is asked and no optimizer steps: where a step ends shows only afterwards"
+        why = "the loop has neither a DataLoader nor an optimizer of torch: while it runs no step is seen"
         hint = "compare two runs (hotloop run, and run --apply); "
     elif not why:
         why = "the command or the budget ended before two blocks of the baseline were done"

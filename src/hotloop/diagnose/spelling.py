@@ -14,7 +14,10 @@ def spelled(finding: Finding, steps: Steps) -> Finding:
     """The finding, the loader's arguments named as a framework that builds the loader takes them."""
     driving = steps.train_loader()
     words = spelled_by(driving.by) if driving is not None else None
-    if words is None:
+    if driving is None or words is None:
+        return finding
+    others = {one.where for one in steps.loaders if one.by != driving.by} - {driving.where, None}
+    if finding.where in others:  # built by the user's own code
         return finding
     names = {**words.names, **(words.evaluation if finding.id == "cadence/evaluation" else {})}
     advice = re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], finding.advice)

@@ -82,7 +82,8 @@ def facts(probe: Probe) -> dict[str, Any]:
 
 def seed_facts(torch: Any) -> dict[str, Any]:
     """Seeds as they are at exit; reads, never draws."""
-    return {"torch_seed": torch.initial_seed()}
+    seed = getattr(torch, "initial_seed", None)  # a stand-in for torch has none
+    return {"torch_seed": seed()} if seed is not None else {}
 
 
 def failure_facts(is_user: Callable[[CodeType], bool]) -> dict[str, Any]:

@@ -16,16 +16,30 @@ class _TorchFinder:
     It stays until then: who asks whether there is a torch (``importlib.util.find_spec``) loads none yet.
     """
 
+    def __init__(self):
+        self.searches = False  # the finders it asks may ask all others in turn
+        self.loaders = []  # those attached to: a finder may hand out one and the same again
+
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != "torch" or self.searches:
             return None
+        self.searches = True
+        try:
+            spec = self._ask_others(name, path, target)
+        finally:
+            self.searches = False
+        if spec is None:
+            _say_without_torch()
+        elif not any(loader is spec.loader for loader in self.loaders):
+            _attach(spec.loader, self)
+        return spec
+
+    def _ask_others(self, name, path, target):
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None) if finder is not self else None
             spec = find(name, path, target) if find is not None else None
             if spec is not None:
-                _attach(spec.loader, self)
                 return spec
-        _say_without_torch()
         return None
 
 
@@ -35,7 +49,9 @@ def _attach(loader, finder):
         return
 
     def run(module):
-        del loader.exec_module  # torch.__spec__.loader is what it always was
+        if module.__name__ != "torch":  # one loader for all that lies in an archive
+            return execute(module)
+        vars(loader).pop("exec_module", None)  # torch.__spec__.loader is what it always was
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
         start = perf_counter_ns()
@@ -45,12 +61,14 @@ def _attach(loader, finder):
             _say_without_torch()
             raise
         _start_hotloop(module, start)
+        return None
 
     # The interpreter itself leaves frames of this name and file out of the traceback of a failing import.
     hidden = {"co_filename": "<frozen importlib._bootstrap>", "co_name": "_call_with_frames_removed"}
     run.__code__ = run.__code__.replace(**hidden)
     try:
         loader.exec_module = run
+        finder.loaders.append(loader)
     except AttributeError:
         pass
 
