@@ -83,6 +83,8 @@ CATALOGUE: Final = (
     Point("torch.cuda.streams.Event", ("synchronize",), _TORCH, "explicit waits"),
     Point("torch.cuda.streams.Stream", ("synchronize",), _TORCH, "explicit waits"),
     Point("torch.distributed", _COLLECTIVES, _TORCH, "collectives called from Python"),
+    Point("torch.distributed", ("init_process_group",), _TORCH, "ranks that are told after the start"),
+    Point("torch.distributed.distributed_c10d", ("init_process_group",), _TORCH, "where it is defined"),
     Point("torch.distributed.distributed_c10d", _COLLECTIVES, _TORCH, "where they are defined"),
     Point("torch", ("save", "load"), _TORCH, "checkpoints"),
     Point("torch.serialization", ("save", "load"), _TORCH, "where they are defined"),
