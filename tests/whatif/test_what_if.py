@@ -253,7 +253,7 @@ def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> 
     [
         ("raise SystemExit('no data')", "the command failed"),
         ("", "no training step was seen"),
-        (BY_HAND, "neither a DataLoader nor an optimizer of torch"),
+        (BY_HAND, "the loop has neither a DataLoader nor an optimizer of torch"),
     ],
 )
 def test_a_command_that_shows_no_steps_while_it_runs_is_not_asked_for_more_time(
