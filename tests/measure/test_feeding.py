@@ -117,6 +117,38 @@ ONLY_LOOKED_AT = {
         "use": "count, shown = predict(model, plain)",
         "after": "train(model, loader, weight=count)",
     },
+    "a score among the settings": {
+        "before": f"{BEFORE}; args = parse(); loader = make_loader(args)",
+        "use": "args.best = predict(model, plain)",
+    },
+    "a file that the settings name": {
+        "before": f"{BEFORE}; args = parse(); loader = make_loader(args)",
+        "use": "torch.save(predict(model, plain), args.out)",
+        "after": "loader = make_loader(args)",
+    },
+    "a history beside the loader": {
+        "before": f"{BEFORE}; history = History(); loader = Prepared(dataset, history)",
+        "use": "history.push(predict(model, plain))",
+    },
+    "a tuner that chose the size of batches": {
+        "use": "trial = tuner.ask(); loader = DataLoader(dataset, batch_size=trial.number)\n"
+        "tuner.tell(trial, predict(model, plain))",
+    },
+    "a smaller learning rate": {
+        "use": "if predict(model, plain) < best: optimizer.groups[0]['lr'] *= 0.5",
+        "after": "loader = Prepared(dataset, optimizer)",
+    },
+    "a score beside the loaders": {
+        "before": f"{BEFORE}; state = dict(loader=loader, best=0)",
+        "use": "state['best'] = predict(model, plain); loader = state['loader']",
+    },
+    "the text of a bar": {
+        "use": "shown = predict(model, plain); loader = tqdm(loader, desc=shown)",
+    },
+    "a folder that is called as a key is": {
+        "use": "torch.save(predict(model, plain), os.path.join('runs', 'image'))",
+        "after": "loader = make_loader('image')",
+    },
     "shapes": {"use": "n = predict(model, plain).shape[0]; loader = DataLoader(dataset, batch_size=n)"},
 }
 
@@ -188,6 +220,33 @@ def test_a_pass_whose_results_are_only_looked_at_is_an_evaluation(name):
     seconds, number = passes_between_epochs(written(ONLY_LOOKED_AT[name]))
     assert number == 6
     assert seconds == pytest.approx(0.4, rel=0.3)
+
+
+OF_ONE_NUMBER = [
+    "torch.cat(kept).mean()",
+    "np.mean(kept)",
+    "max(0.0, kept[0])",
+    "sum(1 for one in kept if one == 1)",
+    "f'{kept}'",
+    "'%s' % kept",
+    "criterion(torch.cat(kept), y)",
+    "F.cross_entropy(torch.cat(kept), y)",
+]
+OF_EACH = [
+    "torch.cat(kept).max(1)",
+    "torch.cat(kept).mean(dim=0)",
+    "np.max(kept, 1)",
+    "sum(kept)",
+    "F.cross_entropy(torch.cat(kept), y, reduction='none')",
+]
+
+
+@pytest.mark.parametrize("answer", OF_ONE_NUMBER + OF_EACH)
+def test_one_number_of_a_pass_is_only_looked_at(answer):
+    source = written(
+        {"returned": f"return {answer}", "use": "loader = make_loader(images, predict(model, plain))"}
+    )
+    assert passes_between_epochs(source)[1] == (6 if answer in OF_ONE_NUMBER else 0)
 
 
 METHODS = """

@@ -14,6 +14,7 @@ import pytest
 from tests.scenarios.builder import Script
 
 from hotloop.measure import measure
+from hotloop.measure.dataflow import parse
 from hotloop.record import rows as row
 
 EVENT = re.compile(r"# ([DFBON])$")
@@ -801,3 +802,12 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
     lines = [line for line in steps.lines if line.library == "transformers.trainer"]
     assert {line.role for line in lines} == {role}
     assert steps.per_step(phase) == pytest.approx(0.02, abs=0.002)
+
+
+def test_a_function_nested_too_deep_is_not_understood_and_the_rest_of_its_file_is():
+    deep = "+".join(["x"] * 900)
+    source = parse(["w = nn.Parameter(x)", "def f(x):", f"    return {deep}", "def g(x):", "    return x"])
+    assert source is not None
+    assert source.function("f", 2) is None
+    assert source.function("g", 4) is not None
+    assert source.function("<module>", 1) is source.tree

@@ -36,6 +36,8 @@ _OF_MODULES = frozenset(
     ["parameters", "named_parameters", "modules", "named_modules", "requires_grad_", "eval", "zero_grad"]
 )
 _LAYER = re.compile(r"register_parameter$|\bnn\.(?!\w*Loss$)[A-Z]\w*$")
+#: Functions whose syntax is nested deeper are not understood: they are followed recursively.
+_DEEPEST = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,7 @@ class Source:
     classes: Mapping[ast.AST, ast.ClassDef]
     modules: frozenset[str] = frozenset()  # names by which the file knows modules, optimizers left out
     imported: frozenset[str] = frozenset()  # names of whole imported modules
+    deep: frozenset[ast.AST] = frozenset()  # functions nested too deep to be followed
 
     def copies_module(self, line: int) -> bool:
         """Whether a ``deepcopy`` at a line is of what the file knows as a module."""
@@ -123,9 +126,8 @@ class Source:
 
     def function(self, name: str, line: int) -> FunctionNode | None:
         """The function whose code object has this name and first line (a decorator's, where it has one)."""
-        if name == "<module>":
-            return self.tree
-        return self.functions.get((name.rpartition(".")[2], line))
+        known = self.tree if name == "<module>" else self.functions.get((name.rpartition(".")[2], line))
+        return None if known in self.deep else known
 
     def trains(self, name: str, line: int) -> bool:
         """Whether a function is one that is trained through: an ``autograd.Function``'s ``forward``, or a
@@ -162,10 +164,14 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
         for child in node.body
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
     }
+    try:
+        trainable = _trainable(tree, frozenset(optimizers))
+    except RecursionError:
+        trainable = frozenset()
     return Source(
         tree=tree,
         functions=functions,
-        trainable=_trainable(tree, frozenset(optimizers)),
+        trainable=trainable,
         classes=classes,
         modules=frozenset(
             _last_name(node.func.value)
@@ -181,7 +187,23 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
             if isinstance(node, ast.Import)
             for alias in node.names
         ),
+        deep=_deep(tree),
     )
+
+
+def _deep(tree: ast.Module) -> frozenset[ast.AST]:
+    """Functions, or the module itself, that hold what is nested too deep."""
+    found: set[ast.AST] = set()
+    rest: list[tuple[ast.AST, int, tuple[ast.AST, ...]]] = [(tree, 0, (tree,))]
+    while rest:
+        node, depth, holders = rest.pop()
+        if depth > _DEEPEST:
+            found.update(holders)
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            depth, holders = 0, (node, *(one for one in holders if one is not tree))
+        rest += [(child, depth + 1, holders) for child in ast.iter_child_nodes(node)]
+    return frozenset(found)
 
 
 def _last_name(node: ast.expr) -> str:

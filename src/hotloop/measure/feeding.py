@@ -24,15 +24,17 @@ from hotloop.measure.loop import LOGGING_TEXT, FunctionKey, Loop
 from hotloop.measure.paths import (
     bound_names,
     handed,
-    held_by_self,
+    held_by_class,
     imported,
     is_plain,
     last_name,
+    made_from,
     made_of,
     overlap,
     path_of,
-    reaches,
+    sample_classes,
     texts,
+    users,
 )
 from hotloop.measure.places import Frame, Stack
 from hotloop.measure.spans import Bools, Ints, Spans
@@ -47,6 +49,8 @@ _Entered = set[FunctionKey | None]
 MOST_STATEMENTS = 20_000
 #: Functions that no stack leads through are entered so deep.
 _DEEPEST = 4
+#: So many relations between objects count as a statement.
+_RELATED = 50
 
 #: What these give back is a number or a word.
 _NUMBERS = frozenset(["item", "float", "int", "bool", "len", "str", "repr", "format", "isinstance", "print"])
@@ -79,7 +83,21 @@ _INERT = frozenset(
 _WRITES = frozenset(
     ["save", "savez", "savez_compressed", "savetxt", "tofile", "dump", "to_csv", "to_parquet", "to_pickle"]
 )
-_FILE_NAME = re.compile(r"[./]|\w{4}")
+#: The last part of a file's name: after a slash, or with an ending.
+_FILE_NAME = re.compile(r"(?:^|[/\\])([^/\\\s]*\w\.[A-Za-z]\w{0,7})$|[/\\]([^/\\\s]+)$")
+#: Without arguments each makes one number of all it is called on, or is given.
+_REDUCTIONS = frozenset(["sum", "mean", "max", "min", "norm", "std", "var", "median", "any", "all"])
+_LOSS = re.compile(r"loss|criterion|cross_entropy", re.I)
+#: Only the first thing that they are given is passed on.
+_PASS_FIRST = frozenset(["tqdm", "trange", "enumerate", "track"])
+#: What no batch is made of, whatever it is told.
+_NO_DATA = re.compile(
+    r"(^|_)(opt|optim|optimi[sz]er|sched|scheduler|scaler|logger|writer|history|hist|tuner|study|trial"
+    r"|meters?|stopper|stopping|stop|pbar|progress|tracker|wandb)(_|\d|$)",
+    re.I,
+)
+#: Settings and states: of one of their parts the others are not made.
+_OF_PARTS = re.compile(r"(^|_)(args|cfg|conf|config|opts?|options|hparams|settings|state|params)$", re.I)
 
 
 @dataclass
@@ -91,7 +109,7 @@ class _Held:
     changed: set[str] = field(default_factory=set)
     returned: list[tuple[bool, ...]] = field(default_factory=list)
     #: Parameters -> those that they were made of.
-    made_of: dict[str, set[str]] = field(default_factory=dict)
+    made_of: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +299,9 @@ class _Walk:
         source = self.loop.source(key[0])
         return source.function(key[1], key[2]) if source is not None else None
 
-    def count(self) -> None:
-        """One more statement."""
-        self._left -= 1
+    def count(self, number: int = 1) -> None:
+        """One more statement, or work of so many."""
+        self._left -= number
         if self._left < 0:
             raise _TooMuchError
 
@@ -318,7 +336,7 @@ class _Walk:
         source = self.loop.source(key[0])
         name = last_name(call.func)
         return source is not None and any(
-            node.name == name and not self.files.isdisjoint(texts(node))
+            node.name == name and not self.files.isdisjoint(map(_file_name, texts(node)))
             for node in source.tree.body
             if isinstance(node, ast.ClassDef | ast.FunctionDef)
         )
@@ -386,20 +404,16 @@ class _Body:
         self.heads = walk.heads(key)
         #: What is done apart from training reads no result for it: a function may do both.
         self.trains = deep == 0 and (at is None or at <= walk.apart) and not walk.to_environment
-        self.effects = {one.value for one in own_nodes(node) if isinstance(one, ast.Expr)}
-        self.made_of = made_of(node)
-        for name, used in held.made_of.items():
-            self.made_of.setdefault(name, set()).update(used)
+        self.effects = _effects(node)
         source = walk.loop.source(key[0])
         owner = source.classes.get(node) if source is not None else None
-        if owner is not None:
-            for method in owner.body:
-                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
-                    for name, used in held_by_self(method).items():
-                        self.made_of.setdefault(name, set()).update(used)
+        readers = sample_classes(source.tree) if source is not None else frozenset()
+        held_by_owner = held_by_class(owner, readers) if owner is not None else {}
+        self.relations = [one for one in (made_of(node, readers), held.made_of, held_by_owner) if one]
         self.modules = imported(source.tree) if source is not None else frozenset()
         # What a function inside another one does not bind is the other one's.
         self.bound = None if "<locals>" in key[1] or isinstance(node, ast.Module) else bound_names(node)
+        self.uses: dict[str, set[str]] | None = None
         self.because = 0  # inside what runs for some results only
 
     def run(self) -> None:
@@ -491,7 +505,7 @@ class _Body:
         path = path_of(target)
         if any(parts):
             self.take(path, changed=not isinstance(target, ast.Name))
-        elif isinstance(target, ast.Subscript):
+        elif isinstance(target, ast.Subscript) and not is_plain(target):
             if self.because or self.carries(target.slice):
                 self.take(path, changed=True)
         elif is_plain(target):
@@ -500,16 +514,26 @@ class _Body:
 
     def take(self, path: str, *, changed: bool) -> None:
         """A path holds results now, and so does what was made of it."""
-        if not path:
+        if not path or (changed and any(map(_NO_DATA.search, path.split(".")))):
             return
         home = self.home(path)
         home.paths.add(path)
         if changed:
             home.changed.add(path)
-            for name in self.made_of:
-                if reaches(self.made_of, name, path):
-                    home.paths.add(name)
-                    home.changed.add(name)
+            made = self.made_from(path)
+            home.paths |= made
+            home.changed |= made
+
+    def made_from(self, path: str) -> set[str]:
+        """What was made of an object, as far as it reads samples."""
+        if self.uses is None:
+            self.walk.count(sum(map(len, self.relations)) // _RELATED)
+            self.uses = defaultdict(set)
+            for relation in self.relations:
+                for one, names in users(relation).items():
+                    self.uses[one] |= names
+        self.walk.count(len(self.uses) // _RELATED)
+        return made_from(self.uses, path)
 
     def home(self, path: str) -> _Held:
         """Where a path's name belongs: to the function, or to its module."""
@@ -520,6 +544,8 @@ class _Body:
         paths = self.home(path).paths
         if self.bound is None:
             paths = paths | self.walk.shared.paths
+        if _OF_PARTS.search(path):
+            return any(one == path or path.startswith(f"{one}.") for one in paths)
         return any(overlap(one, path) for one in paths)
 
     # -- expressions
@@ -535,7 +561,10 @@ class _Body:
         match node:
             case None | ast.Constant() | ast.Lambda():
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    return node.value in self.walk.files
+                    return bool(self.walk.files) and _file_name(node.value) in self.walk.files
+                return False
+            case ast.JoinedStr() | ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
+                self.any_of(ast.iter_child_nodes(node))
                 return False
             case ast.Name(id=name):
                 return self.holds(name)
@@ -545,6 +574,8 @@ class _Body:
                     self.carries(value)
                     return False
                 return self.holds(path) if path and is_plain(node) else self.carries(value)
+            case ast.Subscript() if is_plain(node):
+                return self.holds(path_of(node))
             case ast.Call():
                 return any(self.call(node))
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -577,7 +608,8 @@ class _Body:
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         made = self.any_of(parts)
         self.held.paths = before | {one for one in self.held.paths if one in self.held.changed}
-        return made or chosen
+        counts = parts and all(isinstance(one, ast.Constant) for one in parts)
+        return made or (chosen and not counts)
 
     def call(self, node: ast.Call) -> tuple[bool, ...]:
         """What a call gives; what it does to its object and its arguments is noted."""
@@ -602,10 +634,13 @@ class _Body:
         if name in _WRITES and (any(given) or of_owner):
             self.write(arguments, given)
             return (False,)
-        text = ast.unparse(node)
         number = name in _NUMBERS and not (self.walk.numbers and name in _VALUES)
-        if number or _MEASURES.search(name) or LOGGING_TEXT.search(text):
+        if number or _MEASURES.search(name) or LOGGING_TEXT.search(_called(node)):
             return (False,)
+        if _reduces(node, of_module=bool(nobody and owner)) and not self.walk.numbers:
+            return (False,)
+        if name in _PASS_FIRST:
+            return (bool(given) and given[0],)
         if self.walk.files and self.walk.reads(self.key, node):
             return (True,)
         function = self.walk.named(self.key, node)
@@ -613,6 +648,8 @@ class _Body:
             found = self.into(node, function, at=None, deep=self.deep + 1)
             if found is not None:
                 return found
+        if _LOSS.search(name) and node not in self.effects and not self.per_sample():
+            return (False,)
         keeps = name in _KEEPS or name.endswith("_")
         # A statement of its own is made for its effect.
         effective = keeps or (node in self.effects and name not in _INERT)
@@ -625,11 +662,17 @@ class _Body:
         for one, carries in zip(arguments, given, strict=True):
             if carries:
                 continue
-            names = [name for name in texts(one) if _FILE_NAME.search(name)]
-            self.walk.files.update(names)
+            names = {name for name in map(_file_name, texts(one)) if name}
+            self.walk.files |= names
             if not names and (path := path_of(one)):
-                for each in (path, *self.made_of.get(path, ())):
+                used = {each for relation in self.relations for each in relation.get(path, ())}
+                for each in (path, *used):
                     self.take(each, changed=True)
+
+    def per_sample(self) -> bool:
+        """Whether the file asks losses for a value per sample."""
+        source = self.walk.loop.source(self.key[0])
+        return source is not None and _unreduced(source.tree)
 
     def entered(self, node: ast.Call) -> tuple[bool, ...]:
         """What the functions give that the stack or training were seen to enter at a call; empty for none."""
@@ -653,9 +696,10 @@ class _Body:
         inner = _Held()
         plain = {parameter: path_of(value) for parameter, value in known.items() if is_plain(value)}
         for parameter, path in plain.items():
-            inner.made_of[parameter] = {
-                other for other, its in plain.items() if its != path and reaches(self.made_of, path, its)
-            }
+            reading = self.made_from(path)
+            for other, its in plain.items():
+                if its != path and its in reading:
+                    inner.made_of[other] = inner.made_of.get(other, frozenset()) | {parameter}
         for parameter, value in known.items():
             path = plain.get(parameter, "")
             if path:
@@ -692,6 +736,44 @@ class _Body:
             for part in ast.walk(node)
             if isinstance(part, ast.Name | ast.Attribute) and path_of(part) not in ("", "self", "cls")
         ) or any(isinstance(part, ast.Call) and part in self.asked for part in ast.walk(node))
+
+
+@functools.cache
+def _effects(node: FunctionNode) -> frozenset[ast.expr]:
+    """Expressions that are statements of their own."""
+    return frozenset(one.value for one in own_nodes(node) if isinstance(one, ast.Expr))
+
+
+@functools.cache
+def _called(node: ast.Call) -> str:
+    """What is called, as it is written."""
+    return f"{ast.unparse(node.func)}("
+
+
+@functools.cache
+def _unreduced(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.keyword)
+        and isinstance(node.value, ast.Constant)
+        and ((node.arg == "reduction" and node.value.value == "none") or (node.arg == "reduce"))
+        for node in ast.walk(tree)
+    )
+
+
+def _reduces(node: ast.Call, *, of_module: bool) -> bool:
+    """Whether a call makes one number: ``a.mean()``, ``torch.mean(a)``, ``max(a, b)``."""
+    name = last_name(node.func)
+    if name not in _REDUCTIONS or any(one.arg in ("dim", "axis") for one in node.keywords):
+        return False
+    if isinstance(node.func, ast.Name):
+        return name in ("max", "min", "any", "all")
+    return len(node.args) == of_module
+
+
+def _file_name(text: str) -> str:
+    """The last part of what looks like a file's name; "" of other words."""
+    found = _FILE_NAME.search(text)
+    return next(filter(None, found.groups())) if found else ""
 
 
 def _last_name_of(key: FunctionKey) -> str:

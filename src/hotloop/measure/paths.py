@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hotloop.measure.statements import FunctionNode, own_nodes
+
+#: What is called so reads the samples that it is given.
+_OF_SAMPLES = re.compile(r"(Dataset|Loader|Subset|Sampler|Pipe|Concat\w*)$")
+#: These give what they were given.
+_PASS_ON = frozenset(["iter", "enumerate", "tqdm", "cycle", "prepare", "prepare_data_loader", "zip", "chain"])
+#: What loaders are given beside samples.
+_SETTINGS = frozenset(
+    [
+        "batch_size",
+        "shuffle",
+        "num_workers",
+        "pin_memory",
+        "drop_last",
+        "timeout",
+        "prefetch_factor",
+        "persistent_workers",
+        "num_samples",
+        "replacement",
+        "generator",
+        "seed",
+    ]
+)
 
 
 def texts(node: ast.AST) -> Iterator[str]:
@@ -37,6 +60,7 @@ def handed(call: ast.Call, callee: ast.FunctionDef | ast.AsyncFunctionDef) -> di
     return result
 
 
+@functools.cache
 def bound_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
     """Names that are a function's own: its parameters and what it assigns."""
     own, outer = set(), set()
@@ -50,30 +74,83 @@ def bound_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
     return frozenset(own - outer)
 
 
-def made_of(node: FunctionNode) -> dict[str, set[str]]:
-    """Names that calls were bound to -> what those were given: a loader is made of a dataset. Two names of
-    one object are made of each other.
+@functools.cache
+def made_of(node: FunctionNode, readers: frozenset[str] = frozenset()) -> Mapping[str, frozenset[str]]:
+    """Names that what reads samples was bound to -> what it was given: a loader is made of a dataset. Two
+    names of one object are made of each other. ``readers``: classes of the file that give samples.
     """
     found: dict[str, set[str]] = defaultdict(set)
     for child in own_nodes(node):
         if isinstance(child, ast.Assign):
             for target in child.targets:
                 for one, value in _pairs(target, child.value):
-                    found[path_of(one)] |= set(objects(value)) - {path_of(one)}
+                    found[path_of(one)] |= set(read_samples(value, readers)) - {path_of(one)}
                     if is_plain(value):
                         found[path_of(value)].add(path_of(one))
         elif isinstance(child, ast.withitem) and isinstance(child.optional_vars, ast.Name):
-            found[child.optional_vars.id] |= set(objects(child.context_expr))
+            context = child.context_expr
+            if isinstance(context, ast.Call) and last_name(context.func) == "open":
+                found[child.optional_vars.id] |= set(objects(context))
+    return {name: frozenset(used) for name, used in found.items()}
+
+
+@functools.cache
+def held_by_class(owner: ast.ClassDef, readers: frozenset[str] = frozenset()) -> Mapping[str, frozenset[str]]:
+    """What the methods of a class keep in its object -> what else the object keeps each was made of."""
+    found: dict[str, frozenset[str]] = {}
+    for method in owner.body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            for name, used in held_by_self(method, readers).items():
+                if used:
+                    found[name] = found.get(name, frozenset()) | used
     return found
 
 
-def held_by_self(node: FunctionNode) -> dict[str, set[str]]:
+def held_by_self(node: FunctionNode, readers: frozenset[str] = frozenset()) -> Mapping[str, frozenset[str]]:
     """The same for what a method keeps in its object: of what else the object keeps each was made."""
-    relation = made_of(node)
+    relation = made_of(node, readers)
     kept = [name for name in relation if name.startswith("self.")]
-    return {
-        name: {other for other in kept if other != name and reaches(relation, name, other)} for name in kept
-    }
+    found: dict[str, set[str]] = {name: set() for name in kept}
+    if any(relation[name] for name in kept):
+        uses = users(relation)
+        for other in kept:
+            for name in made_from(uses, other) & found.keys() - {other}:
+                found[name].add(other)
+    return {name: frozenset(used) for name, used in found.items()}
+
+
+def read_samples(node: ast.AST, readers: frozenset[str]) -> Iterator[str]:
+    """The objects whose samples a value reads: an object itself, or what a dataset or a loader is given."""
+    if not isinstance(node, ast.Call):
+        yield from objects(node)
+        return
+    name = last_name(node.func)
+    names = {name, last_name(node.func.value)} if isinstance(node.func, ast.Attribute) else {name}
+    if name in _PASS_ON:
+        given: list[ast.expr] = node.args if name in ("zip", "chain") else node.args[:1]
+    elif names & readers or any(map(_OF_SAMPLES.search, names)):
+        of_loader = name == "DataLoader"
+        given = [*node.args[:1], *node.args[3:5]] if of_loader else list(node.args)
+        given += [one.value for one in node.keywords if one.arg not in _SETTINGS]
+    else:
+        return
+    for one in given:
+        for part in one.elts if isinstance(one, ast.Tuple | ast.List) else [one]:
+            yield from read_samples(part, readers)
+
+
+@functools.cache
+def sample_classes(tree: ast.Module) -> frozenset[str]:
+    """Classes of a file that give samples, or the order of samples."""
+    return frozenset(
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and (
+            any(_OF_SAMPLES.search(last_name(base)) for base in node.bases)
+            or any(getattr(child, "name", "") in ("__getitem__", "__iter__") for child in node.body)
+        )
+    )
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -109,22 +186,35 @@ def objects(node: ast.AST) -> Iterator[str]:
             yield from objects(child)
 
 
-def reaches(relation: Mapping[str, set[str]], name: str, path: str) -> bool:
-    """Whether an object was made of another one, or of what was made of it."""
-    seen: set[str] = set()
-    rest = [name]
+def users(relation: Mapping[str, Iterable[str]]) -> Mapping[str, set[str]]:
+    """What each object was used to make."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, used in relation.items():
+        for one in used:
+            found[one].add(name)
+    return found
+
+
+def made_from(uses: Mapping[str, set[str]], path: str) -> set[str]:
+    """What was made of an object, or of what was made of it, and what holds that."""
+    found: set[str] = set()
+    rest = [name for one, names in uses.items() if overlap(one, path) for name in names]
     while rest:
         one = rest.pop()
-        if one not in seen:
-            seen.add(one)
-            # What an object holds may have another name; of ``self`` all of a class would be made.
-            holds = f"{one}." if one not in ("self", "cls") else " "
-            names = [own for own in relation if own == one or own.startswith(holds)]
-            used = {each for own in names for each in relation[own]}
-            if any(overlap(each, path) for each in used):
-                return True
-            rest += used
-    return False
+        # What an object holds may have another name; of ``self`` all of a class would be made.
+        for holder in _holders(one):
+            if holder not in found:
+                found.add(holder)
+                rest += uses.get(holder, ())
+    return found
+
+
+def _holders(path: str) -> Iterator[str]:
+    yield path
+    while "." in path:
+        path = path.rpartition(".")[0]
+        if path not in ("self", "cls"):
+            yield path
 
 
 def overlap(one: str, other: str) -> bool:
@@ -133,20 +223,32 @@ def overlap(one: str, other: str) -> bool:
 
 
 def is_plain(node: ast.AST) -> bool:
-    """Whether an expression names an object: ``a``, ``a.b``."""
+    """Whether an expression names an object: ``a``, ``a.b``, ``a["b"]``."""
+    if isinstance(node, ast.Subscript):
+        return _key(node) != "" and is_plain(node.value)
     return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and is_plain(node.value))
 
 
 def path_of(node: ast.AST) -> str:
-    """``a.b`` of ``a.b``, ``a.b[i]`` and ``a.b[i].c``; "" where no name stands in front."""
+    """``a.b`` of ``a.b``, ``a["b"]``, ``a.b[i]`` and ``a.b[i].c``; "" where no name stands in front."""
     names: list[str] = []
     while isinstance(node, ast.Attribute | ast.Subscript):
         if isinstance(node, ast.Attribute):
             names.append(node.attr)
+        elif key := _key(node):
+            names.append(key)
         else:
             names.clear()
         node = node.value
     return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
+
+
+def _key(node: ast.Subscript) -> str:
+    """The word an item goes by; "" for one that is counted or made."""
+    match node.slice:
+        case ast.Constant(value=str(key)):
+            return key.replace(".", " ")
+    return ""
 
 
 def last_name(node: ast.AST) -> str:
