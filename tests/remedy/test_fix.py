@@ -401,3 +401,36 @@ def test_what_could_not_be_written_is_not_offered(tmp_path: Path) -> None:
     assert "less-frequent-evaluation: not written. train.py" in words, done.stderr
     assert "no `if ... % N == 0` stands around it" in words
     assert "not asked for" not in words
+
+
+FAILS_PATCHED = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+patched = "checkpoint(" + "block" not in open(__file__).read()
+
+
+def fails(grad):
+    raise ValueError("something was changed in place")
+
+
+block, last = nn.Linear(8, 8), nn.Linear(8, 1)
+optimizer = torch.optim.SGD([*block.parameters(), *last.parameters()], lr=0.1)
+for step in range(12):
+    loss = last(checkpoint(block, torch.randn(4, 8), use_reentrant=False)).square().mean()
+    if patched:
+        loss.register_hook(fails)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FAILS_PATCHED)
+    observed(tmp_path, tmp_path / "run")
+    done = hotloop("fix", "--apply", "no-checkpointing", tmp_path / "run", cwd=tmp_path)
+    words = words_of(done)
+    assert "checked" not in words
+    assert done.returncode == 1 and "exit code 1" in words, done.stderr
