@@ -26,10 +26,11 @@ def background_batches(plan: Plan, value: Any) -> None:
     code, outer, call, looped = _asked(plan)
     for other in plan.scene.codes("CUDAGraph"):
         raise Cannot("a CUDA graph is captured: no other thread may copy meanwhile", str(other.path))
-    for around in _withs(code, call, outer):
-        words = "the batch is made within a context that holds for this thread alone"
-        raise Cannot(words, str(code.path), code.line(around), write=_WRITE)
     making = Making(plan, code, outer, call, looped=looped)
+    for one in making.calls:
+        for around in _withs(code, one, outer):
+            words = "the batch is made within a context that holds for this thread alone"
+            raise Cannot(words, str(code.path), code.line(around), write=_WRITE)
     making.require_unchanged()
     alone = making.require_alone()
     name = next((one for one in _NAMES if one not in {name.value for name in code.names()}), "")
