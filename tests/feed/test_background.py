@@ -101,6 +101,31 @@ def test_numpy_and_python_are_drawn_from_only_where_nobody_else_does() -> None:
     promised.close()
 
 
+@pytest.mark.parametrize("how", ["closed", "gone"])
+@pytest.mark.parametrize("num", [1, 2, 7])
+def test_what_was_drawn_for_nobody_is_given_back(num: int, how: str) -> None:
+    drawn(by_numpy, nothing, num)
+    wanted = np.random.rand(), random.random()
+    ahead = Background(by_numpy, alone=True)
+    drawn(ahead, nothing, num)
+    if how == "closed":
+        ahead.close()
+    del ahead
+    gc.collect()
+    assert (np.random.rand(), random.random()) == wanted
+
+
+def test_what_others_drew_since_is_not_drawn_again() -> None:
+    ahead = Background(by_numpy, alone=True, depth=1)
+    drawn(ahead, nothing, 5)
+    thread = ahead._ahead
+    assert thread is not None
+    thread.first()  # nothing is under way
+    num = random.random()
+    ahead.close()
+    assert random.random() != num
+
+
 def test_draws_of_both_kinds_go_back_together() -> None:
     def both() -> torch.Tensor:
         return by_torch() + by_numpy()

@@ -10,6 +10,7 @@ of all draws is the one without a thread.
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import weakref
 from collections import deque
@@ -56,7 +57,7 @@ class Background(Generic[T]):
         make: what makes one batch. It must not read what the loop changes: weights, a buffer that it fills,
             the number of the step.
         depth: how many batches may lie ready; at least 1.
-        alone: nobody else draws from Python's or numpy's global generator while the loop runs. Without that
+        alone: nobody else draws from Python's or numpy's global generator before ``close()``. Without that
             promise a function that draws from them is called when it is asked for, as without a thread.
         again: ``make`` may be called anew for a batch that was dropped. False for an iterator, whose batches
             would be lost: one whose first batch draws from torch's generator is asked as without a thread.
@@ -65,7 +66,9 @@ class Background(Generic[T]):
     draw on a device, or by a function that takes no generator, are made when they are asked for, and so
     is everything in a process that was forked later. An exception of ``make`` is raised by the call that
     would have raised it, and from then on nothing is made ahead. Autograd's mode and the device and stream of
-    CUDA are those of the first call. The thread ends with its last reader, or with the process.
+    CUDA are those of the first call. The thread ends with its last reader, or with the process. With
+    ``alone`` numpy's and Python's generators stand ahead until then, or until ``close()``: that puts them
+    back where what nobody asked for began, unless somebody drew since or ``make`` takes longer than 5 s.
 
     Raises:
         ValueError: ``depth`` is below 1.
@@ -101,7 +104,7 @@ class Background(Generic[T]):
         return self()
 
     def close(self) -> None:
-        """End the thread; what lies ready is dropped, and calls are made as they are asked for."""
+        """End the thread; what lies ready is dropped with its draws; calls are made as they are asked for."""
         self._end("it was closed")
 
     def _end(self, why: str) -> None:
@@ -314,6 +317,8 @@ class _State:
         self.held = False
         self.busy = False
         self.over = False
+        self.late = False  # nobody waits for the thread any more
+        self.drawn: tuple[Any, Any] | None = None  # where the last call left numpy's and Python's generators
 
 
 def _run(state: _State, make: Callable[[], Any], surroundings: ExitStack, keep: bool, apart: bool) -> None:
@@ -328,10 +333,22 @@ def _run(state: _State, make: Callable[[], Any], surroundings: ExitStack, keep: 
                 made = made._replace(error=hidden)
             with state.changed:
                 state.busy = False
+                state.drawn = randomness.own() if keep else None
                 state.held = state.held or made.error is not None
                 state.ready.append(made)
                 state.changed.notify_all()
             del made
+        _give_back(state)
+
+
+def _give_back(state: _State) -> None:
+    """Put numpy's and Python's generators back where what nobody asked for began, if nobody drew since."""
+    with state.changed:
+        unasked = state.ready[0].others if state.ready else None
+        state.ready.clear()
+        drew = pickle.dumps(randomness.own()) != pickle.dumps(state.drawn)
+        if unasked is not None and not drew and not state.late:
+            randomness.restore_own(unasked)
 
 
 def _due(state: _State, generator: torch.Generator) -> bool:
@@ -392,4 +409,5 @@ def _ended(state: _State, thread: threading.Thread) -> None:
         state.changed.notify_all()
     if thread is not threading.current_thread():
         thread.join(_END_S)
-    state.ready.clear()
+    with state.changed:
+        state.late = thread.is_alive() and thread is not threading.current_thread()
