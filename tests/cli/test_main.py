@@ -42,6 +42,8 @@ def test_version_goes_to_standard_output() -> None:
         (["run", "--steps", "many", "--", "true"], "whole number"),
         (["run", "--", "/no/such/program"], "/no/such/program"),
         (["report", "/no/such/run"], "/no/such/run"),
+        (["report", "--json", "/no/such/run"], "/no/such/run"),
+        (["report"], "which run"),
         (["verify", "--", "sh", "train.sh"], "no change to verify"),
         (["demo", "no-such-workload"], "no-such-workload"),
         (["no-such-verb"], "no-such-verb"),
@@ -111,6 +113,11 @@ def test_a_file_that_cannot_be_written_is_one_clear_error(recorded: Path, option
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: cannot write /no/such/folder/x.json")
     assert "Traceback" not in done.stderr
+
+
+def test_json_may_stand_before_the_run(recorded: Path) -> None:
+    before, after = hotloop("report", "--json", str(recorded)), hotloop("report", str(recorded), "--json")
+    assert before.returncode == 0 and json.loads(before.stdout) == json.loads(after.stdout)
 
 
 def test_output_that_cannot_be_written_is_no_answer_of_a_check(recorded: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from hotloop.cli.run import terminal_width
 from hotloop.cli.streams import takes_color
+from hotloop.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop report``."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="run folder, or one rank-N.sqlite")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the HTML report")
     parser.add_argument(
         "--perfetto", metavar="FILE", type=Path, help="write a trace for ui.perfetto.dev (.json or .json.gz)"
@@ -32,17 +33,22 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.cli.published import publish, published
     from hotloop.report import html, json, perfetto, terminal
 
-    examination = flow.examine(flow.read(options.run))
+    run, to = options.run, options.json
+    if run is None and to not in (None, "-"):  # --json RUN
+        run, to = Path(to), "-"
+    if run is None:
+        raise UsageError("which run is to be told of?", hint="hotloop report hotloop-runs/...")
+    examination = flow.examine(flow.read(run))
     report = flow.build_report(examination)
     if options.html:
         publish(options.html, html.render(report))
     if options.perfetto:
         with published(options.perfetto, "; open it at ui.perfetto.dev"):
             perfetto.write(examination.recording, examination.ranks, options.perfetto)
-    if options.json == "-":
+    if to == "-":
         sys.stdout.write(json.render(report))
-    elif options.json:
-        publish(Path(options.json), json.render(report))
-    if not (options.html or options.perfetto or options.json):
+    elif to:
+        publish(Path(to), json.render(report))
+    if not (options.html or options.perfetto or to):
         sys.stdout.write(terminal.render(report, width=terminal_width(), color=takes_color(sys.stdout)))
     return 0
