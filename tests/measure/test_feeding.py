@@ -249,6 +249,14 @@ def test_one_number_of_a_pass_is_only_looked_at(answer):
     assert passes_between_epochs(source)[1] == (6 if answer in OF_ONE_NUMBER else 0)
 
 
+def test_of_a_source_that_takes_too_long_to_follow_nothing_is_said(monkeypatch):
+    calls = ", ".join(["one(2)"] * 60)
+    source = written(TRAINED_ON["a dataset changed in place"] | {"before": f"{BEFORE}; more = [{calls}]"})
+    assert passes_between_epochs(source)[1] == 0
+    monkeypatch.setattr("hotloop.measure.feeding.MOST_STATEMENTS", 60)
+    assert passes_between_epochs(source)[1] == 6
+
+
 METHODS = """
     import torch
     class Trainer:

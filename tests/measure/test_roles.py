@@ -811,3 +811,9 @@ def test_a_function_nested_too_deep_is_not_understood_and_the_rest_of_its_file_i
     assert source.function("f", 2) is None
     assert source.function("g", 4) is not None
     assert source.function("<module>", 1) is source.tree
+
+
+def test_a_file_is_parsed_once():
+    lines = ["def f(x):", "    return x"]
+    assert parse(lines, ["SGD"]) is parse(list(lines), ["SGD"])
+    assert parse(lines, ["Adam"]) is not parse(lines, ["SGD"])

@@ -6,6 +6,7 @@ Flow-sensitive where it costs little, otherwise conservative: what is not unders
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -147,25 +148,31 @@ class Source:
 
 def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None:
     """Parses a file's text; None where it does not parse."""
+    return _parsed("\n".join(lines), frozenset(optimizers))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str, optimizers: frozenset[str]) -> Source | None:
     try:
-        tree = ast.parse("\n".join(lines))
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
+    nodes = list(ast.walk(tree))
     functions: dict[tuple[str, int], FunctionNode] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions[node.name, node.lineno] = node
             for decorator in node.decorator_list:
                 functions.setdefault((node.name, decorator.lineno), node)
     classes: dict[ast.AST, ast.ClassDef] = {
         child: node
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
         for child in node.body
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     try:
-        trainable = _trainable(tree, frozenset(optimizers))
+        trainable = _trainable(nodes, optimizers)
     except RecursionError:
         trainable = frozenset()
     return Source(
@@ -175,7 +182,7 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
         classes=classes,
         modules=frozenset(
             _last_name(node.func.value)
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in _OF_MODULES
@@ -183,7 +190,7 @@ def parse(lines: Sequence[str], optimizers: Iterable[str] = ()) -> Source | None
         - {""},
         imported=frozenset(
             alias.asname or alias.name.partition(".")[0]
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Import)
             for alias in node.names
         ),
@@ -445,10 +452,10 @@ class _Flow:
         return found
 
 
-def _trainable(tree: ast.Module, optimizers: frozenset[str]) -> frozenset[str]:
+def _trainable(nodes: Sequence[ast.AST], optimizers: frozenset[str]) -> frozenset[str]:
     """Names of tensors that are trained without a module, and of functions that read them."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign) and _makes_parameter(node.value):
             for target in node.targets:
                 names |= names_set(target)
@@ -461,7 +468,7 @@ def _trainable(tree: ast.Module, optimizers: frozenset[str]) -> frozenset[str]:
     if not names:
         return frozenset()
     for _ in range(2):
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple | ast.Dict):
                 if names & set().union(*(names_set(target) for target in node.targets)):
                     names |= names_read(node.value)

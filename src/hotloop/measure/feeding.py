@@ -45,7 +45,7 @@ from hotloop.record import rows as row
 #: Functions entered at a call; None where it is the observed one itself.
 _Entered = set[FunctionKey | None]
 
-#: So many statements are followed; of a source that takes more nothing is said.
+#: So many statements and calls are followed; of a source that takes more nothing is said.
 MOST_STATEMENTS = 20_000
 #: Functions that no stack leads through are entered so deep.
 _DEEPEST = 4
@@ -276,6 +276,8 @@ class _Walk:
             for frame, below in zip(stack, [*stack[1:], None], strict=True):
                 entered = self._calls[frame.function][frame.line, frame.col]
                 entered.add(below.function if below is not None else None)
+        #: File -> name -> lines of its functions.
+        self._lines: dict[str, dict[str, set[int]]] = {}
         self._matched: dict[tuple[FunctionKey, int], dict[ast.Call, _Entered]] = {}
 
     def enter(
@@ -300,7 +302,7 @@ class _Walk:
         return source.function(key[1], key[2]) if source is not None else None
 
     def count(self, number: int = 1) -> None:
-        """One more statement, or work of so many."""
+        """One more statement or call, or work of so many."""
         self._left -= number
         if self._left < 0:
             raise _TooMuchError
@@ -346,13 +348,14 @@ class _Walk:
         source = self.loop.source(key[0])
         if source is None or not isinstance(call.func, ast.Name):
             return None
+        if key[0] not in self._lines:
+            lines = self._lines[key[0]] = defaultdict(set)
+            for (own, _), node in source.functions.items():
+                if not isinstance(node, ast.Module) and node not in source.classes:
+                    lines[own].add(node.lineno)
         name = call.func.id
-        found = {
-            node.lineno
-            for (own, _), node in source.functions.items()
-            if own == name and not isinstance(node, ast.Module) and node not in source.classes
-        }
-        return (key[0], name, found.pop()) if len(found) == 1 else None
+        found = self._lines[key[0]].get(name, set())
+        return (key[0], name, min(found)) if len(found) == 1 else None
 
 
 def _at(calls: Sequence[ast.Call], spot: Spot, entered: _Entered) -> list[ast.Call]:
@@ -613,6 +616,7 @@ class _Body:
 
     def call(self, node: ast.Call) -> tuple[bool, ...]:
         """What a call gives; what it does to its object and its arguments is noted."""
+        self.walk.count()
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         given = [self.carries(one) for one in arguments]
         receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
