@@ -57,6 +57,10 @@ TRAINED_ON = {
     "a dataset changed in place": {"use": "dataset.labels[:] = predict(model, plain)"},
     "an attribute of a dataset": {"use": "dataset.labels = predict(model, plain)"},
     "by a method": {"use": "dataset.relabel(predict(model, plain))"},
+    "by a method of what is called otherwise": {
+        "before": f"{BEFORE}; corpus = Corpus(); loader = DataLoader(corpus)",
+        "use": "corpus.revise(predict(model, plain))",
+    },
     "by a function": {"use": "replace(dataset, predict(model, plain))"},
     "after the epoch": {"use": "fresh = predict(model, plain)", "after": "loader.dataset.labels = fresh"},
     "the hardest samples": {
@@ -148,6 +152,18 @@ ONLY_LOOKED_AT = {
     "a folder that is called as a key is": {
         "use": "torch.save(predict(model, plain), os.path.join('runs', 'image'))",
         "after": "loader = make_loader('image')",
+    },
+    "a note in what also knows the loader": {
+        "before": f"{BEFORE}; context = Context(dataset, loader)",
+        "use": "context.shown = predict(model, plain); loader = context.get_loader()",
+    },
+    "told to what also knows the loader": {
+        "before": f"{BEFORE}; context = Context(dataset, loader)",
+        "use": "context.notice(predict(model, plain)); loader = context.loader",
+    },
+    "told to a state": {
+        "before": f"{BEFORE}; state = dict(loader=loader, best=0)",
+        "use": "state.update(shown=predict(model, plain)); loader = state['loader']",
     },
     "shapes": {"use": "n = predict(model, plain).shape[0]; loader = DataLoader(dataset, batch_size=n)"},
 }

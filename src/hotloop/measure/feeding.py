@@ -96,6 +96,12 @@ _NO_DATA = re.compile(
     r"|meters?|stopper|stopping|stop|pbar|progress|tracker|wandb)(_|\d|$)",
     re.I,
 )
+#: What batches are made of.
+_DATA = re.compile(
+    r"data|dataset|loader|sampler|(^|_)(ds|bank|memory|mem|buffer|replay|pool|queue|cache|store|samples?|batch(es)?"
+    r"|images?|features?|labels?|targets?|index|indices|weights|trainset)(_|\d|$)",
+    re.I,
+)
 #: Settings and states: of one of their parts the others are not made.
 _OF_PARTS = re.compile(r"(^|_)(args|cfg|conf|config|opts?|options|hparams|settings|state|params)$", re.I)
 
@@ -416,7 +422,6 @@ class _Body:
         self.modules = imported(source.tree) if source is not None else frozenset()
         # What a function inside another one does not bind is the other one's.
         self.bound = None if "<locals>" in key[1] or isinstance(node, ast.Module) else bound_names(node)
-        self.uses: dict[str, set[str]] | None = None
         self.because = 0  # inside what runs for some results only
 
     def run(self) -> None:
@@ -527,14 +532,18 @@ class _Body:
             home.paths |= made
             home.changed |= made
 
+    @functools.cached_property
+    def uses(self) -> Mapping[str, set[str]]:
+        """What each object was used to make."""
+        self.walk.count(sum(map(len, self.relations)) // _RELATED)
+        found: dict[str, set[str]] = defaultdict(set)
+        for relation in self.relations:
+            for one, names in users(relation).items():
+                found[one] |= names
+        return found
+
     def made_from(self, path: str) -> set[str]:
         """What was made of an object, as far as it reads samples."""
-        if self.uses is None:
-            self.walk.count(sum(map(len, self.relations)) // _RELATED)
-            self.uses = defaultdict(set)
-            for relation in self.relations:
-                for one, names in users(relation).items():
-                    self.uses[one] |= names
         self.walk.count(len(self.uses) // _RELATED)
         return made_from(self.uses, path)
 
@@ -542,12 +551,21 @@ class _Body:
         """Where a path's name belongs: to the function, or to its module."""
         return self.held if self.bound is None or path.split(".")[0] in self.bound else self.walk.shared
 
-    def holds(self, path: str) -> bool:
-        """Whether an object holds results, or is part of what does."""
+    def is_data(self, path: str) -> bool:
+        """Whether an object is known for samples: by its name, or by what is made of it."""
+        return any(map(_DATA.search, path.split("."))) or any(
+            # Two names of one object are made of each other.
+            any(one not in self.uses.get(name, ()) for name in names)
+            for one, names in self.uses.items()
+            if path == one or path.startswith(f"{one}.")
+        )
+
+    def holds(self, path: str, *, parts: bool = True) -> bool:
+        """Whether an object holds results, itself or (``parts``) in a part, or is part of what does."""
         paths = self.home(path).paths
         if self.bound is None:
             paths = paths | self.walk.shared.paths
-        if _OF_PARTS.search(path):
+        if not parts or _OF_PARTS.search(path):
             return any(one == path or path.startswith(f"{one}.") for one in paths)
         return any(overlap(one, path) for one in paths)
 
@@ -623,6 +641,8 @@ class _Body:
         owner = path_of(receiver) if receiver is not None and is_plain(receiver) else ""
         nobody = owner in ("self", "cls") or owner.split(".")[0] in self.modules
         of_owner = self.carries(receiver) if receiver is not None and not nobody else False
+        if of_owner and owner and not self.holds(owner, parts=self.is_data(owner)):
+            of_owner = False
         entered = self.entered(node)
         name = last_name(node.func)
         if None in self.trained.get(node, ()) and self.trains:
@@ -655,10 +675,13 @@ class _Body:
         if _LOSS.search(name) and node not in self.effects and not self.per_sample():
             return (False,)
         keeps = name in _KEEPS or name.endswith("_")
+        path = path_of(receiver) if receiver is not None and not nobody else ""
         # A statement of its own is made for its effect.
-        effective = keeps or (node in self.effects and name not in _INERT)
-        if receiver is not None and not nobody and effective and (any(given) or (self.because and keeps)):
-            self.take(path_of(receiver), changed=True)
+        effective = keeps or (
+            node in self.effects and name not in _INERT and (name == "update" or self.is_data(path))
+        )
+        if effective and not _OF_PARTS.search(path) and (any(given) or (self.because and keeps)):
+            self.take(path, changed=True)
         return (any(given) or of_owner,)
 
     def write(self, arguments: Sequence[ast.expr], given: Sequence[bool]) -> None:
