@@ -12,6 +12,7 @@ import libcst as cst
 import numpy as np
 
 from hotloop.findings import Place
+from hotloop.remedy.source import files
 from hotloop.remedy.source.aliases import READ_ONLY, shared, viewed
 from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_self, last_name
 from hotloop.remedy.source.held import is_changed
@@ -20,6 +21,7 @@ from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import (
     assignment,
     bound_to_self,
+    executes,
     parameters_of,
     position_of,
     text_of,
@@ -65,12 +67,6 @@ _CHANGE_NOTHING: Final = _PLAIN_CALLS | {
     "list", "tuple", "set", "dict", "sorted", "zip", "enumerate", "map", "filter", "reversed", "isinstance",
     "print", "any", "all", "type", "id", "slice", "bytes", "bytearray", "memoryview", "range",
 }  # fmt: skip
-#: Calls that write a file.
-_WRITES: Final = frozenset([
-    "save", "savez", "savez_compressed", "tofile", "dump", "to_csv", "to_parquet", "to_pickle", "write_text",
-    "write_bytes", "copy", "copyfile", "copy2", "move", "rename", "replace", "memmap", "savetxt", "open",
-    "imwrite", "save_file",
-])  # fmt: skip
 _STORES: Final = (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Element)
 _MEASURES: Final = frozenset(["shape", "ndim", "dtype", "device", "nbytes", "size"])
 
@@ -797,21 +793,105 @@ class Making:
 
     def _require_files_kept(self) -> None:
         """Raises Cannot where the loop may write a file that the making reads."""
-        read = {
-            text
+        found = [(code, one) for code, function in self.functions for one in files.reads(code, function)]
+        found += self._read_later()
+        mine = {id(one) for _, one in found}
+        read = [name for code, one in found for name in files.named_by(code, one, self._values)]
+        literal = [
+            files.Name(text, True)
             for code, function in self.functions
             for one in code.nodes(cst.SimpleString, function)
             if (text := text_of(one)) and "." in text
-        }
-        for code in self._plan.scene.codes(""):
+        ]
+        for code in self._plan.scene.codes("") if read or literal else ():
             for call in code.nodes(cst.Call):
-                if last_name(call.func) not in _WRITES or self._is_before(code, call):
+                written = files.writes(code, call, self._values)
+                if not written or id(call) in mine or self._is_own(code, call):
                     continue
                 if any(code.holds(one, call) for where, one in self.functions if where is code):
                     continue
-                if read & {text_of(one) for one in code.nodes(cst.SimpleString, call)}:
+                if self._is_before(code, call) and not self._goes_on(code, call):
+                    continue
+                if any(not name.is_other(one) for name in written for one in read) or any(
+                    name.last == one.last for name in written for one in literal
+                ):
                     words = "a file that the batches are made of may be written here"
                     raise Cannot(words, str(code.path), code.line(call))
+
+    def _read_later(self) -> list[tuple[Code, cst.Call]]:
+        """The calls that opened, or mapped, what it reads of."""
+        found: list[tuple[Code, cst.Call]] = []
+        waiting = [(code, name) for code, name, _ in self._variables]
+        seen: set[int] = set()
+        while waiting:
+            code, name = waiting.pop()
+            code, name = self._imported(code, name) or (code, name)
+            for one in code.assignments(name, name.value):
+                if id(one.node) in seen:
+                    continue
+                seen.add(id(one.node))
+                for where, value in self._given(code, one.node) or ():
+                    found += [(where, call) for call in files.reads(where, value, lasting=True)]
+                    for call in where.nodes(cst.Call, value):
+                        reached = self._function(where, call.func)
+                        if reached is not None:
+                            found += [(reached[0], read) for read in files.reads(*reached, lasting=True)]
+                    names = where.nodes(cst.Name, value)
+                    waiting += [(where, inner) for inner in names if not _is_member(where, inner)]
+        return found
+
+    def _given(self, code: Code, node: cst.CSTNode) -> list[tuple[Code, cst.BaseExpression]] | None:
+        """What a variable is given at one place; None: not known."""
+        if isinstance(node, cst.Param):
+            return self._passed(code, node)
+        value = value_of(code, node)
+        above = code.parents.get(node)
+        if value is None and isinstance(above, cst.AsName):
+            item = code.parents.get(above)
+            value = item.item if isinstance(item, cst.WithItem) else None
+        return [(code, value)] if value is not None else None
+
+    def _values(self, code: Code, name: cst.Name) -> list[tuple[Code, cst.BaseExpression]]:
+        """What a variable may stand for; nothing where that is not known."""
+        code, name = self._imported(code, name) or (code, name)
+        given = [self._given(code, one.node) for one in code.assignments(name, name.value)]
+        known = [one for one in given if one is not None]
+        return (
+            [one for each in known for one in each] if len(known) == len(given) and not executes(code) else []
+        )
+
+    def _is_own(self, code: Code, call: cst.Call) -> bool:
+        """Whether a function or a method of the user's is called: what it does stands there."""
+        klass = code.above(call, cst.ClassDef)
+        if isinstance(call.func, cst.Attribute) and is_self(call.func.value) and klass is not None:
+            methods = [one.name.value for one in klass.body.body if isinstance(one, cst.FunctionDef)]
+            return call.func.attr.value in methods
+        return self._function(code, call.func) is not None
+
+    def _goes_on(self, code: Code, call: cst.Call) -> bool:
+        """Whether a file opened before the loop may be written in it."""
+        if not files.opens_to_write(code, call) and last_name(call.func) != "connect":
+            return False
+        above = code.parents.get(call)
+        if isinstance(above, cst.WithItem):
+            around = code.parents[above]
+            if code is self._code and code.holds(around, self._loop):
+                return True
+            home = self._code.function_of(self._loop)
+            called = (self._function(code, one.func) for one in code.nodes(cst.Call, around))
+            return any(one is not None and one[1] is home for one in called)
+        if isinstance(above, cst.Attribute):
+            return False  # open(...).write(...)
+        if isinstance(above, cst.Arg):
+            return last_name(getattr(code.parents[above], "func", above)) not in ("dump", "save", "print")
+        target = above.targets[0].target if isinstance(above, cst.Assign) else None
+        closed = (
+            one
+            for one in code.nodes(cst.Call)
+            if isinstance(one.func, cst.Attribute) and one.func.attr.value == "close"
+            if isinstance(target, cst.Name) and code.source(one.func.value) == target.value
+        )
+        return not any(self._is_before(code, one) for one in closed)
 
     def _is_before(self, code: Code, node: cst.CSTNode) -> bool:
         """Whether it is done before the loop begins: in front of it, or in what only runs in front of it."""
