@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,6 @@ class Block(nn.Module):
         self.norm = nn.BatchNorm1d(width) if options.norm else nn.LayerNorm(width)
         self.linear, self.drop = nn.Linear(width, width), nn.Dropout(0.2)
     def forward(self, x):
-        calls.append(1)
         return x + self.drop(torch.relu(self.linear(self.norm(x))))
 
 def calling(module):
@@ -78,6 +78,8 @@ class Net(nn.Module):
         return checkpoint_sequential(self.tail, 2, x, use_reentrant=reentrant)
 
 model = Net()
+for block in model.blocks:
+    block.register_forward_pre_hook(lambda *_: calls.append(1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 losses = []
 for step in range(8):
@@ -183,6 +185,68 @@ def test_it_is_switched_between_steps() -> None:
     assert calls == 18
     assert fewer == 16
     assert torch.utils.checkpoint.checkpoint is checkpoint
+
+
+COUNTED = {"calls": 0}
+
+
+class Keeping(nn.Module):
+    """A block whose forward keeps something, by which the next one computes."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.linear = kind, nn.Linear(4, 4)
+        self.listed: list[torch.Tensor] = []
+        self.named: dict[str, list[int]] = {"calls": [0]}
+        self.different: set[int] = set()
+        self.queue: deque[float] = deque([0.0] * 3, maxlen=3)
+        self.scale = torch.ones(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.linear(x) * self.scale
+        if self.kind == "list":
+            self.listed.append(h.detach().abs().mean())
+        elif self.kind == "dict":
+            self.named["calls"][0] += 1
+        elif self.kind == "set":
+            self.different.add(len(self.different))
+        elif self.kind == "deque":
+            self.queue.append(h.detach().abs().mean().item())
+        elif self.kind == "tensor":
+            self.scale.mul_(0.9)
+        elif self.kind == "global":
+            COUNTED["calls"] += 1
+        kept = sum(self.listed[-3:]) + self.named["calls"][0] + len(self.different) + sum(self.queue)
+        return h / (1 + kept + COUNTED["calls"])
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "set", "deque", "tensor", "global", "nothing"])
+def test_a_forward_that_keeps_something_is_left(kind: str) -> None:
+    found = []
+    for live in (False, True):
+        context = Context()
+        torch.manual_seed(0)
+        COUNTED["calls"] = 0
+        model = Keeping(kind)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        form = NoCheckpointing(context, None)  # type: ignore[arg-type]
+        if live:
+            form.install()
+        losses = []
+        for _ in range(5):
+            x = torch.randn(3, 4, requires_grad=True)
+            loss = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            context.update()
+            losses.append(loss.item())
+        status = form.status()
+        context.hooks.undo()
+        assert not context.errors
+        found.append(losses)
+    assert found[0] == found[1]
+    assert (status == "in effect") == (kind == "nothing")
 
 
 def test_a_patch_that_leaves_it_out_keeps_the_losses(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import importlib
 import resource
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +32,9 @@ _FREE_RATIO: Final = 0.5
 #: Classes that gather their parameters for each forward: all ranks must do it equally often.
 _SHARDED: Final = frozenset(["FullyShardedDataParallel", "FSDPModule"])
 _PLAIN: Final = (bool, int, float)
+#: So many elements at either end of a container are compared, and arrays up to so many bytes.
+_ENDS: Final = 16
+_MOST_BYTES: Final = 1 << 16
 _NO_ROOM: Final = "less than half of the memory is free with it"
 
 _CALL = """
@@ -140,12 +145,18 @@ class NoCheckpointing(Form):
         return own_random_states() if kept else own_random_states() + torch_random_states(self.torch)
 
     def _states(self, modules: Iterable[Any]) -> list[Any]:
-        """By which a change of what modules hold is seen."""
+        """By which a change of what modules hold, or of what their forwards read beside them, is seen."""
         found: list[Any] = []
+        forwards = set()
         for module in modules:
             for tensor in (*module._buffers.values(), *module._parameters.values()):
                 found += (id(tensor), getattr(tensor, "_version", 0))
-            found += [value for value in vars(module).values() if isinstance(value, _PLAIN)]
+            found += [_state(self.torch, value) for value in vars(module).values()]
+            forwards.add(getattr(type(module), "forward", None))
+        for forward in forwards:
+            if isinstance(forward, FunctionType):
+                held = map(forward.__globals__.get, forward.__code__.co_names)
+                found += [_state(self.torch, value) for value in held]
         return found
 
     def _repeated(self, function: Any, owners: list[Any]) -> Any:
@@ -228,6 +239,24 @@ def _bound(function: Any, depth: int = 0) -> Iterator[int]:
                 continue
     else:
         yield id(function)
+
+
+def _state(torch: Any, value: Any, depth: int = 0) -> Any:
+    """By which a change of a number, a tensor, or what is kept in a list or its like is seen."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, torch.Tensor):
+        return id(value), 0 if value.is_inference() else value._version
+    if type(value).__module__ == "numpy":
+        return id(value), value.tobytes() if getattr(value, "nbytes", _MOST_BYTES) < _MOST_BYTES else None
+    if not isinstance(value, list | tuple | deque | dict | set) or depth > 2:
+        return None
+    ends: Iterable[Any] = islice(value, 2 * _ENDS)
+    if not isinstance(value, set):
+        ends = [*islice(value, _ENDS), *islice(reversed(value), _ENDS)]
+    if isinstance(value, dict):
+        ends = [dict.__getitem__(value, key) for key in ends]
+    return len(value), [(id(one), _state(torch, one, depth + 1)) for one in ends]
 
 
 def _modules(owner: Any) -> list[Any]:

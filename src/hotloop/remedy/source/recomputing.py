@@ -31,6 +31,12 @@ _STATELESS: Final = sys.stdlib_module_names | {
     "tiktoken", "tokenizers", "datasets", "omegaconf", "hydra", "rich", "psutil", "hotloop",
 }  # fmt: skip
 _DRAWS: Final = ("random.", "numpy.random.")
+#: Methods that change what they are called of.
+_MUTATES: Final = frozenset([
+    "append", "appendleft", "extend", "extendleft", "add", "update", "pop", "popleft", "popitem", "insert",
+    "remove", "discard", "clear", "setdefault", "sort", "reverse", "rotate", "put", "put_nowait", "fill",
+    "__setitem__", "__next__", "send",
+])  # fmt: skip
 _WRITE: Final = "leave torch.utils.checkpoint out by hand, and compare what is trained (hotloop verify)"
 
 
@@ -43,9 +49,9 @@ def no_checkpointing(plan: Plan, value: Any) -> None:
     codes = list(plan.scene.codes(""))
     _require_no_buffers_change(plan, codes)
     for code in codes:
-        _require_forwards_keep_nothing(code)
+        _require_forwards_keep_nothing(code, codes)
     for code, call in found:
-        _require_same(code, call)
+        _require_same(code, call, codes)
     written: dict[int, tuple[Code, list[cst.Call]]] = {}
     for code, call in found:
         written.setdefault(id(code), (code, []))[1].append(call)
@@ -149,6 +155,10 @@ def _changes(code: Code, node: cst.Attribute) -> bool:
     function = code.function_of(node)
     if function is not None and function.name.value == "__init__":
         return False
+    return _changes_at(code, node)
+
+
+def _changes_at(code: Code, node: cst.CSTNode) -> bool:
     top, above = _whole(code, node)
     if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.Del):
         return True
@@ -156,7 +166,8 @@ def _changes(code: Code, node: cst.Attribute) -> bool:
         return above.target is top
     if isinstance(above, cst.Call) and above.func is top:
         method = last_name(top)
-        return top is not node and method.endswith("_") and not method.endswith("__")
+        in_place = method in _MUTATES or (method.endswith("_") and not method.endswith("__"))
+        return top is not node and in_place
     return isinstance(above, cst.Arg) and above.keyword is not None and above.keyword.value == "out"
 
 
@@ -169,7 +180,7 @@ def _whole(code: Code, node: cst.CSTNode) -> tuple[cst.CSTNode, cst.CSTNode | No
     return top, above
 
 
-def _require_forwards_keep_nothing(code: Code) -> None:
+def _require_forwards_keep_nothing(code: Code, codes: list[Code]) -> None:
     """Raises Cannot where a forward counts or keeps something, or draws from generators that are not put
     back before it runs again.
     """
@@ -183,6 +194,66 @@ def _require_forwards_keep_nothing(code: Code) -> None:
                 if code.qualified(call.func).startswith(_DRAWS):
                     words = f"{code.source(call.func)} is drawn in a forward, and again in backward"
                     raise Cannot(words, str(code.path), code.line(call), write=_WRITE)
+            _require_keeps_nothing(code, function, codes, set())
+
+
+def _require_keeps_nothing(
+    code: Code, function: Function | cst.Lambda, codes: list[Code], seen: set[int]
+) -> None:
+    """Raises Cannot where a function, or another of the user's that it calls, changes what lives on."""
+    for kind in (cst.Global, cst.Nonlocal):
+        for statement in code.nodes(kind, function):
+            words = f"{code.source(statement)}: it is set in each of two forwards now, in one without"
+            raise Cannot(words, str(code.path), code.line(statement), write=_WRITE)
+    for name in code.nodes(cst.Name, function):
+        if _lives_on(code, function, name) and _changes_held(code, name):
+            words = f"{name.value} is changed in a forward: in each of two now, in one without"
+            raise Cannot(words, str(code.path), code.line(name), write=_WRITE)
+    called = {last_name(call.func) for call in code.nodes(cst.Call, function)}
+    seen.add(id(function))
+    for other in codes:
+        for inner in other.nodes(cst.FunctionDef):
+            own = other.function_of(inner) is not None or other.above(inner, cst.ClassDef) is not None
+            if inner.name.value in called and not own and id(inner) not in seen:
+                _require_keeps_nothing(other, inner, codes, seen)
+
+
+def _lives_on(code: Code, function: Function | cst.Lambda, name: cst.Name) -> bool:
+    """Whether a variable of a function is one from outside it, or stands for what the module holds."""
+    above = code.parents.get(name)
+    if isinstance(above, cst.Attribute) and above.attr is name:
+        return False
+    bound = [one.node for one in code.assignments(name, name.value)]
+    if not bound or code.qualified(name) or is_self(name):
+        return False
+    if not any(code.holds(function, one) for one in bound):
+        return True
+    values = (value_of(code, one) for one in bound)
+    return any(_is_held(code, function, one) for one in values if one is not None)
+
+
+def _is_held(code: Code, function: Function | cst.Lambda, node: cst.BaseExpression) -> bool:
+    """``self.history``, ``SEEN["loss"]``"""
+    while isinstance(node, cst.Attribute | cst.Subscript):
+        if isinstance(node, cst.Attribute) and is_self(node.value):
+            return True
+        node = node.value
+    if not isinstance(node, cst.Name) or code.qualified(node):
+        return False
+    bound = [one.node for one in code.assignments(node, node.value)]
+    return bool(bound) and not any(code.holds(function, one) for one in bound)
+
+
+def _changes_held(code: Code, name: cst.Name) -> bool:
+    """Whether what a variable holds is changed where it stands; another value for it is no change."""
+    top, above = _whole(code, name)
+    if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.Del) and top is name:
+        return False
+    if isinstance(above, cst.Arg):
+        call = code.parents.get(above)
+        if isinstance(call, cst.Call) and isinstance(call.func, cst.Name) and call.func.value == "next":
+            return top is name
+    return not isinstance(code.parents.get(name), cst.Element) and _changes_at(code, name)
 
 
 def _reached(code: Code, owner: cst.ClassDef) -> list[Function]:
@@ -200,7 +271,7 @@ def _reached(code: Code, owner: cst.ClassDef) -> list[Function]:
     return found
 
 
-def _require_same(code: Code, call: cst.Call) -> None:
+def _require_same(code: Code, call: cst.Call, codes: list[Code]) -> None:
     """Raises Cannot for a call that does more than to forget what it computed."""
     place = str(code.path), code.line(call)
     if any(arg.star == "**" for arg in call.args) or not call.args or call.args[0].star:
@@ -227,6 +298,7 @@ def _require_same(code: Code, call: cst.Call) -> None:
         if code.qualified(inner.func).startswith(_DRAWS):
             words = f"{code.source(inner.func)} is drawn in it, and again in backward"
             raise Cannot(words, str(code.path), code.line(inner), write=_WRITE)
+    _require_keeps_nothing(code, function, codes, set())
     _require_bound_once(code, call, function)
 
 
