@@ -251,6 +251,21 @@ def test_a_slow_start_of_the_first_run_is_not_expected_of_the_others(tmp_path: P
         assert here.expected_s(()) == pytest.approx(4, abs=1)
 
 
+@pytest.mark.parametrize("more", [{"steps": 100}, {}], ids=["seen", "of an older journal"])
+def test_a_launch_of_fewer_steps_has_not_started_at_once(tmp_path: Path, more: dict[str, int]) -> None:
+    """Of larger batches a run has fewer: it may be over before the steps that it was given."""
+    here = launcher(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path)
+    with closing(here.journal):
+        trial, _ = here.first()
+        here.start_s, here.launch_s = 40.0, 44.0
+        ran = replace(trial, seconds=30.0, s_per_step=0.02, num_steps=100, more=more)
+        here._trial = lambda *_, **__: ran  # type: ignore[method-assign]
+        here.launch("race-1/batch-size=16", (), steps=1000, timeout_s=60)
+    assert here.start_s == pytest.approx(28)
+    assert here.launch_s == pytest.approx(32)
+    assert trial.more["steps"] == 100
+
+
 def test_a_large_gain_on_top_is_not_lost_for_want_of_a_second_launch(tmp_path: Path) -> None:
     dear = replace(THREADS, cost_s_per_step=0.03)
     here = launcher(Scenario(factors(num_workers=1.5, threads=10.0), (SLOW, dear)), tmp_path, allow="numeric")

@@ -92,7 +92,6 @@ class Launcher:
     periods: dict[str, int] = field(default_factory=dict)  # remedy id -> steps from one time to the next
     found: Trial | None = None  # the first run, its rate taken as if it had been a launch
     spent: bool = False  # something was not launched for lack of time
-    _whole: int = 0  # steps of the run as found
     _before_s: float = 0.0
     _begun_s: float = field(default_factory=monotonic)
 
@@ -187,7 +186,7 @@ class Launcher:
             num += queue_of(self.own)
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         self.start_s, self.epoch_s = float(steps.start_s[0]) + 1.0, epoch * trial.s_per_step
-        self.epoch, self._whole = epoch, steps.num_steps
+        self.epoch = epoch
         self.periods = _periods(seen, _MOST_LONGER * num) if self.limits.allow == "semantic" else {}
         self.launch_s = wall_s
         passes = loader.num_iterators if loader is not None else 0
@@ -230,7 +229,9 @@ class Launcher:
             steps = max(steps, FILL_EPOCHS * self.epoch)
         trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps)
         if trial.s_per_step is not None:
-            self._warm(trial.seconds - trial.s_per_step * (steps or self._whole))
+            # A launch may end before the steps it was given: of larger batches an epoch has fewer.
+            ran = int(trial.more.get("steps") or trial.num_steps)
+            self._warm(trial.seconds - trial.s_per_step * ran)
         return trial
 
     def _warm(self, start_s: float) -> None:
@@ -369,6 +370,7 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
         s_per_step=found.s_per_step,
         samples_per_s=found.samples_per_s,
         num_steps=found.num_steps,
+        more={**blank.more, "steps": seen.evidence.steps.num_steps},
         device_bytes=device_bytes(seen.evidence),
     )
 
