@@ -23,6 +23,7 @@ def trained(
     for name in ("data", "settings"):
         sys.modules.pop(name, None)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.chdir(folder)
     (folder / "train.py").write_text(text)
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(0)
