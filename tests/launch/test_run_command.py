@@ -250,8 +250,8 @@ def test_a_second_sigterm_ends_the_wait_and_leaves_the_command(tmp_path: Path) -
     line = next(line for line in process.stdout if line.startswith("["))
     exit_code, number, abandoned, pid = json.loads(line)
     os.kill(pid, signal.SIGKILL)
-    outcome = process.communicate(timeout=60)
-    assert outcome == ("", None)
+    rest, _ = process.communicate(timeout=60)
+    assert rest in ("", "got\n")  # the second one is passed on as well, and may be met before the end
     assert (exit_code, number, abandoned) == (143, signal.SIGTERM, True)
 
 

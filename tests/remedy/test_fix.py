@@ -427,7 +427,12 @@ for step in range(12):
 """
 
 
-def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    if cached:  # a folder of its own for what torch compiles: torch sets it as well, for its children
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path.parent / f"{tmp_path.name}-inductor"))
     (tmp_path / "train.py").write_text(FAILS_PATCHED)
     observed(tmp_path, tmp_path / "run")
     done = hotloop("fix", "--apply", "no-checkpointing", tmp_path / "run", cwd=tmp_path)

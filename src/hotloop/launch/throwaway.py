@@ -30,7 +30,7 @@ from hotloop.units import size
 
 _CHILD: Final = Path(__file__).with_name("within.py")
 #: Libraries' caches, written in every run, and expensive to fill again.
-_CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 class Refused(HotloopError):  # noqa: N818 - an answer of the machine
@@ -150,7 +150,7 @@ def _kept(keep: Iterable[Path], needed: Sequence[Path]) -> list[Path]:
     kept = [path.resolve() for path in keep if _is_folder(path)]
     for one, path in ((one, path) for path in kept for one in needed if one.is_relative_to(path)):
         raise Refused(f"{path} is really written, and {one} lies in it")
-    named = [Path(value).expanduser() for name in _CACHES if (value := os.environ.get(name))]
+    named = [Path(value).expanduser() for name in CACHES if (value := os.environ.get(name))]
     caches = [path.resolve() for path in (Path("~/.cache").expanduser(), *named) if _is_folder(path)]
     return [*kept, *(cache for cache in caches if not any(one.is_relative_to(cache) for one in needed))]
 

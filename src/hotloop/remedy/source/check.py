@@ -19,6 +19,7 @@ import psutil
 
 from hotloop.launch.command import observed_environment
 from hotloop.launch.output import last_words
+from hotloop.launch.throwaway import CACHES
 from hotloop.measure.places import COMPREHENSIONS, Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
@@ -139,7 +140,9 @@ class _Trial:
 
     def _may_write(self) -> list[Path]:
         """The trial's own folder, devices, and what torch and its like keep for themselves."""
-        return [self._scratch, Path("/dev"), Path("/proc"), Path.home() / ".cache", Path.home() / ".triton"]
+        caches = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
+        home = [Path.home() / ".cache", Path.home() / ".triton"]
+        return [self._scratch, Path("/dev"), Path("/proc"), *home, *caches]
 
     def _moved(self, word: str) -> str:
         """A word of the command that names a file of the tree, naming it in the copy."""
