@@ -62,6 +62,8 @@ class Limits:
     small_saves_ratio: float = 0.05
     #: What checkpointing costs of device time: a forward pass again, 20-30 % where everything is recomputed.
     recompute_costs_ratio: float = 0.15
+    #: Fewer samples of forwards within backward than this do not say what they take.
+    recompute_samples: int = 8
     #: Models under this many parameters are launch-bound before precision matters.
     large_model_params: int = 5_000_000
     #: Compilations in this many steady steps are a pattern, not a warm-up.

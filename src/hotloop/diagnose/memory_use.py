@@ -131,6 +131,12 @@ def run_bytes(evidence: Evidence) -> float:
     return peak_of(evidence.recording)
 
 
+def run_ratio(evidence: Evidence) -> float | None:
+    """``run_bytes`` as a share of what the run may use; None where either is unknown."""
+    used, most = run_bytes(evidence), limit_bytes(evidence)
+    return used / most if used > 0 and most else None
+
+
 def peak_of(recording: Recording) -> float:
     """The same from the recording alone."""
     sums: dict[float, float] = {}

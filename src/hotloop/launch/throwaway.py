@@ -30,7 +30,7 @@ from hotloop.units import size
 
 _CHILD: Final = Path(__file__).with_name("within.py")
 #: Libraries' caches, written in every run, and expensive to fill again.
-CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_CACHES: Final = ("XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 class Refused(HotloopError):  # noqa: N818 - an answer of the machine
@@ -145,13 +145,18 @@ def _needed(command: Sequence[str]) -> list[Path]:
     return [here, *([home] if home != Path("/") and _is_folder(home) else []), *_named(command)]
 
 
+def caches_of_libraries() -> list[Path]:
+    """Where libraries keep what is written in every run, as far as the environment says it."""
+    named = [Path(value).expanduser() for name in _CACHES if (value := os.environ.get(name))]
+    return [Path("~/.cache").expanduser(), *named]
+
+
 def _kept(keep: Iterable[Path], needed: Sequence[Path]) -> list[Path]:
     """The folders that stay really written: ``keep``, and libraries' caches that hold nothing else."""
     kept = [path.resolve() for path in keep if _is_folder(path)]
     for one, path in ((one, path) for path in kept for one in needed if one.is_relative_to(path)):
         raise Refused(f"{path} is really written, and {one} lies in it")
-    named = [Path(value).expanduser() for name in CACHES if (value := os.environ.get(name))]
-    caches = [path.resolve() for path in (Path("~/.cache").expanduser(), *named) if _is_folder(path)]
+    caches = [path.resolve() for path in caches_of_libraries() if _is_folder(path)]
     return [*kept, *(cache for cache in caches if not any(one.is_relative_to(cache) for one in needed))]
 
 

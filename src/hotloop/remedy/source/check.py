@@ -19,7 +19,7 @@ import psutil
 
 from hotloop.launch.command import observed_environment
 from hotloop.launch.output import last_words
-from hotloop.launch.throwaway import CACHES
+from hotloop.launch.throwaway import caches_of_libraries
 from hotloop.measure.places import COMPREHENSIONS, Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
@@ -140,9 +140,8 @@ class _Trial:
 
     def _may_write(self) -> list[Path]:
         """The trial's own folder, devices, and what torch and its like keep for themselves."""
-        caches = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
-        home = [Path.home() / ".cache", Path.home() / ".triton"]
-        return [self._scratch, Path("/dev"), Path("/proc"), *home, *caches]
+        caches = [*caches_of_libraries(), Path.home() / ".triton"]
+        return [self._scratch, Path("/dev"), Path("/proc"), *caches]
 
     def _moved(self, word: str) -> str:
         """A word of the command that names a file of the tree, naming it in the copy."""

@@ -12,7 +12,7 @@ import libcst as cst
 from hotloop.remedy.source.aliases import READ_ONLY, is_of_self, shared, values_of, viewed, views_of
 from hotloop.remedy.source.code import Code, Function, argument, last_name
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.values import parameters_of, position_of, text_of, value_of
+from hotloop.remedy.source.values import CHANGES, parameters_of, position_of, text_of, value_of
 
 #: Of an attribute: only its length or shape is asked for; its values are read; it may be changed by this.
 Use = Literal["measured", "read", "changed"]
@@ -20,11 +20,10 @@ Use = Literal["measured", "read", "changed"]
 _DATASET: Final = frozenset(["torch.utils.data.Dataset", "torch.utils.data.dataset.Dataset", "object"])
 _SHAPES: Final = frozenset(["shape", "ndim", "size"])
 #: Methods that change what they are called on, beside those whose name ends with an underscore.
-_CHANGE: Final = frozenset([
-    "append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault",
-    "popitem", "fill", "resize", "put", "partition", "setfield", "byteswap", "setflags", "fit", "partial_fit",
-    "fit_transform", "set_params", "set_output", "set_",
-])  # fmt: skip
+_CHANGE: Final = CHANGES | {
+    "resize", "partition", "setfield", "byteswap", "setflags", "fit", "partial_fit", "fit_transform",
+    "set_params", "set_output", "set_",
+}  # fmt: skip
 #: Functions that change what they are given.
 _CHANGE_ARGUMENT: Final = frozenset([
     "shuffle", "copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis", "heapify", "setattr",

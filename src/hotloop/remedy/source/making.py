@@ -19,6 +19,7 @@ from hotloop.remedy.source.held import is_changed
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import (
+    HOST_DRAWS,
     assignment,
     bound_to_self,
     executes,
@@ -36,7 +37,6 @@ Maker = Function | cst.Lambda
 #: A variable: the file, and a node that stands for it.
 Variable = tuple[Code, cst.Name]
 
-_DRAWS: Final = ("numpy.random.", "random.")
 _BY_TORCH: Final = frozenset([
     "normal", "bernoulli", "multinomial", "poisson", "random_", "uniform_", "normal_", "exponential_",
     "bernoulli_", "dropout",
@@ -425,7 +425,7 @@ class Making:
     def _kind_of_call(self, code: Code, node: cst.Call, depth: int) -> Kind:
         name, whole = last_name(node.func), code.qualified(node.func)
         if whole:
-            if name in _GENERATORS and whole.startswith((*_DRAWS, "torch.")):
+            if name in _GENERATORS and whole.startswith((*HOST_DRAWS, "torch.")):
                 return "generator"
             if whole.startswith(_PLAIN_MODULES) or whole == "torch.device":
                 return "plain"
@@ -962,7 +962,7 @@ def _draws(code: Code, under: cst.CSTNode) -> Iterator[cst.Call]:
     """Calls that draw from Python's or numpy's global generator, or set it."""
     for call in code.nodes(cst.Call, under):
         whole = code.qualified(call.func)
-        if whole.startswith(_DRAWS) and last_name(call.func) not in _GENERATORS:
+        if whole.startswith(HOST_DRAWS) and last_name(call.func) not in _GENERATORS:
             yield call
 
 

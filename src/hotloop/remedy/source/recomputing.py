@@ -13,7 +13,7 @@ from hotloop.feed.budget import total_memory_bytes
 from hotloop.remedy.source.code import Code, Function, Node, argument, is_self, last_name
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Cannot
-from hotloop.remedy.source.values import bound_to_self, text_of, value_of
+from hotloop.remedy.source.values import CHANGES, HOST_DRAWS, bound_to_self, text_of, value_of
 from hotloop.units import share
 
 _ONE: Final = "torch.utils.checkpoint.checkpoint"
@@ -30,13 +30,11 @@ _STATELESS: Final = sys.stdlib_module_names | {
     "torch", "numpy", "tqdm", "yaml", "einops", "wandb", "tensorboard", "tensorboardX", "matplotlib", "PIL",
     "tiktoken", "tokenizers", "datasets", "omegaconf", "hydra", "rich", "psutil", "hotloop",
 }  # fmt: skip
-_DRAWS: Final = ("random.", "numpy.random.")
 #: Methods that change what they are called of.
-_MUTATES: Final = frozenset([
-    "append", "appendleft", "extend", "extendleft", "add", "update", "pop", "popleft", "popitem", "insert",
-    "remove", "discard", "clear", "setdefault", "sort", "reverse", "rotate", "put", "put_nowait", "fill",
-    "__setitem__", "__next__", "send",
-])  # fmt: skip
+_MUTATES: Final = CHANGES | {
+    "appendleft", "extendleft", "add", "popleft", "discard", "rotate", "put_nowait", "send", "__setitem__",
+    "__next__",
+}  # fmt: skip
 _WRITE: Final = "leave torch.utils.checkpoint out by hand, and compare what is trained (hotloop verify)"
 
 
@@ -191,7 +189,7 @@ def _require_forwards_keep_nothing(code: Code, codes: list[Code]) -> None:
                     words = f"{code.source(node)} is set in a forward: in each of two now, in one without"
                     raise Cannot(words, str(code.path), code.line(node), write=_WRITE)
             for call in code.nodes(cst.Call, function):
-                if code.qualified(call.func).startswith(_DRAWS):
+                if code.qualified(call.func).startswith(HOST_DRAWS):
                     words = f"{code.source(call.func)} is drawn in a forward, and again in backward"
                     raise Cannot(words, str(code.path), code.line(call), write=_WRITE)
             _require_keeps_nothing(code, function, codes, set())
@@ -295,7 +293,7 @@ def _require_same(code: Code, call: cst.Call, codes: list[Code]) -> None:
     if not isinstance(function, cst.FunctionDef | cst.Lambda):
         return
     for inner in code.nodes(cst.Call, function):
-        if code.qualified(inner.func).startswith(_DRAWS):
+        if code.qualified(inner.func).startswith(HOST_DRAWS):
             words = f"{code.source(inner.func)} is drawn in it, and again in backward"
             raise Cannot(words, str(code.path), code.line(inner), write=_WRITE)
     _require_keeps_nothing(code, function, codes, set())

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import libcst as cst
 from libcst import metadata as meta
 
 from hotloop.remedy.source.code import Code, Function, last_name
+
+#: What draws from Python's or numpy's generators, as qualified names begin.
+HOST_DRAWS: Final = ("random.", "numpy.random.")
+#: Methods of containers and arrays that change what they are called on.
+CHANGES: Final = frozenset([
+    "append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update",
+    "setdefault", "fill", "put",
+])  # fmt: skip
 
 
 def text_of(node: cst.CSTNode) -> str | None:

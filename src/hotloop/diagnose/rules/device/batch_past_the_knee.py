@@ -11,7 +11,7 @@ from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import THREADED_PHASES, Floats, enough
 from hotloop.diagnose.discovery import OPPORTUNITY
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.memory_use import limit_bytes, run_bytes
+from hotloop.diagnose.memory_use import run_ratio
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
 from hotloop.units import duration
@@ -65,8 +65,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _fills_memory(evidence: Evidence) -> bool:
-    limit = limit_bytes(evidence)
-    return limit is not None and run_bytes(evidence) >= evidence.limits.much_memory_ratio * limit
+    taken = run_ratio(evidence)
+    return taken is not None and taken >= evidence.limits.much_memory_ratio
 
 
 def _doubling(full: Floats, last: Floats, size: float) -> tuple[float, float]:
