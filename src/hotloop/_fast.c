@@ -30,6 +30,16 @@
 #error "needs the interpreter lock"
 #endif
 
+/* Frames as the interpreter has them: looking at a frame object makes one. NO_FRAMES leaves this out. */
+#if !defined(NO_FRAMES) && defined(__has_include) && PY_VERSION_HEX < 0x030E0000
+#if __has_include("internal/pycore_frame.h")
+#define Py_BUILD_CORE
+#include "internal/pycore_frame.h"
+#undef Py_BUILD_CORE
+#define HAVE_FRAMES
+#endif
+#endif
+
 /* A row as it lies on disk: record/rows.py has the same as a struct format. */
 typedef struct {
     uint64_t start;
@@ -373,6 +383,34 @@ static long sites_find(Sites *self, PyObject *innermost)
     Py_XDECREF(frame);
     return found;
 }
+
+#ifdef HAVE_FRAMES
+/* As sites_find, of the running frame or the one that called it, where all on the way was seen; else -1, no error. */
+static long sites_latest(Sites *self, int above)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
+#else
+    _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
+#endif
+    for (; frame != NULL; frame = frame->previous) {
+        if (_PyFrame_IsIncomplete(frame) || above-- > 0)
+            continue;
+#if PY_VERSION_HEX >= 0x030D0000
+        PyCodeObject *code = _PyFrame_GetCode(frame);
+#else
+        PyCodeObject *code = frame->f_code;
+#endif
+        size_t slot = ((uintptr_t)code >> 5) % NUM_LATEST;
+        if (self->latest_library[slot] == code)
+            continue;
+        int lasti = _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
+        size_t place = (slot + (size_t)lasti / 2) % NUM_LATEST;
+        return self->latest[place].code == code && self->latest[place].lasti == lasti ? self->latest[place].site : -1;
+    }
+    return 0;
+}
+#endif
 
 static PyObject *sites_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {

@@ -88,6 +88,9 @@ typedef struct {
     vectorcallfunc call;
     PyObject *original; /* what a whole wrapper calls, else NULL */
     PyObject *owner;    /* of the switch: a list of one, the thread that is recorded */
+    PyObject **owner_at; /* its element: a list keeps its place that keeps its length */
+    PyObject *ident_of; /* what lay there when `ident` was read of it */
+    uint64_t ident;
     Rows *rows;
     Sites *sites;
     Counts *count;
@@ -201,13 +204,18 @@ static int ask(PyObject *function, PyObject *one, PyObject *two)
     return done != NULL;
 }
 
-/* Whether a function without arguments says yes; -1: it failed. */
-static int says(PyObject *function)
+/* Whether a function says yes of something, or without arguments; -1: it failed. */
+static int says_of(PyObject *function, PyObject *one)
 {
-    PyObject *found = PyObject_CallNoArgs(function);
+    PyObject *found = one == NULL ? PyObject_CallNoArgs(function) : PyObject_CallOneArg(function, one);
     int yes = found == NULL ? -1 : PyObject_IsTrue(found);
     Py_XDECREF(found);
     return yes;
+}
+
+static int says(PyObject *function)
+{
+    return says_of(function, NULL);
 }
 
 /* Negative numbers are 0, as in a row: a queue may count fewer batches than were asked for. 0 with an error. */
@@ -231,23 +239,38 @@ static PyObject *caller(int wrapped)
     return frame == NULL ? Py_NewRef(Py_None) : (PyObject *)frame; /* None: called by no Python */
 }
 
+/* The site that `caller` stands at, -1 with an error. */
+static long site_of_caller(Hook *self, int wrapped)
+{
+#ifdef HAVE_FRAMES
+    long latest = sites_latest(self->sites, wrapped);
+    if (latest >= 0)
+        return latest;
+#endif
+    PyObject *frame = caller(wrapped);
+    long site = sites_find(self->sites, frame);
+    Py_DECREF(frame);
+    return site;
+}
+
 static int site_here(Hook *self, long *site)
 {
-    PyObject *frame = caller(self->original == NULL);
-    *site = sites_find(self->sites, frame);
-    Py_DECREF(frame);
+    *site = site_of_caller(self, self->original == NULL);
     return *site >= 0;
 }
 
 /* Whether the calling thread is the one that is recorded; -1 with an error. */
 static int recorded(Hook *self)
 {
-    uint64_t ident;
-    if (!PyList_Check(self->owner) || PyList_GET_SIZE(self->owner) < 1) {
-        PyErr_SetString(PyExc_TypeError, "not a list of one");
-        return -1;
+    PyObject *found = *self->owner_at;
+    if (found != self->ident_of) {
+        uint64_t ident;
+        if (!unsigned_of(found, &ident))
+            return -1;
+        self->ident = ident;
+        Py_XSETREF(self->ident_of, Py_NewRef(found));
     }
-    return unsigned_of(PyList_GET_ITEM(self->owner, 0), &ident) ? ident == PyThread_get_thread_ident() : -1;
+    return self->ident == PyThread_get_thread_ident();
 }
 
 /* A hook called without arguments: the time, 0 in a thread that is not recorded. */
@@ -505,14 +528,16 @@ static int began(Hook *self, PyObject *optimizer, int wrapped)
     int ours = recorded(self);
     if (ours <= 0)
         return ours == 0;
-    PyObject *frame = caller(wrapped);
-    PyObject *nested = count->opened ? PyObject_CallOneArg(self->given[0], frame) : Py_NewRef(Py_False);
-    int inside = nested == NULL ? -1 : PyObject_IsTrue(nested);
-    long site = inside == 0 ? sites_find(self->sites, frame) : inside;
-    Py_XDECREF(nested);
-    Py_DECREF(frame);
-    if (inside != 0 || site < 0)
-        return inside == 1;
+    if (count->opened) {
+        PyObject *frame = caller(wrapped);
+        int inside = says_of(self->given[0], frame);
+        Py_DECREF(frame);
+        if (inside != 0)
+            return inside == 1;
+    }
+    long site = site_of_caller(self, wrapped);
+    if (site < 0)
+        return 0;
     count->opened = (long long)(uintptr_t)optimizer;
     count->opened_site = site;
     count->opened_at = (long long)now_ns();
@@ -883,6 +908,12 @@ static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(self);
         return NULL;
     }
+    if (!PyList_CheckExact(self->owner) || PyList_GET_SIZE(self->owner) != 1) {
+        PyErr_SetString(PyExc_TypeError, "the owner of a switch is a list of one");
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->owner_at = ((PyListObject *)self->owner)->ob_item;
     return (PyObject *)self;
 }
 
@@ -931,6 +962,7 @@ static void hook_dealloc(PyObject *object)
     hook_clear(object);
     Py_CLEAR(self->training);
     Py_CLEAR(self->compiled);
+    Py_CLEAR(self->ident_of);
     type->tp_free(object);
     Py_DECREF(type);
 }

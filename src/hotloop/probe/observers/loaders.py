@@ -110,6 +110,7 @@ class Loaders:
         self._built.clear()
         self._num_loaders = 0
         self._num_iterators = 0
+        self._newest = 0  # the loader that iter() was called on last
 
     def loader_of(self, iterator: Any) -> int:
         """The id of the loader an iterator was made by, 0 unknown."""
@@ -200,7 +201,9 @@ class Loaders:
         if state is None:
             return
         self._num_iterators += 1
-        self._probe.count.skip = 0  # another loader's batches may be others
+        if state.loader != self._newest:
+            self._newest = state.loader
+            self._probe.count.skip = 0  # another loader's batches may be others
         again = bool(state.id)
         latest = self._latest.get(state.loader, state)
         self._latest[state.loader] = state

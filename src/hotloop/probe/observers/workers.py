@@ -37,8 +37,8 @@ WORTH_OBSERVING_NS: Final = 16_000_000
 LOOKS_PER_COUNT: Final = 2
 #: One look in an odd number of batches: of two loaders in turn both are seen.
 MOST_SKIPPED: Final = BYTES_EVERY - 2
-#: From this batch on observing costs half as much, and twice as many go by: 30 looks told the parts.
-WELL_KNOWN: Final = 256
+#: From these batches on observing costs half as much, and twice as many go by: 30 looks told the parts.
+WELL_KNOWN: Final = (256, 1024)
 
 #: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
 #: not count.
@@ -182,7 +182,7 @@ class Maker:
         row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
         skip = 0
         if not worker and self._count > BYTES_FIRST:
-            less = 1 if self._count < WELL_KNOWN else 2
+            less = 1 << sum(self._count >= known for known in WELL_KNOWN)
             skip = min(less * MOST_SKIPPED, less * WORTH_OBSERVING_NS // (end - start + 1)) & ~1
             self._counts.skip = skip
         if measured and self._count >= BYTES_FIRST:
