@@ -733,6 +733,16 @@ def test_respawned_workers_are_told_to_stay_and_never_to_grow() -> None:
     assert not {"input/too-few-workers", "input/cold-start"} & set(findings)
 
 
+def test_what_is_no_dataloader_is_told_nothing_that_only_a_dataloader_has() -> None:
+    """fastai's makes an iterator, and its workers, anew for every epoch whatever it is told to keep."""
+    run = short_epochs(persistent=False)
+    assert "input/respawned-workers" not in found(replace(run, loaders=(replace(run.loaders[0], own=True),)))
+    run = passes(0.05, 0.05)
+    single = found(replace(run, loaders=(replace(run.loaders[0], own=True),)))["input/single-process"]
+    assert single.advice.startswith("Set num_workers=2 on the loader; with them")
+    assert single.remedies == ()
+
+
 def test_respawned_workers_for_cheap_batches_are_told_to_go() -> None:
     respawned = found(short_epochs(persistent=False, make_s=0.0002, busy_s=0.002))["input/respawned-workers"]
     assert "num_workers=0" in respawned.advice or "persistent_workers" in respawned.advice

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "hydra",
     "yacs",
     "ruamel",
+    "fastai",
 }
 
 

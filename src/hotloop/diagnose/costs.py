@@ -131,7 +131,11 @@ class Feed:
 
 
 def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:
-    """Those of the remedies that can be had: a stream is cut by its workers, so their number stays."""
+    """Those of the remedies that can be had: a stream is cut by its workers, so their number stays; what is
+    no DataLoader takes none.
+    """
+    if loader.own:
+        return ()
     stream = loader.settings.get("iterable")
     return tuple(one for one in remedies if not stream or one not in ("num-workers", "no-workers"))
 

@@ -67,6 +67,14 @@ CATALOGUE: Final = (
         "how often caches hit; only with --evidence",
     ),
     Point(
+        "torch.utils.data.dataloader._SingleProcessDataLoaderIter",
+        ("__init__",),
+        _TORCH,
+        "passes over loaders that are no DataLoader",
+    ),
+    Point("torch.utils.data.dataloader._MultiProcessingDataLoaderIter", ("__init__",), _TORCH, "the same"),
+    Point("fastai.data.load._FakeLoader", ("__init__",), "fastai 2.8", "where fastai's loaders are built"),
+    Point(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter",
         ("_shutdown_workers",),
         _TORCH,

@@ -23,7 +23,7 @@ from hotloop.record.recording import Note, Process
 from hotloop.written import held_at, spelled_by
 
 #: Fields of a ``loader`` note that are no settings.
-NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "by", "dataset"))
+NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "by", "own", "dataset"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def _use(
         first_batch_s=waits[first[~lives.goes_on[asked]]],
         shutdown_s=spans.duration[ends] / 1e9,
         make_s=making.make.duration / 1e9,
-        sample_s=_sample_s(making),
+        sample_s=_sample_s(making, spans.value[fetch], own=bool(note.get("own"))),
         slowest_sample_s=making.slowest.duration / 1e9,
         collate_s=float(making.collate.duration.mean() / 1e9) if len(making.collate) else 0.0,
         batch_bytes=_batch_bytes(making, batch),
@@ -150,6 +150,7 @@ def _use(
         forward_s=float(spans.duration[given].sum()) / 1e9 / per_batch,
         forwards=len(given) / per_batch,
         by=str(note.get("by") or ""),
+        own=bool(note.get("own")),
     )
 
 
@@ -199,8 +200,11 @@ def _batches_per_epoch(batches: Ints) -> float:
     return float(batches.mean()) if len(batches) else 0.0
 
 
-def _sample_s(making: Making) -> float:
+def _sample_s(making: Making, held: Ints, *, own: bool) -> float:
+    """Mean seconds of a sample. What is no DataLoader may make whole batches of ``held`` samples each."""
     num = float(making.make.extra.sum())
+    if own and num == len(making.make) and held.any():
+        num *= float(held[held > 0].mean())
     spent = float(making.make.duration.sum() - making.collate.duration.sum())
     return max(0.0, spent) / num / 1e9 if num else 0.0
 

@@ -12,20 +12,26 @@ _PLAIN: Final = (
     "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last",
     "timeout", "in_order",
 )  # fmt: skip
+#: What fastai's DataLoader gives to torch's iterators.
+_FASTAI: Final = "fastai.data.load._FakeLoader"
 _MAX_ATTRIBUTES: Final = 64
 _MAX_ITEMS: Final = 256
 _MAX_TRANSFORMS: Final = 32
 
 
 def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
-    """The settings in effect and the dataset's facts, as the ``loader`` note carries them."""
-    facts: dict[str, Any] = {"class": name_of(type(loader))}
+    """The settings in effect and the dataset's facts, as the ``loader`` note carries them.
+
+    Of a loader that is no DataLoader some are None: unknown.
+    """
+    own = not isinstance(loader, module.DataLoader)
+    facts: dict[str, Any] = {"class": name_of(type(loader)), "own": own}
     facts.update((name, getattr(loader, name, None)) for name in _PLAIN)
     sampler = getattr(loader, "sampler", None)
     context = getattr(loader, "multiprocessing_context", None)
     start_method = getattr(context, "get_start_method", None)
     facts.update(
-        shuffle=type(sampler).__name__ == "RandomSampler",
+        shuffle=type(sampler).__name__ == "RandomSampler" if sampler is not None else None,
         sampler=name_of(type(sampler)) if sampler is not None else None,
         batch_sampler=_name_of_instance(getattr(loader, "batch_sampler", None)),
         collate_fn=name_of(getattr(loader, "collate_fn", None)),
@@ -37,7 +43,25 @@ def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
             loader.dataset, sampler, iterable=isinstance(loader.dataset, module.IterableDataset)
         ),
     )
+    if own and not loader._auto_collation:
+        facts["drop_last"] = None  # nobody asks for it
+    if facts["class"] == _FASTAI:
+        facts.update(_of_fastai(loader.d))
     return facts
+
+
+def _of_fastai(asked: Any) -> dict[str, Any]:
+    """What fastai's DataLoader was asked for: it makes batches itself, behind an iterable of its own."""
+    given = vars(asked)
+    dataset = given.get("dataset")
+    return {
+        "class": name_of(type(asked)),
+        "batch_size": given.get("bs"),
+        "drop_last": given.get("drop_last"),
+        "shuffle": given.get("shuffle"),
+        "collate_fn": None,
+        "dataset": {**dataset_facts(dataset, None, iterable=not given.get("indexed")), "len": given.get("n")},
+    }
 
 
 def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, Any]:

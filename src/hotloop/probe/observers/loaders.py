@@ -99,6 +99,7 @@ class Loaders:
         self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
         #: where, called from where, by which function of a package, given what
         self._built: dict[int, tuple[int, int, str, list[str]]] = {}
+        self._beginning: set[int] = set()  # ids of DataLoaders within ``__iter__``
         self.restart()
 
     def restart(self) -> None:
@@ -108,6 +109,7 @@ class Loaders:
         self._latest.clear()
         self._told.clear()
         self._built.clear()
+        self._beginning.clear()
         self._num_loaders = 0
         self._num_iterators = 0
         self._newest = 0  # the loader that iter() was called on last
@@ -144,6 +146,11 @@ class Loaders:
         places = self._probe.places
         built = self._probe.site(made), places.site_by_stack(made), places.called(made)
         return args[0], args[1:], kwargs, *built
+
+    def begin_fastai(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Where fastai's own DataLoader is built: what it was given is read off it."""
+        token = self.begin_init(args, kwargs, frame)
+        return token and (token[0], (), {}, *token[3:])
 
     def end_init(self, token: Any, start: int, stop: int, result: Any) -> None:
         """Note a loader that came to be."""
@@ -189,11 +196,28 @@ class Loaders:
         """``iter(loader)``, in any thread: the facts count even where the time does not."""
         probe = self._probe
         probe.wake()
+        self._beginning.add(id(args[0]))
         return args[0], probe.site(frame)
+
+    def begin_own(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """An iterator of torch's made by another than torch's ``DataLoader.__iter__``: a loader that is no
+        DataLoader, or one whose class begins its passes itself.
+        """
+        loader = args[1] if len(args) > 1 else kwargs.get("loader")
+        if type(loader) is self._module.DataLoader or id(loader) in self._beginning:
+            return None
+        self._probe.wake()
+        return args[0], loader, self._probe.site(frame)
+
+    def end_own(self, token: Any, start: int, stop: int, result: Any) -> None:
+        """The iteration begins with its iterator."""
+        iterator, loader, site = token
+        self.end_iter((loader, site), start, stop, result if result is RAISED else iterator)
 
     def end_iter(self, token: Any, start: int, stop: int, result: Any) -> None:
         """Give the iteration its id, note its workers, and write the row."""
         loader, site = token
+        self._beginning.discard(id(loader))
         if result is RAISED:
             return
         self.end_made(loader, start, stop, result)  # a subclass may have a _get_iterator of its own
@@ -343,12 +367,21 @@ def _install(probe: Probe, module: Any) -> None:
     hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True, unseen=True)
     hooks.around(loader, "_get_iterator", NAME, loaders.begin_made, loaders.end_made, any_thread=True)
     hooks.around(loader, "__iter__", NAME, loaders.begin_iter, loaders.end_iter, any_thread=True)
+    for kind in (module._SingleProcessDataLoaderIter, many):
+        hooks.around(kind, "__init__", NAME, loaders.begin_own, loaders.end_own, any_thread=True, unseen=True)
     hooks.patch(base, "__next__", loaders.make_next)
     hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
     hooks.on_import("hotloop.feed.engine", lambda feed: _install_feed(probe, loaders, feed), NAME)
+    hooks.on_import("fastai.data.load", lambda fastai: _install_fastai(probe, loaders, fastai), NAME)
     probe.on_fork(NAME, loaders.restart)
 
 
 def _install_feed(probe: Probe, loaders: Loaders, module: Any) -> None:
     """hotloop's own Loader: its iterator is torch's in all but how workers are started and ended."""
     probe.hooks.around(module.Engine, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
+
+
+def _install_fastai(probe: Probe, loaders: Loaders, module: Any) -> None:
+    """fastai's DataLoader: torch's iterators get an object that it makes for them."""
+    own, begin, end = module._FakeLoader, loaders.begin_fastai, loaders.end_init
+    probe.hooks.around(own, "__init__", NAME, begin, end, any_thread=True, unseen=True)

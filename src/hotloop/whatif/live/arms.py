@@ -170,6 +170,8 @@ class LoaderArm(Arm):
             self.refused = "an iterable dataset: its workers cannot be exchanged within an epoch"
         elif (loader := self._feeder.loader()) is None:
             self.refused = "the script let go of the DataLoader it iterates over"
+        elif not self._feeder.is_torchs(loader):
+            self.refused = "the loop's loader is no DataLoader: only torch's workers can be exchanged"
         else:
             changes: dict[str, Any] = {}
             for form in self.forms:

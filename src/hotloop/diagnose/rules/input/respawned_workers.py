@@ -25,6 +25,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if feed is None or feed.workers == 0 or feed.loader.settings.get("persistent_workers"):
         return
     loader = feed.loader
+    if loader.own:
+        return  # only torch's DataLoader keeps workers
     epochs = loader.num_iterators
     if epochs < 2:
         return

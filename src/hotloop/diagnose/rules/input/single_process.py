@@ -47,7 +47,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
             "process makes each batch itself."
         ),
         advice=(
-            f"Set num_workers={workers} and persistent_workers=True on the DataLoader; with them a step "
+            f"Set {_asked(feed, workers)}; with them a step "
             "without its pauses is "
             f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
             f"{units.duration(feed.step_s)}.{_sharding(feed)}{_opening(evidence, feed)}{says.paced(spot)}"
@@ -64,6 +64,13 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         remedies=costs.offers(feed.loader, "num-workers"),
         data={"num_workers": workers, "predicted_step_s": feed.at(workers), "make_s": feed.make_s},
     )
+
+
+def _asked(feed: Feed, workers: int) -> str:
+    """The arguments; only torch's own DataLoader keeps its workers."""
+    if feed.loader.own:
+        return f"num_workers={workers} on the loader"
+    return f"num_workers={workers} and persistent_workers=True on the DataLoader"
 
 
 def _sharding(feed: Feed) -> str:
