@@ -253,7 +253,11 @@ def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> 
     [
         ("raise SystemExit('no data')", "the command failed"),
         ("", "no training step was seen"),
-        (BY_HAND, "the loop has neither a DataLoader nor an optimizer of torch"),
+        (BY_HAND, "no optimizer of torch makes the updates"),
+        (
+            BY_HAND.replace("range(30)", "torch.utils.data.DataLoader(torch.ones(60, 2), 2)"),
+            "no optimizer of torch makes the updates",
+        ),
     ],
 )
 def test_a_command_that_shows_no_steps_while_it_runs_is_not_asked_for_more_time(
