@@ -24,6 +24,8 @@ LOADER_DEFAULTS: Final[dict[str, Any]] = {
     "num_workers": 0, "prefetch_factor": 2, "pin_memory": False, "persistent_workers": False,
     "batch_size": 1, "drop_last": False, "shuffle": False,
 }  # fmt: skip
+#: What a loader without workers refuses.
+OF_WORKERS: Final = frozenset(["persistent_workers", "prefetch_factor"])
 #: What calls of DataLoader, of its subclasses and of their ``super().__init__`` are called.
 _LOADER_CALL: Final = re.compile(r"([A-Z]\w*)?Loader|__init__")
 #: Methods that leave a text what it is, but for its case.
@@ -74,6 +76,14 @@ class Call:
     func: str
     func_line: int
     col: int = -1
+
+
+def refused_beside(name: str, value: Any) -> tuple[str, str]:
+    """Why a call that also builds a loader without workers cannot be given one of ``OF_WORKERS``, and what to
+    write instead.
+    """
+    why = f"the same call builds a loader without workers, which refuses {name}"
+    return why, f"{name}={value!r} where num_workers > 0"
 
 
 @lru_cache(maxsize=256)

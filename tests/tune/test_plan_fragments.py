@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from hotloop.measure.steps import Configured, Setting, Steps
+from hotloop.findings import Place
+from hotloop.measure.steps import Configured, LoaderUse, Setting, Steps
 from hotloop.phases import PHASES
 from hotloop.remedy import catalogue
 from hotloop.tune.plans.fragments import Fragment, fragments
@@ -78,6 +80,39 @@ def test_what_the_code_ignores_is_written_into_the_code() -> None:
     fragment = only({"num_workers": 6, "prefetch_factor": 4}, ignored)
     assert fragment.format == "code"
     assert fragment.text == "DataLoader(..., num_workers=6, prefetch_factor=4)"
+
+
+def loader(number: int, role: Any, workers: int, *given: str, line: int = 7) -> LoaderUse:
+    return LoaderUse(
+        id=number, role=role, where=Place(file="data.py", line=line), dataset={}, num_batches=10,
+        settings={"num_workers": workers, "given": ["num_workers", *given]},
+    )  # fmt: skip
+
+
+KEPT = {"num_workers": 6, "persistent_workers": True}
+
+
+def test_a_call_that_builds_a_loader_without_workers_too_is_given_nothing_that_it_refuses() -> None:
+    both = replace(steps(), loaders=(loader(1, "train", 2), loader(2, "evaluation", 0)))
+    code, words = fragments(KEPT, (), both)
+    assert code.text == "DataLoader(..., num_workers=6)"
+    assert (words.where, words.format) == ("data.py:7", "words")
+    assert words.text.startswith("persistent_workers=True where num_workers > 0: the same call")
+    apart = replace(both, loaders=(both.loaders[0], loader(2, "evaluation", 0, line=9)))
+    assert [one.text for one in fragments(KEPT, (), apart)] == [
+        "DataLoader(..., num_workers=6, persistent_workers=True)"
+    ]
+    # Neither had workers: the number that the call is given is both loaders'.
+    alike = replace(both, loaders=(loader(1, "train", 0), loader(2, "evaluation", 0)))
+    assert [one.format for one in fragments(KEPT, (), alike)] == ["code"]
+
+
+@pytest.mark.parametrize("given", [(), ("prefetch_factor",)])
+def test_a_configured_value_that_a_loader_without_workers_reads_stays(given: tuple[str, ...]) -> None:
+    read = configured("yaml", "prefetch", "a.yaml:4", 2, "prefetch_factor")
+    loaders = (loader(1, "train", 2, "prefetch_factor"), loader(2, "evaluation", 0, *given, line=9))
+    (fragment,) = fragments({"prefetch_factor": 4}, (), replace(steps(read), loaders=loaders))
+    assert fragment.format == ("words" if given else "yaml")
 
 
 def test_a_remedy_that_is_a_switch_is_a_key_and_others_are_words() -> None:

@@ -80,7 +80,8 @@ def _details(plan: Mapping[str, Any], said: dict[str, str], cwd: str | None, wid
             else "in the code"
         )
         if fragment["format"] == "words":
-            lines += _hanging("", "write: " + words.clean(fragment["text"]), width, indent)
+            at = f"write at {label}: " if fragment["where"] else "write: "
+            lines += _hanging("", at + words.clean(fragment["text"]), width, indent)
             continue
         lines.append(" " * indent + f"{label}:")
         lines += [" " * (indent + 2) + words.clean(line) for line in fragment["text"].splitlines()]

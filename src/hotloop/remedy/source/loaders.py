@@ -15,12 +15,10 @@ from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Built, Cannot
-from hotloop.written import holds, spelled_by
+from hotloop.written import OF_WORKERS, holds, refused_beside, spelled_by
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
-#: What a loader without workers refuses.
-_OF_WORKERS = frozenset(["persistent_workers", "prefetch_factor"])
 
 
 def num_workers(plan: Plan, value: Any) -> None:
@@ -178,8 +176,8 @@ def _give(plan: Plan, name: str, value: Any) -> None:
     if not read:
         _compare(target, current)
         others = _beside(plan, target, built)
-        if name in _OF_WORKERS and wanted:
-            _with_workers(plan, name, others, code, call)
+        if name in OF_WORKERS and wanted:
+            _with_workers(plan, name, wanted, others, code, call)
         plan.put(target, name, wanted)
         plan.beside.update({(other.id, name): wanted for other in others})
         _remark(plan, target, others)
@@ -278,9 +276,11 @@ def _beside(plan: Plan, target: Literal | Absent | Entry, built: Built) -> list[
     return [o for o in plan.scene.loaders if o.id != built.id and mine & set(o.site.frames)]
 
 
-def _with_workers(plan: Plan, name: str, others: Sequence[Built], code: Code, call: cst.Call) -> None:
+def _with_workers(
+    plan: Plan, name: str, value: Any, others: Sequence[Built], code: Code, call: cst.Call
+) -> None:
     """Raises Cannot where a loader that is built by the same call has no workers: torch refuses it there."""
     for other in others:
         if not plan.beside.get((other.id, "num_workers"), other.settings.get("num_workers")):
-            words = f"the same call builds a loader without workers, which refuses {name}"
-            raise Cannot(words, str(code.path), code.line(call), write=f"give {name} where num_workers > 0")
+            words, write = refused_beside(name, value)
+            raise Cannot(words, str(code.path), code.line(call), write=write)

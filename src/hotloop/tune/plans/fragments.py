@@ -12,6 +12,7 @@ import yaml
 from hotloop.measure.settings import plain_number
 from hotloop.measure.steps import Configured, LoaderUse, Setting, Steps
 from hotloop.remedy.catalogue import Applied
+from hotloop.written import OF_WORKERS, refused_beside
 
 _CODE: Final = "code"
 #: A configured number of these is of all ranks together where it is that many times the one in effect.
@@ -31,10 +32,19 @@ def fragments(settings: Mapping[str, Any], remedies: Iterable[Applied], steps: S
     """One fragment per place, in the order the settings are given."""
     known = {setting.name: setting for setting in steps.settings}
     places: dict[tuple[str, str], dict[str, Any]] = {}
+    written: dict[
+        tuple[str, str], set[str]
+    ] = {}  # the names of the arguments, which keys may have others for
+    words = []
     for name, value in settings.items():
         kind, where, key, spelled = _placed(known.get(name), name, value, steps.train_loader())
+        also = any("num_workers" in names for (other, _), names in written.items() if other == kind)
+        if value and name in OF_WORKERS and _refused(name, kind, steps, also=also):
+            why, write = refused_beside(name, value)
+            words.append(Fragment(where=where, format="words", text=f"{write}: {why}"))
+            continue
         places.setdefault((kind, where), {})[key] = spelled
-    words = []
+        written.setdefault((kind, where), set()).add(name)
     for one in remedies:
         switch = next((known[key] for key in one.remedy.config_keys if key in known), None)
         if switch is not None and (source := _source(switch)) is not None:
@@ -63,6 +73,21 @@ def _placed(
     if name in _DIVIDED and isinstance(value, int) and said and effect and said % effect == 0:
         value = value * int(said / effect)
     return source.source, _file(source), _key(source), value
+
+
+def _refused(name: str, kind: str, steps: Steps, *, also: bool) -> bool:
+    """Whether what sets an argument for the driving loader sets it for one without workers, as far as is
+    known: the same call in code, or the same value of a configuration. ``also``: the number of workers is
+    set there with it, for those that had the same.
+    """
+    driving = steps.train_loader()
+    return driving is not None and any(
+        not other.settings.get("num_workers")
+        and not (also and not driving.settings.get("num_workers"))
+        and (other.where == driving.where if kind == _CODE else name in other.settings.get("given", ()))
+        for other in steps.loaders
+        if other is not driving
+    )
 
 
 def _source(setting: Setting) -> Configured | None:
