@@ -75,6 +75,24 @@ def test_a_first_pass_is_not_told_of_a_loader_that_never_filled_a_cache() -> Non
     assert "input/cold-start" not in findings
 
 
+def test_what_another_loader_fed_during_the_first_pass_is_no_cache_that_filled() -> None:
+    """Two loaders: one feeds every step, the other those of the first of many passes alone."""
+    wait = np.full(500, 0.002)
+    every = loader(make_s=wait, wait_s=wait, num_batches=500, num_iterators=20)
+    early = np.full(25, 0.04)
+    other = loader(make_s=early, wait_s=early, num_batches=25, num_iterators=1)
+    other = replace(other, id=2, where=Place(file=TRAIN, line=31, function="main"), batches_per_epoch=25.0)
+    together = wait + np.pad(early, (0, 475))
+    loaders = (replace(every, batches_per_epoch=25.0), other)
+    run = steps({"data_wait": together, "forward": 0.001}, num_steps=500, loaders=loaders)
+    assert evidence(run).first_pass is None
+    assert bottleneck(run, evidence(run).first_pass) == "input"
+    # Batches of a loader that are not so many for each step say nothing of a step's wait.
+    uneven = replace(other, wait_s=np.full(30, 0.001), num_batches=30)
+    filling = replace(passes(0.05, 0.0001).loaders[0], wait_s=np.full(49, 0.001))
+    assert evidence(replace(passes(0.05, 0.0001), loaders=(filling, uneven))).first_pass is None
+
+
 def test_a_disturbance_of_the_first_pass_is_no_cache() -> None:
     wait = np.full(75, 0.004)
     wait[10:16] = 0.3

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from hotloop.diagnose.limits import Limits
-from hotloop.measure.steps import LoaderUse, Steps
+from hotloop.measure.steps import Floats, LoaderUse, Steps
 
 #: Steps at the start of each pass that are left out: workers that begin, queues that fill.
 _BEGIN: Final = 1
@@ -43,7 +43,9 @@ def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     passes = steps.num_steps // length if length else 0
     if passes < 2 or length < limits.min_steps:
         return None
-    wait = steps.phase("data_wait")
+    wait = _wait(steps, loader)
+    if wait is None:
+        return None
     turns = [slice(at + _BEGIN, at + length) for at in range(0, passes * length, length)]
     means = [float(wait[turn].mean()) for turn in turns]
     medians = [float(np.median(wait[turn])) for turn in turns]  # a disturbance is of some steps
@@ -52,7 +54,7 @@ def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
         return None
     if max(medians[1:]) > limits.later_pass_ratio * medians[0]:
         return None
-    busy = np.asarray(steps.end_s) - np.asarray(steps.start_s) - wait
+    busy = np.asarray(steps.end_s) - np.asarray(steps.start_s) - steps.phase("data_wait")
     slower = min(float(busy[turn].mean()) for turn in turns[1:]) - float(busy[turns[0]].mean())
     if slower > _HIDDEN * (first - later):  # workers have longer for a batch: nothing is kept
         return None
@@ -60,3 +62,13 @@ def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     usual = float(np.mean(means[1:]))
     share = length / steps.num_steps
     return FirstPass(num_steps=length, wait_s=first, later_s=usual, excess_s=excess, share=share)
+
+
+def _wait(steps: Steps, loader: LoaderUse) -> Floats | None:
+    """What each step waited for this loader; None where others feed the steps too and it cannot be told."""
+    if not any(one.role == "train" and len(one.wait_s) for one in steps.loaders if one is not loader):
+        return steps.phase("data_wait")
+    each = len(loader.wait_s) // steps.num_steps
+    if each * steps.num_steps != len(loader.wait_s):
+        return None
+    return np.asarray(loader.wait_s.reshape(-1, each).sum(axis=1))
