@@ -1,6 +1,6 @@
 """What the probe costs a step of the medium loop, with and without it in turn step by step.
 
-    python benchmarks/in_process_turns.py [--processes 8] [--rounds 1000] [--loop small] [--parts]
+    python benchmarks/in_process_turns.py [--processes 8] [--rounds 1000] [--warm 1100] [--loop small] [--parts]
 
 A round is a step with everything patched and the timer of the stack samples running, and one with what torch
 put there and no timer, in random order; with ``--parts`` also one for each part left in alone. All meet the
@@ -37,17 +37,23 @@ def main() -> int:
     )
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1000, help="for each process")
+    parser.add_argument("--warm", type=int, default=1100, help="steps before: some looks are rarer by then")
     parser.add_argument("--loop", default="medium", choices=("small", "medium"))
     parser.add_argument("--parts", action="store_true", help="what each part of the probe costs alone")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     args = parser.parse_args()
     arms = ["off", *(PARTS if args.parts else ()), "on"]
-    inner = list(map(str, (args.rounds, *in_process.LOOPS[args.loop][:3], *arms)))
+    inner = list(map(str, (args.rounds, args.warm, *in_process.LOOPS[args.loop][:3], *arms)))
     found = []
     for _ in range(args.processes):
         with tempfile.TemporaryDirectory() as raw:
             found.append(json.loads(in_process.python(__file__, *inner, raw=raw)))
-    table = {"loop": args.loop, "rounds": args.rounds, **{arm: told(found, arm) for arm in arms[1:]}}
+    table = {
+        "loop": args.loop,
+        "rounds": args.rounds,
+        "warm": args.warm,
+        **{arm: told(found, arm) for arm in arms[1:]},
+    }
     for arm in arms[1:]:
         one = table[arm]
         low, high, bare = *one["ci95_us"], one["without_us"]
@@ -85,13 +91,13 @@ def mean(differences: Sequence[float]) -> float:
     return statistics.mean(near[: max(1, round(len(near) * (1 - LEFT_OUT)))])
 
 
-def measure(rounds: int, features: int, hidden: int, batch: int, arms: Sequence[str]) -> None:
+def measure(rounds: int, warm: int, features: int, hidden: int, batch: int, arms: Sequence[str]) -> None:
     """Inside the observed process: prints what the steps of every round and every ``iter()`` took."""
     import in_process_loop
     import torch
 
     loader, step = in_process_loop.training(features, hidden, batch, 0)
-    for _ in range(8):
+    for _ in range(-(-warm // len(loader))):
         for item in loader:
             step(*item)
     probe, chance = in_process_loop.Probe(), random.Random(0)
@@ -134,6 +140,6 @@ def measure(rounds: int, features: int, hidden: int, batch: int, arms: Sequence[
 
 if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1].isdigit():
-        measure(*map(int, sys.argv[1:5]), sys.argv[5:])
+        measure(*map(int, sys.argv[1:6]), sys.argv[6:])
     else:
         sys.exit(main())

@@ -16,6 +16,8 @@ from hotloop import fast
 from hotloop.probe.observers import workers
 
 PLACES = """
+    import functools
+
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -36,6 +38,24 @@ PLACES = """
         for (x,) in loader:
             through(step, x).item()
     exec("step(x)", globals())
+
+    def stepping(count):
+        for _ in range(count):
+            yield step(x)
+
+    async def asked():
+        return step(x)
+
+    def finished(coroutine):
+        try:
+            coroutine.send(None)
+        except StopIteration as done:
+            return done.value
+
+    for _ in range(3):  # called by C, from generators, coroutines, lambdas and comprehensions
+        list(map(step, [x, x])), list(map(model, [x, x])), list(stepping(2)), finished(asked())
+        [model(x) for _ in range(2)], functools.partial(model, x)(), (lambda: step(x))()
+        sorted([1, 2], key=lambda _: model(x).sum().item())
 """
 
 

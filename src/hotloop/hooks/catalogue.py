@@ -51,7 +51,7 @@ CATALOGUE: Final = (
         "torch.amp.grad_scaler.GradScaler", ("scale", "step", "unscale_", "update"), _TORCH, "skipped steps"
     ),
     Point(
-        "torch.utils.data.dataloader.DataLoader", ("__init__", "_get_iterator", "__iter__"), _TORCH, "loaders"
+        "torch.utils.data.dataloader.DataLoader", ("__init__", "__iter__"), _TORCH, "loaders"
     ),
     Point("torch.utils.data.dataloader._BaseDataLoaderIter", ("__next__",), _TORCH, "waiting for a batch"),
     Point(

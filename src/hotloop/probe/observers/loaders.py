@@ -182,16 +182,6 @@ class Loaders:
 
     # -- iteration -------------------------------------------------------------------------------------------
 
-    def begin_made(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """A loader makes an iterator object."""
-        return args[0]
-
-    def end_made(self, loader: Any, start: int, stop: int, result: Any) -> None:
-        """Remember whose the iterator object is."""
-        if result is not RAISED and self._iterators.get(result) is None:
-            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0, 0, "")
-            self._iterators.put(result, Iterator(number))
-
     def begin_iter(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """``iter(loader)``, in any thread: the facts count even where the time does not."""
         probe = self._probe
@@ -204,7 +194,7 @@ class Loaders:
         DataLoader, or one whose class begins its passes itself.
         """
         loader = args[1] if len(args) > 1 else kwargs.get("loader")
-        if type(loader) is self._module.DataLoader or id(loader) in self._beginning:
+        if id(loader) in self._beginning:
             return None
         self._probe.wake()
         return args[0], loader, self._probe.site(frame)
@@ -220,8 +210,7 @@ class Loaders:
         self._beginning.discard(id(loader))
         if result is RAISED:
             return
-        self.end_made(loader, start, stop, result)  # a subclass may have a _get_iterator of its own
-        state = self._iterators.get(result)
+        state = self._state(loader, result)
         if state is None:
             return
         self._num_iterators += 1
@@ -250,6 +239,13 @@ class Loaders:
             probe.note("iterator", id=state.id, loader=state.loader, site=site, **told)
         if ours:
             probe.emit(ITER, start, stop - start, state.loader, site, state.id)
+
+    def _state(self, loader: Any, iterator: Any) -> Iterator | None:
+        """What is known of an iterator; a new one is the loader's. None: it cannot be remembered."""
+        if self._iterators.get(iterator) is None:
+            number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0, 0, "")
+            self._iterators.put(iterator, Iterator(number))
+        return self._iterators.get(iterator)
 
     # -- fetching --------------------------------------------------------------------------------------------
 
@@ -365,7 +361,6 @@ def _install(probe: Probe, module: Any) -> None:
     base, many = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
     loader = module.DataLoader
     hooks.around(loader, "__init__", NAME, loaders.begin_init, loaders.end_init, any_thread=True, unseen=True)
-    hooks.around(loader, "_get_iterator", NAME, loaders.begin_made, loaders.end_made, any_thread=True)
     hooks.around(loader, "__iter__", NAME, loaders.begin_iter, loaders.end_iter, any_thread=True)
     for kind in (module._SingleProcessDataLoaderIter, many):
         hooks.around(kind, "__init__", NAME, loaders.begin_own, loaders.end_own, any_thread=True, unseen=True)
