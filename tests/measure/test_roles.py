@@ -712,10 +712,13 @@ def test_a_module_copied_where_targets_are_made_is_no_input_and_copied_data_is(c
     ("calls", "role"),
     [
         (("http.client:HTTPConnection.getresponse", "socket:SocketIO.readinto"), "other"),
+        (("asyncio.runners:run", "asyncio.base_events:BaseEventLoop._run_once", "selectors:select"), "other"),
+        (("subprocess:Popen.communicate", "selectors:_PollLikeSelector.select"), "other"),
+        (("websockets.sync.connection:Connection.recv", "socket:SocketIO.readinto"), "viewer"),
         (("socket:socket.accept",), "viewer"),
     ],
 )
-def test_what_is_asked_of_an_http_server_is_no_viewer(calls, role):
+def test_what_serves_nobody_is_no_viewer(calls, role):
     run = Script(
         dedent("""
             for step in range(500):

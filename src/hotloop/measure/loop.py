@@ -62,9 +62,9 @@ PREPARES = frozenset(
 #: What computes nothing: no forward either.
 COPY = "copy:deepcopy"
 COPIES = PREPARES | {COPY}
-SOCKETS = frozenset(
-    ["socket", "select", "selectors", "websockets", "websocket", "socketserver", "viser", "zmq", "asyncio"]
-)
+#: Packages that serve a viewer. What the standard library does with sockets has rows, if it serves anything.
+SERVERS = frozenset(["websockets", "websocket", "socketserver", "viser", "zmq"])
+ACCEPTS = "socket:socket.accept"
 
 LOGGING_TEXT = re.compile(
     r"^(print|pprint|tqdm\.write|logging\.\w+|_?log(ger)?\.\w+|self\.(_?log(ger)?|writer|tb)\b[\w.]*|writer\.\w+"
@@ -232,9 +232,9 @@ class Loop:
         if found is not None and found[1] and self._in_a_logger(*found):
             return "logging", "logging"
         below = {frame.function for frame in found[1]} if found else set()
-        # A queue or a pipe from another process is polled by selectors too, and brings batches.
-        others = "multiprocessing" in roots or "http.client" in modules
-        if (roots & SOCKETS and not others) or below & self.viewers:
+        # A queue or a pipe from another process may be reached through one too, and brings batches.
+        serves = (roots & SERVERS or ACCEPTS in stack.library) and "multiprocessing" not in roots
+        if serves or below & self.viewers:
             return "viewer", "other"
         return None
 
