@@ -196,6 +196,25 @@ def test_collectives_in_the_step_are_named_with_their_line() -> None:
     assert "distributed/slow-collective" not in found(reducing(0, 0.001), reducing(1, 0.001))
 
 
+def test_a_frameworks_collective_asks_for_nothing_that_the_user_does_not_call() -> None:
+    call = Place(file=TRAIN, line=44, function="main")
+
+    def told(num_bytes: int) -> Finding:
+        both = (reducing(number, 0.03) for number in (0, 1))
+        each = [replace(one, framework_call=call) for one in both]
+        sized = [
+            replace(one, sites={"collective": (replace(one.sites["collective"][0], num_bytes=num_bytes),)})
+            for one in each
+        ]
+        return found(*sized)["distributed/slow-collective"]
+
+    small, large = told(8 * 300), told(300 << 20)
+    assert "that the framework calls" in small.message
+    assert "all_reduce of 8 B takes no time to send" in small.advice
+    assert "no time to send" not in large.advice
+    assert not any("drop barriers" in one.advice for one in (small, large))
+
+
 def test_waiting_for_a_straggler_is_not_a_slow_collective() -> None:
     slow = rank(1, {"forward": 0.06, "collective": 0.0})
     items = found(reducing(0, 0.04), slow)

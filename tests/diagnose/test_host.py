@@ -102,6 +102,28 @@ def found(measured: Steps, **world: Any) -> dict[str, Finding]:
 # python-in-step
 
 
+FIT = Place(file=TRAIN, line=90, function="main")
+
+
+def test_what_a_framework_does_itself_is_told_apart_from_the_users_code_that_it_calls() -> None:
+    """At ``trainer.fit()`` stands no code of the user's, and what it calls is no part of it."""
+    own = line(
+        90, 1.6, file=TRAIN, function="main", phase="other", nature="python", statement=FIT,
+        library="lightning.loops", within="lightning.loops.fit_loop:_FitLoop.advance",
+    )  # fmt: skip
+    callback = hot("boxes.append(float(value))", 0.9, "decode", statement="for batch in loader")
+    fields = {"statement": FIT, "callers": (Place(file=TRAIN, line=70, function="Scores.on_batch_end"), FIT)}
+    measured = replace(
+        run([own, replace(callback, **fields)], {"other": 0.025}), source_loop=None, framework_call=FIT
+    )
+    items = [one for one in diagnose(evidence(measured, sources=SOURCES)) if one.id == "host/python-in-step"]
+    assert [one.where and one.where.line for one in items] == [90, at_line("boxes.append")]
+    assert [one.cost_s_per_step for one in items] == pytest.approx([0.016, 0.009], rel=0.1)
+    assert items[0].message.startswith("lightning's own work at train.py:90, most of it within _FitLoop.adv")
+    assert items[0].advice.startswith("None of it is your code.")
+    assert "your code" not in items[1].advice
+
+
 def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
     lines = [
         hot("boxes.append(float(value))", 1.6, "decode", statement="scores = decode(out)"),

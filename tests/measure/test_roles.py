@@ -805,6 +805,22 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
     lines = [line for line in steps.lines if line.library == "transformers.trainer"]
     assert {line.role for line in lines} == {role}
     assert steps.per_step(phase) == pytest.approx(0.02, abs=0.002)
+    assert (steps.source_loop, steps.framework_call and steps.framework_call.line) == (None, 2)
+    assert {line.within for line in lines} == {calls[-1]}
+
+
+def test_a_loop_of_the_users_is_no_frameworks():
+    run = Script("for batch in loader:\n    net(batch).backward()\n    optimizer.step()\n")
+    run.iterate(1)
+    for _ in range(20):
+        run.fetch(1, 1)
+        with run.at(2):
+            run.forward(2)
+            run.backward(2)
+        with run.at(3):
+            run.update(1)
+    steps = measure(run.process(), {})
+    assert steps.source_loop is not None and steps.framework_call is None
 
 
 def test_a_function_nested_too_deep_is_not_understood_and_the_rest_of_its_file_is():

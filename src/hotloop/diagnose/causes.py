@@ -77,6 +77,12 @@ def at(place: Place | None) -> str:
     return f" at {spot(place)}" if place else ""
 
 
+def in_framework(steps: Steps, place: Place | None) -> bool:
+    """Whether a place is the line in which a framework runs the whole training: none of the user's code."""
+    call = steps.framework_call
+    return call is not None and place is not None and (place.file, place.line) == (call.file, call.line)
+
+
 def rarer(steps: Steps, seconds: float, count: int, free_ratio: float) -> int:
     """Done one time in 2, 5, 10, 20, ..., what now takes these seconds over the span takes the free share of
     it; a few of the ``count`` times stay.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, Steps
@@ -52,16 +53,21 @@ class LineGroup:
         return max(totals, key=lambda name: totals[name])
 
 
-def group_lines(lines: Iterable[LineCost]) -> list[LineGroup]:
+def group_lines(lines: Iterable[LineCost], framework_call: Place | None = None) -> list[LineGroup]:
     """Groups of lines, costliest first.
 
     A line inside a function that the loop called belongs to the calling statement; where that is unknown, to
-    its function. Lines of the loop itself belong together when they are adjacent.
+    its function. Lines of the loop itself belong together when they are adjacent. Where a framework has the
+    loop, what it does itself is a group, and each function of the user's that it calls.
     """
     called: dict[tuple[str, int | str], list[LineCost]] = {}
     own: dict[tuple[str, str], list[LineCost]] = {}
     for line in lines:
-        if line.statement is None:
+        if framework_call is not None and line.statement is not None and _at(line.statement, framework_call):
+            entered = _entered(line, framework_call)
+            own_line = _at(entered, framework_call)
+            called.setdefault((entered.file, entered.line if own_line else entered.function), []).append(line)
+        elif line.statement is None:
             called.setdefault((line.place.file, line.place.function), []).append(line)
         elif not _same_function(line.place, line.statement):
             called.setdefault((line.statement.file, line.statement.line), []).append(line)
@@ -83,6 +89,16 @@ def sampled_interval(seconds_per_step: float, num_samples: int) -> tuple[float, 
 def select(steps: Steps, keep: Callable[[LineCost], bool]) -> list[LineCost]:
     """Sampled lines of the main thread that satisfy ``keep``."""
     return [line for line in steps.lines if line.seconds > 0 and keep(line)]
+
+
+def _entered(line: LineCost, framework_call: Place) -> Place:
+    """The place in the function of the user's that a framework called, on the way to a line."""
+    way = (line.place, *line.callers)
+    return next((inner for inner, outer in pairwise(way) if _at(outer, framework_call)), line.place)
+
+
+def _at(a: Place, b: Place) -> bool:
+    return a.file == b.file and a.line == b.line
 
 
 def _same_function(a: Place, b: Place) -> bool:

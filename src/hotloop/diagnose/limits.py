@@ -180,6 +180,8 @@ class Limits:
     # -- transfer --------------------------------------------------------------------------------------------
     #: Below this per step a copy costs its call, whatever memory it comes from.
     large_copy_bytes: float = 256 * 1024
+    #: Collectives smaller than this cost a round trip (0.1 ms with gloo on one machine) and waiting.
+    small_collective_bytes: float = 4096.0
     #: Copies smaller than this cost their call (about 10 us), not their bytes.
     small_copy_bytes: float = 64 * 1024
     #: More small copies than this in a step.

@@ -51,7 +51,7 @@ def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     steps = evidence.steps
     others = viewer_lines(steps) + collecting_lines(steps)
     lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
-    return group_lines([line for line in lines if line not in others])
+    return group_lines([line for line in lines if line not in others], steps.framework_call)
 
 
 def collecting_lines(steps: Steps) -> list[LineCost]:

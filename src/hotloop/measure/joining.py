@@ -72,6 +72,7 @@ def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
         scaler_skips=sum(part.scaler_skips for part in parts),
         facts={**first.facts, "accelerator": accelerator},
         source_loop=next((part.source_loop for part in parts if part.source_loop), None),
+        framework_call=next((part.framework_call for part in parts if part.framework_call), None),
     )
     columns = {name: [getattr(part, name) for part in parts] for name in EACH_STEP}
     # A step ends where the next one begins: one array for both.

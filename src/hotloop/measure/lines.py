@@ -53,6 +53,7 @@ class _Line:
     cpu_weight: float = 0.0
     libraries: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     depth: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of what it calls
     statements: dict[Place, float] = field(default_factory=lambda: defaultdict(float))
     callers: dict[tuple[Frame, ...], float] = field(default_factory=lambda: defaultdict(float))
 
@@ -70,6 +71,12 @@ class _Line:
             self.depth[module] = max(self.depth.get(module, 0), depth)
         for module in dict.fromkeys(modules):
             self.libraries[module] += weight
+        called = package_of(stack.library[0]) if stack.library else ""
+        for depth, function in enumerate(stack.library):
+            if package_of(function) == called:
+                self.depth[function] = max(self.depth.get(function, 0), depth)
+        for function in {one for one in stack.library if package_of(one) == called}:
+            self.functions[function] += weight
         if statement is not None:
             self.statements[statement] += weight
         self.callers[stack.frames[-2 : -2 - CALLERS : -1]] += weight
@@ -85,6 +92,7 @@ class _Line:
             nature=_nature(np.concatenate(self.late), ratio, ran),
             on_cpu_ratio=1.0 if ratio is None else ratio,
             library=self._library(),
+            within=self._within(),
             statement=max(self.statements, key=lambda place: self.statements[place], default=None),
             source=places.text(self.frame.file, self.frame.line),
             callers=tuple(frame.place() for frame in max(self.callers, key=lambda key: self.callers[key])),
@@ -96,6 +104,15 @@ class _Line:
             return max(reversed(usual), key=lambda m: self.depth[m])  # of equals the one seen further inside
         most = max(self.libraries, key=lambda m: self.libraries[m], default="")
         return most if most and self.libraries[most] >= 0.5 * self.weight else ""
+
+    def _within(self) -> str:
+        usual = [one for one, weight in self.functions.items() if weight >= 0.5 * self.weight]
+        return max(usual, key=lambda one: self.depth[one], default="")
+
+
+def package_of(function: str) -> str:
+    """``lightning`` of ``lightning.pytorch.trainer.trainer:Trainer.fit``."""
+    return function.partition(":")[0].partition(".")[0]
 
 
 def _nature(late_us: npt.NDArray[np.uint16], on_cpu: float | None, ran: float) -> Nature:

@@ -181,6 +181,15 @@ class Loop:
                     return Place(file=frame.file, line=function.loop_line, function=frame.func)
         return None
 
+    def framework_call(self) -> Place | None:
+        """The line in which a framework runs the whole training, None where the user's code has the loop."""
+        for stack in self.sites.get("backward", ()):
+            frame = stack.frames[-1]
+            function = self.function(frame.function)
+            if function is not None and function.runs_all((frame.line, frame.col)):
+                return frame.place()
+        return None
+
     def read(self, stack_id: int, key: int) -> Reading:
         """What a sample with this stack, between rows of these kinds, is part of."""
         cached = self._readings.get((stack_id, key))

@@ -206,6 +206,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         facts=facts,
         collective_in_backward_s=_exposed_communication(process, stepping),
         source_loop=loop.place(),
+        framework_call=loop.framework_call(),
         **_small(process, spans, phase, stepping),
     )
 

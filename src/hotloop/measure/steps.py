@@ -36,7 +36,9 @@ class LineCost:
 
     ``seconds`` is the total over the training span (start-up lines: over start-up). ``library`` is the
     innermost library module nearly all of it was spent in (``sklearn.preprocessing._data``), "" where it
-    was spent in the line itself. ``statement`` is the line of the training loop it was reached from,
+    was spent in the line itself. ``within`` is the innermost function of the package the line calls that at
+    least half of it went through (``lightning.pytorch.trainer.trainer:Trainer._run``), "" unknown.
+    ``statement`` is the line of the training loop it was reached from,
     ``callers`` are the user's lines that usually call its function, the nearest first.
     """
 
@@ -49,6 +51,7 @@ class LineCost:
     nature: Nature = "unknown"
     on_cpu_ratio: float = 1.0
     library: str = ""
+    within: str = ""
     statement: Place | None = None
     source: str = ""  # the text of the line
     callers: tuple[Place, ...] = ()
@@ -226,6 +229,7 @@ class Steps:
     facts: Mapping[str, Any] = field(default_factory=dict)
     collective_in_backward_s: float = 0.0  # per step, DDP's own: communication not hidden behind backward
     source_loop: Place | None = None  # the training loop: function and line where the steps are driven
+    framework_call: Place | None = None  # the user's line in which a framework runs the whole training
 
     @property
     def num_steps(self) -> int:

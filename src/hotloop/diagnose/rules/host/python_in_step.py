@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from hotloop.diagnose import rollouts
-from hotloop.diagnose.causes import at, cause, spot
+from hotloop.diagnose.causes import at, cause, in_framework, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
@@ -26,6 +26,7 @@ from hotloop.diagnose.python_work import (
 )
 from hotloop.diagnose.series import one_off
 from hotloop.findings import Finding
+from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
 
 ID = "host/python-in-step"
@@ -123,7 +124,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         evidence,
         ID,
         message=(
-            f"{_subject(group, rollout)} takes {duration(cost)} of every step ({share_of_span}), {where}."
+            f"{_subject(steps, group, rollout)} takes {duration(cost)} of every step ({share_of_span}), "
+            f"{where}."
         ),
         advice=_HOOK_ADVICE
         if where == _IN_A_HOOK
@@ -145,7 +147,7 @@ def _once(evidence: Evidence, group: LineGroup) -> Finding:
         evidence,
         ID,
         message=(
-            f"{_subject(group, None)} takes {duration(group.seconds)} once, at step {at_step} of "
+            f"{_subject(steps, group, None)} takes {duration(group.seconds)} once, at step {at_step} of "
             f"{steps.num_steps}: {share(group.seconds / steps.span_s)} of this run, and less of a longer one."
         ),
         advice="Store its result where each start of the script makes it anew; no step waits for it.",
@@ -193,7 +195,12 @@ _NATURES = {
 }
 
 
-def _subject(group: LineGroup, rollout: rollouts.Rollout | None) -> str:
+def _subject(steps: Steps, group: LineGroup, rollout: rollouts.Rollout | None) -> str:
+    if in_framework(steps, group.hottest.place):
+        package, _, function = group.hottest.within.partition(":")
+        within = f", most of it within {function}()," if function else ""
+        package = package.partition(".")[0] or "The framework"
+        return f"{package}'s own work{at(group.hottest.place)}{within}"
     name = f"{group.function}()" if group.function else "Code of the training loop"
     if rollout is not None and rollout.in_environment and rollout.place != group.hottest.place:
         return f"The environment stepped{at(rollout.place)}, most in {name}{at(group.hottest.place)},"
@@ -201,6 +208,11 @@ def _subject(group: LineGroup, rollout: rollouts.Rollout | None) -> str:
 
 
 def _advice(evidence: Evidence, group: LineGroup) -> str:
+    if in_framework(evidence.steps, group.hottest.place):
+        return (
+            "None of it is your code. Leave out callbacks, metrics, log and progress lines that no step "
+            "needs; larger batches share the rest among more samples, a loop of your own does without."
+        )
     if group.hottest.library.startswith(PROFILERS):
         return (
             "Profile a few steps and stop (torch.profiler.schedule with repeat=1), or take the profiler out."
