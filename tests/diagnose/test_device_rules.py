@@ -385,6 +385,28 @@ def test_checkpointing_on_a_cpu_costs_the_forwards_within_backward() -> None:
     assert on_cpu(forward, replace(again, num_samples=3)) is None
 
 
+def test_what_a_backward_of_the_users_own_calls_is_no_forward_again() -> None:
+    """A helper that both methods of an autograd Function call, beside a checkpointed block."""
+    call = Place(file=TRAIN, line=40, function="main")
+
+    def way(*functions: str) -> tuple[Place, ...]:
+        return (*(Place(file=TRAIN, line=20, function=one) for one in functions), call)
+
+    ran = line(8, 2.0, file=TRAIN, function="smooth", phase="forward", statement=call)
+    forward = replace(ran, callers=way("Smooth.forward", "Block.forward"))
+    derived = replace(ran, phase="backward", seconds=1.5, callers=way("Smooth.backward"))
+    again = replace(forward, phase="backward", seconds=1.5)
+
+    def on_cpu(*lines: LineCost) -> Finding | None:
+        measured = steps(MODEL, facts={"modules": [{**NET, "checkpointing": True}]}, lines=lines)
+        process = {measured.pid: {"t_s": [1.0, 2.0], "rss_bytes": [4e9, 4e9]}}
+        world: dict[str, Any] = {"machine": {"ram_bytes": 64e9}, "process_system": process}
+        return found(measured, **world).get("device/recompute-checkpointing")
+
+    assert on_cpu(forward, derived) is None
+    assert on_cpu(forward, again) is not None
+
+
 def test_a_busy_device_that_draws_little_power() -> None:
     low = {"gpu0_util_ratio": [0.98] * 8, "gpu0_power_w": [90.0] * 8, "gpu0_power_limit_w": [400.0] * 8}
     assert found(on_device(), system=low)["device/low-intensity"].severity == "info"

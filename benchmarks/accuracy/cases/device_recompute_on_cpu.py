@@ -1,5 +1,5 @@
 # truth: device/recompute-checkpointing
-# bottleneck: compute
+# bottleneck: device
 # line: return x \+ self\.mix
 # not: input/single-process
 """A residual network for tabular data, every block checkpointed though memory is plentiful."""
