@@ -228,7 +228,8 @@ def test_of_two_loaders_the_one_that_is_waited_for_is_told() -> None:
     assert model(both).wait_s == pytest.approx(0.03)
     # And written into its call.
     recording = evidence(both).recording
-    assert Scene.of(recording.ranks[0], recording, both, findings.values()).fed["num-workers"] == 2
+    fed = Scene.of(recording.ranks[0], recording, both, findings.values()).fed
+    assert fed["num-workers"] == fed["prefetch-factor"] == 2  # which no finding asks for
     alone = steps(phases, num_steps=400, loaders=(labelled,))
     assert found(alone) and not Scene.of(recording.ranks[0], recording, alone, found(alone).values()).fed
     # As long as that one's batches come by themselves, nothing is said of it.

@@ -230,3 +230,24 @@ def test_checkpoints_in_the_background_and_fewer_pictures_of_a_bar(
     assert before.stderr.count("/300 [") > 300
     assert done.stderr.count("/300 [") < 20
     assert args or "300/300" in done.stderr.splitlines()[-1]
+
+
+TWO_LOADERS = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    data = TensorDataset(torch.ones(8, 2))
+    few = DataLoader(data, batch_size=2, shuffle=True)
+    many = DataLoader(data, batch_size=4, shuffle=True)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (a,), (b,) in zip(few, many):
+        (model(a).mean() + model(b).mean()).backward()
+        optimizer.step()
+"""
+
+
+def test_a_live_form_says_that_it_changed_the_loaders_of_several_places(tmp_path: Path) -> None:
+    env = catalogue.environment([catalogue.parse("num-workers=1")])
+    done = run_observed(TWO_LOADERS, folder=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert statuses(done) == {"num-workers": "in effect, in the loaders of 2 places: fix changes one"}

@@ -726,6 +726,20 @@ def test_a_patch_that_changes_no_result_is_raced(cause: str, remedy: str) -> Non
     assert left == ["train.py:9: it is needed"]
 
 
+@pytest.mark.parametrize(("why", "patched"), [("", True), ("train.py:9: built by a library", False)])
+def test_of_several_loaders_the_one_that_would_be_written_is_changed(why: str, patched: bool) -> None:
+    evidence = Scenario(factors(), ())._evidence(frozenset(), 0.04)
+    kept = finding("input/respawned-workers", "persistent-workers")
+    found = candidates.ideas(
+        evidence, (SLOW, kept), (), candidates.Limits(allow="exact"), (),
+        cannot=lambda arm: why if any(one.written for one in arm) else "",
+        several=("num-workers", "persistent-workers"),
+    )  # fmt: skip
+    arms = {one.remedy.id: one.written for each in found.candidates for one in each.arm}
+    assert arms["num-workers"] is patched
+    assert not arms["persistent-workers"]  # its source form alters more than is allowed
+
+
 def test_launches_see_what_a_patch_has_done_less_often(tmp_path: Path) -> None:
     rare = finding("cadence/evaluation", "less-frequent-evaluation", steps_between=20.0, every_nth=75)
     here = launcher(Scenario(factors(), (rare,)), tmp_path, allow="semantic")

@@ -104,12 +104,14 @@ def ideas(
     alone_s: float | None = None,
     cannot: Callable[[Arm], str] | None = None,
     written: Collection[str] = (),
+    several: Collection[str] = (),
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
     ``once``: the run goes through its data a single time. ``alone_s``: what a step takes that waits for
     nothing, where that was measured. ``cannot``: why what in an arm has no live form cannot be
-    tried as a patch; None: nothing is. ``written``: remedies to try as one though they have a live form.
+    tried as a patch; None: nothing is. ``written``: remedies to try as one though they have a live form;
+    ``several``: those whose live form changes more than their patch, tried as one where it can be made.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
@@ -156,7 +158,8 @@ def ideas(
         ):
             found[one.name] = one
     kept: list[Candidate] = []
-    for one in found.values():
+    for each in found.values():
+        one = replace(each, arm=_as_patched(each.arm, several, limits, cannot))
         why = _over(pipeline, one, have, limits)
         if why:
             left[one.name] = LeftOut(remedy=one.name, why=why)
@@ -229,6 +232,16 @@ def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tu
         arm = onto(have, new)
         why = cannot(arm)
     return arm, first if why else ""
+
+
+def _as_patched(
+    arm: Arm, several: Collection[str], limits: Limits, cannot: Callable[[Arm], str] | None
+) -> Arm:
+    """An arm with the patches of those remedies in place of their live forms, where they can be made."""
+    patched = [replace(one, written=True) if one.remedy.id in several else one for one in arm]
+    patched = [one if limits.forbids(effect_of(new)) else new for one, new in zip(arm, patched, strict=True)]
+    made = cannot is not None and not cannot(tuple(patched))
+    return tuple(patched) if made else arm
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:

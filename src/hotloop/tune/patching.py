@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from hotloop.errors import UsageError
 from hotloop.remedy.source import in_force, publish
@@ -13,6 +14,14 @@ from hotloop.remedy.source import patch as patches
 from hotloop.remedy.source.in_force import InForce
 from hotloop.remedy.source.scene import Scene
 from hotloop.tune.trial import Arm, Examined, edited
+
+#: What changes how a loader is built, or what it is given.
+_OF_LOADERS: Final = frozenset(
+    [
+        "num-workers", "no-workers", "prefetch-factor", "persistent-workers", "pin-memory", "in-order-false",
+        "cache-samples", "ring-loader",
+    ]
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +48,19 @@ class Patches:
         root = publish.root_of(made) if made.files else Path.cwd()
         left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
         return Written(diff=made.diff(root), root=str(root), left=left)
+
+    @cached_property
+    def several(self) -> frozenset[str]:
+        """The remedies of a loader, where the run trains from several: a patch changes the one that was asked
+        for, their live form all of them.
+        """
+        evidence = self.seen.evidence
+        used = evidence.steps.loaders if evidence is not None else ()
+        trained = [one.id for one in used if one.role == "train"]
+        if len(trained) < 2:
+            return frozenset()
+        built = {one.id: one.site.frames for one in self._scene.loaders}
+        return _OF_LOADERS if len({built.get(one, one) for one in trained}) > 1 else frozenset()
 
     def in_force(self, arm: Arm) -> InForce | None:
         """The patch of what in an arm has no live form; None where all of it has. Raises UsageError."""

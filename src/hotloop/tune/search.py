@@ -164,6 +164,7 @@ class Search:
             alone_s=self._alone_s,
             cannot=self._cannot if launcher.patches is not None else None,
             written=self._written,
+            several=launcher.patches.several if launcher.patches is not None else (),
         )
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)

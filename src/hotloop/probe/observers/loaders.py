@@ -123,6 +123,10 @@ class Loaders:
         """The site where a loader was built, 0 unknown."""
         return self._built.get(number, (0,))[0]
 
+    def site_of(self, loader: Any) -> int:
+        """The site where this loader was built, 0 unknown."""
+        return self.built_at(self._loaders.get(loader) or 0)
+
     def known(self) -> list[tuple[Any, int]]:
         """The loaders that live, with their ids."""
         return self._loaders.values()

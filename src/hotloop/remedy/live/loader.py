@@ -82,6 +82,9 @@ class Changes:
                 wanted.update(changes)
         if not taking:
             return None
+        site = self._probe.loaders.site_of(loader)
+        for form in taking if trains else ():
+            form.sites.add(site)
         wanted = consistent({**loader.__dict__, **wanted}, wanted)
         why = why_not(self._module, self._probe.torch, loader, wanted)
         if why:
@@ -158,6 +161,10 @@ class LoaderForm(Form):
     failed = False
     switchable = True  # by another iterator beside the script's
 
+    def __init__(self, context: Probe, value: Any) -> None:
+        super().__init__(context, value)
+        self.sites: set[int] = set()  # where the training loaders that it changed were built
+
     def install(self) -> None:
         """Join the others at ``DataLoader.__iter__``."""
         self.probe.hooks.on_import("torch.utils.data.dataloader", self._join, self.name)
@@ -172,6 +179,13 @@ class LoaderForm(Form):
     def elsewhere(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The same for a loader that does not train: it stays as it is."""
         return None
+
+    def status(self) -> str:
+        """Also that it changed several loaders, of which a patch of the source changes one."""
+        words = super().status()
+        if words != "in effect" or len(self.sites) < 2:
+            return words
+        return f"in effect, in the loaders of {len(self.sites)} places: fix changes one"
 
     def fail(self, why: str) -> None:
         """It broke the loader: never again."""

@@ -21,6 +21,7 @@ from hotloop.measure.settings import same
 from hotloop.measure.steps import Interval, Setting, Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process, Recording
+from hotloop.remedy import catalogue
 from hotloop.remedy.source.code import Code, argument, last_name
 from hotloop.remedy.source.text import Text, read
 from hotloop.remedy.source.values import text_of
@@ -74,7 +75,9 @@ class Scene:
     settings: tuple[Setting, ...] = ()  # in effect, beside what was configured
     roles: Mapping[int, str] = field(default_factory=dict)  # of loaders, by id
     lead: int | None = None  # the loader that drives training
-    fed: Mapping[str, int] = field(default_factory=dict)  # remedy id -> the loader its finding speaks of
+    #: remedy id -> the loader it is for, where that is not the one that drives: its finding speaks of another
+    #: that is waited for, or none does
+    fed: Mapping[str, int] = field(default_factory=dict)
     loop: Place | None = None  # where the steps are driven
     where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
     times: Mapping[str, int] = field(default_factory=dict)  # how often it happened, by the same
@@ -142,7 +145,7 @@ class Scene:
         return tuple(sorted(found, key=lambda one: (one.id != self.lead, one.role != "train")))
 
     def asked_of(self, remedy: str) -> Built | None:
-        """The loader that a remedy is for: the one its finding speaks of, else what drives training."""
+        """The loader that a remedy is for: the one that is waited for, else what drives training."""
         fed = self.fed.get(remedy)
         return next((one for one in self.loaders if fed in (None, one.id)), None)
 
@@ -290,6 +293,7 @@ class Scene:
         findings = list(findings)
         waited = waited_for(steps)
         asking = {name: one for one in reversed(findings) for name in one.remedies}
+        names = [remedy.id for remedy in catalogue.remedies()]
         return cls(
             process=process,
             command=recording.command,
@@ -297,7 +301,7 @@ class Scene:
             settings=steps.settings,
             roles={use.id: use.role for use in steps.loaders},
             lead=driving.id if driving else None,
-            fed={n: waited.id for n, f in asking.items() if waited and f.id.startswith("input/")},
+            fed={n: waited.id for n in names if waited and (n not in asking or _is_input(asking[n]))},
             loop=steps.source_loop,
             where={n: f.where for f in reversed(findings) if f.where for n in f.remedies},
             times={
@@ -318,6 +322,10 @@ class Scene:
             n for n in self.config if n.get("meaning") == name and same(n.get("value"), setting.configured)
         ]
         return next((n for n in notes if n.get("source") != "argparse" or n.get("given")), None)
+
+
+def _is_input(finding: Finding) -> bool:
+    return finding.id.startswith("input/")
 
 
 def _most_at_a_place(intervals: Iterable[Interval]) -> int:
