@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
 
 import libcst as cst
 
+from hotloop.measure.places import Frame
 from hotloop.measure.settings import same
 from hotloop.remedy.source import layout, reading
-from hotloop.remedy.source.callers import Callers
+from hotloop.remedy.source.callers import Callers, only_caller
 from hotloop.remedy.source.calls import calls_in
-from hotloop.remedy.source.code import Code, last_name
+from hotloop.remedy.source.code import Code, Function, last_name
 from hotloop.remedy.source.follow import Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Cannot
@@ -76,24 +79,96 @@ def gc_freeze(plan: Plan, value: Any) -> None:
     if len(loops) != 1:
         raise Cannot("the training loop cannot be told", loop.file, loop.line)
     code, before = _outermost(plan, code, loops[0])
+    optimizers = {str(note.get("class")) for note in plan.scene.process.notes.get("optimizer", ())}
+    if _makes(plan, code, before, optimizers):
+        words = "what is trained is made in this loop, anew in each round"
+        raise Cannot(words, str(code.path), code.line(before), write=_ONCE)
     plan.statement(code, "import gc")
     layout.before(plan, code, before, ["gc.collect()", "gc.freeze()"])
 
 
+#: Frozen again, what was garbage by then is never freed.
+_ONCE: Final = "gc.collect(); gc.freeze() once, behind what makes the data and the model"
+
+
 def _outermost(plan: Plan, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode]:
-    """The loop over epochs around the loop over steps, in the caller where it stands there."""
-    function = code.function_of(node)
-    outer = code.above(node, cst.For)
-    if outer is not None and code.function_of(outer) is function:
-        return _outermost(plan, code, outer)
-    caller = Callers(plan.scene, ()).caller(code, function, None) if function is not None else None
-    if caller is None:
-        return code, node
-    above, call, _ = caller
-    loop = above.above(call, cst.For)
-    if loop is not None and above.function_of(loop) is above.function_of(call):
-        return _outermost(plan, above, loop)
-    return code, node
+    """The outermost loop around the loop over steps, here or in a caller: in front of it is run once.
+
+    Raises Cannot where the loop is reached from several places.
+    """
+    found = code, node
+    seen: set[cst.CSTNode] = set()
+    at: cst.CSTNode | None = node
+    while at is not None:
+        loop = _loop_around(code, at)
+        found = (code, loop) if loop is not None else found
+        function = code.function_of(at)
+        if function is None or function in seen:
+            break
+        seen.add(function)
+        above = _above(plan, code, function, at)
+        if above is None:
+            break
+        code, at = above
+    return found
+
+
+def _loop_around(code: Code, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The outermost loop around a node in its function, itself included."""
+    found = None
+    around: cst.CSTNode | None = node
+    while around is not None and not isinstance(around, cst.FunctionDef | cst.ClassDef):
+        found = around if isinstance(around, cst.For | cst.While) else found
+        around = code.parents.get(around)
+    return found
+
+
+def _above(plan: Plan, code: Code, function: Function, node: cst.CSTNode) -> tuple[Code, cst.CSTNode] | None:
+    """From where the run came to a node of a function; by its text alone where the run does not tell.
+
+    None where that is nowhere in the user's code. Raises Cannot for several places.
+    """
+    name, first, last = function.name.value, code.line(node), code.end(node)[0]
+    came: set[Frame] = set()
+    for stack in plan.scene.places.sites.values():
+        through = Callers(plan.scene, stack.frames).through(function, code)
+        inside = [at for at in through if first <= stack.frames[at].line <= last]
+        came.update(stack.frames[at - 1] for at in inside if at)
+    file, line = str(code.path), code.line(function)
+    if len(came) > 1:
+        places = ", ".join(sorted(f"{Path(one.file).name}:{one.line}" for one in came)[:3])
+        raise Cannot(f"{name}() is called from several places ({places})", file, line, write=_ONCE)
+    is_method = isinstance(code.parents.get(code.parents[function]), cst.ClassDef)
+    written = only_caller(plan.scene, code, function) if not (came and is_method) else None
+    if not came:
+        return written
+    frame = came.pop()
+    outer = plan.scene.code(frame.file)
+    call = outer.call_at(frame.line, frame.col, name=name)
+    if call is None or last_name(call.func) != name:
+        words = f"what calls {name}(), and how often, cannot be told"
+        raise Cannot(words, frame.file, frame.line, write=_ONCE)
+    return outer, call
+
+
+def _makes(plan: Plan, code: Code, loop: cst.CSTNode, names: Collection[str]) -> bool:
+    """Whether something of these classes is made in a loop, or in what is called there."""
+    ahead, seen = [(code, loop)], {loop}
+    while ahead:
+        where, node = ahead.pop()
+        for call in where.nodes(cst.Call, node):
+            name = last_name(call.func)
+            if name in names:
+                return True
+            for other in plan.scene.codes(name):
+                meant: list[Function | cst.ClassDef] = [*other.nodes(cst.FunctionDef)]
+                meant += other.nodes(cst.ClassDef)
+                for one in meant:
+                    around = other is code and other.holds(one, loop)
+                    if one.name.value == name and one not in seen and not around:
+                        seen.add(one)
+                        ahead.append((other, one))
+    return False
 
 
 def _changed(plan: Plan, flag: str, value: Any, setting: str) -> bool:

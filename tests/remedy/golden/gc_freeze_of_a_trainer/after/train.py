@@ -1,0 +1,24 @@
+import torch
+import gc
+
+
+class Trainer:
+    def __init__(self):
+        self.model = Net()
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+
+    def train(self):
+        gc.collect()
+        gc.freeze()
+        for epoch in range(3):
+            self.model.train()
+            self.run(epoch)
+
+    def run(self, epoch):
+        for batch in loader:
+            loss = self.model(batch)
+            loss.backward()
+            self.optimizer.step()
+
+
+Trainer().train()
