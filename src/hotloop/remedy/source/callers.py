@@ -81,23 +81,41 @@ class Callers:
 
 
 def only_caller(scene: Scene, code: Code, function: Function) -> tuple[Code, cst.Call] | None:
-    """The call of a function where all of the user's files hold one only. Raises Cannot for several."""
+    """The call of a function where all of the user's files hold one only. Raises Cannot for several, and
+    where it is called without its name.
+    """
     name = function.name.value
     is_method = isinstance(code.parents.get(code.parents[function]), cst.ClassDef)
+    unnamed = is_method and name.startswith("__") and name != "__init__"
+    if unnamed or any("property" in last_name(one.decorator) for one in function.decorators):
+        raise Cannot(f"from where {name} is called cannot be told", str(code.path), code.line(function))
     found = []
     for other in scene.codes(name):
         calls = [call for call in other.nodes(cst.Call) if last_name(call.func) == name]
         found += [(other, call) for call in calls if _may_call(scene, other, call, is_method)]
         for read in other.names():
-            above = other.parents[read]
-            given = isinstance(above, cst.Arg) and above.keyword is not read
-            if read.value == name and (given or isinstance(above, cst.Element | cst.DictElement)):
+            if read.value == name and _is_handed_on(other, read, is_method=is_method):
                 raise Cannot(f"{name} is handed on as a value", str(other.path), other.line(read))
     if len(found) > 1:
         places = ", ".join(f"{other.path.name}:{other.line(call)}" for other, call in found[:3])
         words = f"{name}() is called from several places ({places})"
         raise Cannot(words, str(code.path), code.line(function))
     return found[0] if found else None
+
+
+def _is_handed_on(code: Code, name: cst.Name, *, is_method: bool) -> bool:
+    """Whether a function is read as a value: given to a call, kept in a container, by another name."""
+    node: cst.CSTNode = name
+    above = code.parents[node]
+    if isinstance(above, cst.Attribute) and above.attr is name:
+        if not is_method:
+            return False
+        node, above = above, code.parents[above]
+    if isinstance(above, cst.Arg):
+        return above.keyword is not name
+    if isinstance(above, cst.Assign | cst.AnnAssign):
+        return above.value is node
+    return isinstance(above, cst.Element | cst.DictElement | cst.Return)
 
 
 def _may_call(scene: Scene, code: Code, call: cst.Call, is_method: bool) -> bool:

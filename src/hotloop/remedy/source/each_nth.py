@@ -212,9 +212,8 @@ def _put(
         if inner is not call and last_name(inner.func) in ACTS:
             words = f"{code.source(inner)} is done among its arguments"
             raise Cannot(words, str(code.path), code.line(inner))
-    function = code.function_of(call)
-    if loop is None and function is not None:
-        only_caller(plan.scene, code, function)  # others would log less often too
+    if loop is None:
+        _called_from_one_place(plan, code, call)  # others would log less often too
     step = _step(code, call, loop, kinds[last_name(call.func)])
     if step is None:
         raise _no_step(code, statement, value)
@@ -224,6 +223,19 @@ def _put(
     for node in nodes:
         _may_be_put(code, node, loop)
     return [(node, step) for node in nodes]
+
+
+def _called_from_one_place(plan: Plan, code: Code, node: cst.CSTNode) -> None:
+    """Raises Cannot where a function around a call, or one on the way to it, has several callers."""
+    seen: set[cst.CSTNode] = set()
+    function = code.function_of(node)
+    while function is not None and function not in seen and _training_loop(plan, code, node) is None:
+        seen.add(function)
+        caller = only_caller(plan.scene, code, function)
+        if caller is None:
+            return
+        code, node = caller
+        function = code.function_of(node)
 
 
 def _step(code: Code, call: cst.Call, loop: cst.CSTNode | None, position: int) -> str | None:
