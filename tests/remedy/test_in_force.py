@@ -6,16 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.remedy.golden import scene_of
 from tests.running import SRC
 
 from hotloop.errors import UsageError
 from hotloop.remedy.source.in_force import of
-from hotloop.remedy.source.text import diff
+from hotloop.remedy.source.patch import Patch
+from hotloop.remedy.source.publish import root_of, tree_of
+from hotloop.remedy.source.text import diff, read
 
 TEXT = st.lists(
     st.sampled_from(["a", "b", "", " ", "\ta", "--- a", "+++ b", "@@ -1 +1 @@", "\x0c", "x\r"]), max_size=12
@@ -68,6 +72,33 @@ def test_a_patch_that_cannot_be_in_force_is_refused(
     (tmp_path / "conf.yaml").write_text("a = 1\nb = 2\n")
     with pytest.raises(UsageError, match=words):
         of(text.encode(), [], "fix.patch")
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_patch_of_files_in_no_common_tree_names_the_folder_around_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searched: bool
+) -> None:
+    """A script that puts ``../lib`` on its path; a module that is found by PYTHONPATH."""
+    scripts, lib = tmp_path / "project" / "scripts", tmp_path / "project" / "lib"
+    cwd = tmp_path if searched else scripts
+    for path in (scripts / "train.py", lib / "net.py"):
+        path.parent.mkdir(parents=True)
+        path.write_text("a = 1\n")
+    files = {path: (read(path), b"a = 2\n") for path in (scripts / "train.py", lib / "net.py")}
+    scene = scene_of(scripts, {}) if not searched else replace(scene_of(scripts, {}), launched=cwd)
+    patch = Patch(
+        scene=scene, applied=(), files=files, changes=(), left=(), remarks=(), expected=()
+    )  # fmt: skip
+    root = root_of(patch)
+    text = patch.diff(root).encode()
+    assert root == tmp_path / "project"
+    assert tree_of(patch) == scripts  # all that a check may copy
+    monkeypatch.chdir(cwd)
+    monkeypatch.setenv("PYTHONPATH", str(lib) if searched else "")
+    command = ["python", *(["-m", "train"] if searched else ["train.py"])]
+    assert of(text, command, "the patch").files == dict.fromkeys(files, b"a = 2\n")
+    subprocess.run(["git", "-C", str(root), "apply", "-"], input=text, check=True)
+    assert (lib / "net.py").read_text() == "a = 2\n"
 
 
 def test_paths_are_those_of_the_work_tree_or_of_the_folder_of_the_script(

@@ -91,7 +91,7 @@ def main(options: argparse.Namespace) -> int:
     patch = patches.make(scene, asked, options.paths)
     offered = [_Offered(one, patches.make(scene, [one], options.paths)) for one in waiting]
     root = publish.root_of(patch)
-    proof = _prove(patch, root, examination.recording.start_unix_s, options)
+    proof = _prove(patch, publish.tree_of(patch), examination.recording.start_unix_s, options)
     if options.write and patch.files and not (proof is not None and proof.passed is False):
         publish.write(patch)
     _show(patch, root, proof, offered, options)

@@ -67,6 +67,14 @@ def _in_conflict(path: Path) -> bool:
 
 
 def root_of(patch: Patch) -> Path:
+    """The folder a patch is applied in: its tree where that holds all files, else what all of them lie in."""
+    tree = tree_of(patch)
+    if all(tree in path.parents for path in patch.files):
+        return tree
+    return Path(os.path.commonpath([path.parent for path in patch.files]))
+
+
+def tree_of(patch: Patch) -> Path:
     """The folder a patch belongs to: the git work tree of the run's folder or of the files, else these."""
     candidates = [_folder(patch.scene), *(path.parent for path in sorted(patch.files))]
     roots = [_top(folder) for folder in candidates]
