@@ -10,10 +10,11 @@ import libcst as cst
 
 from hotloop.diagnose.limits import Limits
 from hotloop.feed.budget import total_memory_bytes
-from hotloop.remedy.source.code import Code, Function, Node, argument, is_self, last_name
+from hotloop.remedy.source.code import Code, Node, argument, is_self, last_name
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Cannot
-from hotloop.remedy.source.values import CHANGES, HOST_DRAWS, bound_to_self, text_of, value_of
+from hotloop.remedy.source.twice import BY_HAND, is_changed_at, require_nothing_kept
+from hotloop.remedy.source.values import bound_to_self, text_of, value_of
 from hotloop.units import share
 
 _ONE: Final = "torch.utils.checkpoint.checkpoint"
@@ -30,12 +31,6 @@ _STATELESS: Final = sys.stdlib_module_names | {
     "torch", "numpy", "tqdm", "yaml", "einops", "wandb", "tensorboard", "tensorboardX", "matplotlib", "PIL",
     "tiktoken", "tokenizers", "datasets", "omegaconf", "hydra", "rich", "psutil", "hotloop",
 }  # fmt: skip
-#: Methods that change what they are called of.
-_MUTATES: Final = CHANGES | {
-    "appendleft", "extendleft", "add", "popleft", "discard", "rotate", "put_nowait", "send", "__setitem__",
-    "__next__",
-}  # fmt: skip
-_WRITE: Final = "leave torch.utils.checkpoint out by hand, and compare what is trained (hotloop verify)"
 
 
 def no_checkpointing(plan: Plan, value: Any) -> None:
@@ -46,10 +41,9 @@ def no_checkpointing(plan: Plan, value: Any) -> None:
     _require_room(plan)
     codes = list(plan.scene.codes(""))
     _require_no_buffers_change(plan, codes)
-    for code in codes:
-        _require_forwards_keep_nothing(code, codes)
+    require_nothing_kept(codes, found)
     for code, call in found:
-        _require_same(code, call, codes)
+        _require_same(code, call)
     written: dict[int, tuple[Code, list[cst.Call]]] = {}
     for code, call in found:
         written.setdefault(id(code), (code, []))[1].append(call)
@@ -100,7 +94,7 @@ def _require_room(plan: Plan) -> None:
         sizes = (float(note.get(name) or 0) for note in notes for name in ("host_rss", "VmHWM"))
         peak, whole = max(sizes, default=0.0), float(total_memory_bytes())
     if not peak or not whole:
-        raise Cannot("how much memory the run took is not known", write=_WRITE)
+        raise Cannot("how much memory the run took is not known", write=BY_HAND)
     if peak >= Limits().recompute_memory_ratio * whole:
         words = f"the run took {share(peak / whole)} of the memory: what would be kept may have no room"
         raise Cannot(words, write="leave it in, or out of the smaller stages only")
@@ -115,19 +109,19 @@ def _require_no_buffers_change(plan: Plan, codes: list[Code]) -> None:
         for name in code.names():
             if any(part in name.value.lower() for part in _RUNNING):
                 words = f"{name.value}: what it keeps is updated twice in each step now, once without"
-                raise Cannot(words, str(code.path), code.line(name), write=_WRITE)
+                raise Cannot(words, str(code.path), code.line(name), write=BY_HAND)
         statements: list[cst.Import | cst.ImportFrom] = [*code.nodes(cst.Import)]
         for statement in [*statements, *code.nodes(cst.ImportFrom)]:
             for package in _packages(code, statement):
                 if package not in _STATELESS and plan.scene.module(package, code.path) is None:
                     words = f"what modules of {package} keep from one forward to the next cannot be told"
-                    raise Cannot(words, str(code.path), code.line(statement), write=_WRITE)
+                    raise Cannot(words, str(code.path), code.line(statement), write=BY_HAND)
     buffers = {name for code in codes for name in _buffers(code)}
     for code in codes:
         for node in code.nodes(cst.Attribute):
             if node.attr.value in buffers and _changes(code, node):
                 words = f"the buffer {node.attr.value} is changed here: twice in each step now, once without"
-                raise Cannot(words, str(code.path), code.line(node), write=_WRITE)
+                raise Cannot(words, str(code.path), code.line(node), write=BY_HAND)
 
 
 def _packages(code: Code, statement: cst.Import | cst.ImportFrom) -> Iterator[str]:
@@ -144,7 +138,7 @@ def _buffers(code: Code) -> Iterator[str]:
             name = text_of(given) if given is not None else None
             if name is None:
                 words = "what this buffer is called cannot be told"
-                raise Cannot(words, str(code.path), code.line(call), write=_WRITE)
+                raise Cannot(words, str(code.path), code.line(call), write=BY_HAND)
             yield name
 
 
@@ -153,123 +147,10 @@ def _changes(code: Code, node: cst.Attribute) -> bool:
     function = code.function_of(node)
     if function is not None and function.name.value == "__init__":
         return False
-    return _changes_at(code, node)
+    return is_changed_at(code, node)
 
 
-def _changes_at(code: Code, node: cst.CSTNode) -> bool:
-    top, above = _whole(code, node)
-    if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.Del):
-        return True
-    if isinstance(above, cst.AugAssign):
-        return above.target is top
-    if isinstance(above, cst.Call) and above.func is top:
-        method = last_name(top)
-        in_place = method in _MUTATES or (method.endswith("_") and not method.endswith("__"))
-        return top is not node and in_place
-    return isinstance(above, cst.Arg) and above.keyword is not None and above.keyword.value == "out"
-
-
-def _whole(code: Code, node: cst.CSTNode) -> tuple[cst.CSTNode, cst.CSTNode | None]:
-    top, above = node, code.parents.get(node)
-    while isinstance(above, cst.Subscript | cst.Attribute | cst.Element | cst.Tuple) and (
-        isinstance(above, cst.Element | cst.Tuple) or above.value is top
-    ):
-        top, above = above, code.parents.get(above)
-    return top, above
-
-
-def _require_forwards_keep_nothing(code: Code, codes: list[Code]) -> None:
-    """Raises Cannot where a forward counts or keeps something, or draws from generators that are not put
-    back before it runs again.
-    """
-    for owner in code.nodes(cst.ClassDef):
-        for function in _reached(code, owner):
-            for node in code.nodes(cst.Attribute, function):
-                if is_self(node.value) and _changes(code, node):
-                    words = f"{code.source(node)} is set in a forward: in each of two now, in one without"
-                    raise Cannot(words, str(code.path), code.line(node), write=_WRITE)
-            for call in code.nodes(cst.Call, function):
-                if code.qualified(call.func).startswith(HOST_DRAWS):
-                    words = f"{code.source(call.func)} is drawn in a forward, and again in backward"
-                    raise Cannot(words, str(code.path), code.line(call), write=_WRITE)
-            _require_keeps_nothing(code, function, codes, set())
-
-
-def _require_keeps_nothing(
-    code: Code, function: Function | cst.Lambda, codes: list[Code], seen: set[int]
-) -> None:
-    """Raises Cannot where a function, or another of the user's that it calls, changes what lives on."""
-    for kind in (cst.Global, cst.Nonlocal):
-        for statement in code.nodes(kind, function):
-            words = f"{code.source(statement)}: it is set in each of two forwards now, in one without"
-            raise Cannot(words, str(code.path), code.line(statement), write=_WRITE)
-    for name in code.nodes(cst.Name, function):
-        if _lives_on(code, function, name) and _changes_held(code, name):
-            words = f"{name.value} is changed in a forward: in each of two now, in one without"
-            raise Cannot(words, str(code.path), code.line(name), write=_WRITE)
-    called = {last_name(call.func) for call in code.nodes(cst.Call, function)}
-    seen.add(id(function))
-    for other in codes:
-        for inner in other.nodes(cst.FunctionDef):
-            own = other.function_of(inner) is not None or other.above(inner, cst.ClassDef) is not None
-            if inner.name.value in called and not own and id(inner) not in seen:
-                _require_keeps_nothing(other, inner, codes, seen)
-
-
-def _lives_on(code: Code, function: Function | cst.Lambda, name: cst.Name) -> bool:
-    """Whether a variable of a function is one from outside it, or stands for what the module holds."""
-    above = code.parents.get(name)
-    if isinstance(above, cst.Attribute) and above.attr is name:
-        return False
-    bound = [one.node for one in code.assignments(name, name.value)]
-    if not bound or code.qualified(name) or is_self(name):
-        return False
-    if not any(code.holds(function, one) for one in bound):
-        return True
-    values = (value_of(code, one) for one in bound)
-    return any(_is_held(code, function, one) for one in values if one is not None)
-
-
-def _is_held(code: Code, function: Function | cst.Lambda, node: cst.BaseExpression) -> bool:
-    """``self.history``, ``SEEN["loss"]``"""
-    while isinstance(node, cst.Attribute | cst.Subscript):
-        if isinstance(node, cst.Attribute) and is_self(node.value):
-            return True
-        node = node.value
-    if not isinstance(node, cst.Name) or code.qualified(node):
-        return False
-    bound = [one.node for one in code.assignments(node, node.value)]
-    return bool(bound) and not any(code.holds(function, one) for one in bound)
-
-
-def _changes_held(code: Code, name: cst.Name) -> bool:
-    """Whether what a variable holds is changed where it stands; another value for it is no change."""
-    top, above = _whole(code, name)
-    if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.Del) and top is name:
-        return False
-    if isinstance(above, cst.Arg):
-        call = code.parents.get(above)
-        if isinstance(call, cst.Call) and isinstance(call.func, cst.Name) and call.func.value == "next":
-            return top is name
-    return not isinstance(code.parents.get(name), cst.Element) and _changes_at(code, name)
-
-
-def _reached(code: Code, owner: cst.ClassDef) -> list[Function]:
-    """``forward`` of a class and the methods that it calls."""
-    methods = {one.name.value: one for one in owner.body.body if isinstance(one, cst.FunctionDef)}
-    found: list[Function] = []
-    waiting = ["forward"]
-    while waiting:
-        function = methods.pop(waiting.pop(), None)
-        if function is None:
-            continue
-        found.append(function)
-        reads = (node for node in code.nodes(cst.Attribute, function) if is_self(node.value))
-        waiting += [node.attr.value for node in reads]
-    return found
-
-
-def _require_same(code: Code, call: cst.Call, codes: list[Code]) -> None:
+def _require_same(code: Code, call: cst.Call) -> None:
     """Raises Cannot for a call that does more than to forget what it computed."""
     place = str(code.path), code.line(call)
     if any(arg.star == "**" for arg in call.args) or not call.args or call.args[0].star:
@@ -283,20 +164,15 @@ def _require_same(code: Code, call: cst.Call, codes: list[Code]) -> None:
         raise Cannot("its context_fn says what is kept", *place)
     for name, same in _SETTINGS.items():
         if name in given and same is not None and code.source(given[name]) != same:
-            raise Cannot(_WHY.get(name, f"{name}={code.source(given[name])}"), *place, write=_WRITE)
+            raise Cannot(_WHY.get(name, f"{name}={code.source(given[name])}"), *place, write=BY_HAND)
     if "use_reentrant" not in given:
-        raise Cannot(_WHY["use_reentrant"], *place, write=_WRITE)
+        raise Cannot(_WHY["use_reentrant"], *place, write=BY_HAND)
     function: cst.CSTNode = call.args[0].value
     if isinstance(function, cst.Name):
         bound = [one.node for one in code.assignments(function, function.value)]
         function = next((one for one in bound if isinstance(one, cst.FunctionDef)), function)
     if not isinstance(function, cst.FunctionDef | cst.Lambda):
         return
-    for inner in code.nodes(cst.Call, function):
-        if code.qualified(inner.func).startswith(HOST_DRAWS):
-            words = f"{code.source(inner.func)} is drawn in it, and again in backward"
-            raise Cannot(words, str(code.path), code.line(inner), write=_WRITE)
-    _require_keeps_nothing(code, function, codes, set())
     _require_bound_once(code, call, function)
 
 
@@ -312,7 +188,7 @@ def _require_bound_once(code: Code, call: cst.Call, function: cst.FunctionDef | 
             again = any(code.holds(loop, node) for loop in loops)
             if not isinstance(node, cst.Param) and (again or code.begin(node) > code.begin(call)):
                 words = f"{name.value} is bound anew before backward: it computes with another there"
-                raise Cannot(words, str(code.path), code.line(call), write=_WRITE)
+                raise Cannot(words, str(code.path), code.line(call), write=BY_HAND)
 
 
 def _around(code: Code, node: cst.CSTNode, kind: type[Node]) -> Iterator[Node]:
