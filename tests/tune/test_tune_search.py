@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -30,7 +31,7 @@ from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.sweep import to_json as sweep_json
-from hotloop.tune.trial import Arm, Ran, Request, rate
+from hotloop.tune.trial import Arm, Examined, Ran, Request, Trial, rate
 
 SLOW = finding("input/single-process", "num-workers", num_workers=4)
 SHALLOW = finding("input/shallow-prefetch", "prefetch-factor", cost_s=0.004, prefetch_factor=8)
@@ -585,6 +586,27 @@ def test_a_budget_that_ends_within_the_first_arm_is_told(tmp_path: Path) -> None
         tuned = Search(launcher=here).run()
     assert tuned.ended == "the budget is spent"
     assert tuned.best == ()
+
+
+def test_a_budget_that_has_no_room_for_a_single_arm_says_what_would(tmp_path: Path) -> None:
+    here = launcher(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path, budget_s=60.0)
+    first = here.first
+
+    def slow() -> tuple[Trial, Examined]:
+        found = first()
+        here.launch_s = here.start_s = 70.0
+        return found
+
+    here.first = slow  # type: ignore[method-assign]
+    with closing(here.journal):
+        tuned = Search(launcher=here).run()
+    assert here.journal.trials.keys() == {"first"}
+    assert tuned.needs is not None and tuned.needs.name == "num-workers=4"
+    words = " ".join(render(tuned, ["train"], None, tmp_path / "tuned").split())
+    assert "nothing was tried: no launch of num-workers=4 fits into what the run as found left" in words
+    budgets = {float(found) for found in re.findall(r"--budget (\d+)s or more", words)}
+    assert len(budgets) == 1 and tuned.needs.budget_s <= budgets.pop() <= 1.2 * tuned.needs.budget_s + 10
+    assert to_json(tuned, ["train"], None)["needs"] == vars(tuned.needs)
 
 
 def test_a_run_that_fails_as_found_is_told_with_its_words(tmp_path: Path) -> None:

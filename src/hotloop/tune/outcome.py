@@ -6,6 +6,7 @@ import shlex
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from statistics import fmean, harmonic_mean
 from typing import Any, Final
@@ -51,6 +52,7 @@ def to_json(
         "patch": "tune.patch" if written and written.diff else None,
         "by_hand": list(written.left) if written else [],
         "ended": tuned.ended,
+        "needs": vars(tuned.needs) if tuned.needs is not None and not _tried(tuned) else None,
     }
 
 
@@ -129,15 +131,19 @@ def render(
     if tuned.ended:
         lines += [
             "",
-            *_wrapped(f"{tuned.ended}; a larger --budget with --out {shlex.quote(str(folder))} goes on"),
+            *_wrapped(f"{tuned.ended}; {_enough(tuned)} with --out {shlex.quote(str(folder))} goes on"),
         ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _nothing(tuned: Tuned) -> str:
     """Why nothing is recommended."""
-    tried = [trial for trial in tuned.trials if trial.remedies or trial.key == "blocks"]
+    tried = _tried(tuned)
     beside = [trial for trial in tuned.trials if not trial.remedies and trial.timed and trial.key != "first"]
+    if not tried and tuned.ended and tuned.needs is not None:
+        words = f"no launch of {tuned.needs.name} fits into what the run as found left of the budget"
+        took = duration(tuned.first.seconds)
+        return f"nothing was tried: {words}, of which it took {took}: give {_enough(tuned)}"
     if not tried and tuned.ended:
         return f"nothing was tried: {tuned.ended}"
     if not tried:
@@ -147,6 +153,17 @@ def _nothing(tuned: Tuned) -> str:
     if beside and not any(trial.status == "measured" for trial in beside):
         return f"nothing can be said: launched again the run as found gave no measurement: {beside[-1].why}"
     return "nothing that was tried beat the run as found beyond noise: keep it as it is"
+
+
+def _tried(tuned: Tuned) -> list[Trial]:
+    return [trial for trial in tuned.trials if trial.remedies or trial.key == "blocks"]
+
+
+def _enough(tuned: Tuned) -> str:
+    """The budget to go on with: a tenth above what is expected to be needed, in tens of seconds."""
+    if tuned.needs is None or _tried(tuned):
+        return "a larger --budget"
+    return f"--budget {10 * ceil(1.1 * tuned.needs.budget_s / 10)}s or more"
 
 
 def _rate(samples_per_s: float | None, s_per_step: float | None, ratio: float) -> str:

@@ -44,6 +44,14 @@ _TELLING: Final = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What was promising and had no room: how it is spelled, and the budget that would have room for it."""
+
+    name: str
+    budget_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tuned:
     """What came of it. ``best`` is empty where nothing beat the run as found by more than the noise.
 
@@ -65,6 +73,7 @@ class Tuned:
     draws: tuple[str, ...] = ()  # generators that the training samples draw from
     steps: int | None = None  # of a launch; None: to its end
     fill_steps: int = 0  # of one whose cache fills first
+    needs: Needs | None = None  # of what was not tried for want of time
 
 
 @dataclass(kw_only=True)
@@ -82,6 +91,8 @@ class Search:
     _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
     _alone_s: float | None = None  # a step that waits for nothing
     _ran: bool = False  # something of the last race did
+    _had_room: bool = False  # for a launch of it
+    _needs: Needs | None = None  # of the first candidate that had no room
     _unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
 
     def run(self) -> Tuned:
@@ -102,7 +113,7 @@ class Search:
             written = len(self._written)
             winner, trial = self._race(number, best, found, base) if found else (None, None)
             # Nothing of them ran: there may be room now for what there was none for beside them.
-            if found and not self._ran and launcher.left_s > 0:
+            if found and self._had_room and not self._ran and launcher.left_s > 0:
                 launcher.spent = False
                 continue
             if len(self._written) > written:
@@ -132,6 +143,7 @@ class Search:
             draws=first_seen.draws,
             steps=launcher.steps,
             fill_steps=FILL_EPOCHS * launcher.epoch,
+            needs=self._needs,
         )
 
     def _step_alone(self, seen: Examined) -> float | None:
@@ -261,6 +273,7 @@ class Search:
         In the first round that arm is not launched again: ``last_base`` was launched just before.
         """
         candidates = self._fitting(f"race-{number}/0", have, candidates)
+        self._had_room = bool(candidates)
         alive = {one.name: one for one in candidates}
         told = {one.name: Ratio(ratio=one.predicted or 1.0, low=0.0, high=inf, pairs=0) for one in candidates}
         logs: dict[str, list[float]] = {one.name: [] for one in candidates}
@@ -327,6 +340,10 @@ class Search:
         The first of them is tried even where its gain could not be confirmed: launches may turn out shorter.
         """
         known = self.launcher.known(key)
+        if candidates and not known and self._needs is None:
+            wanted_s = self._wanted_s(have, [(candidates[0].arm, candidates[0].predicted or 1.0)])
+            spent_s = self.launcher.budget_s - self.launcher.left_s
+            self._needs = Needs(name=candidates[0].name, budget_s=spent_s + wanted_s)
         kept = [one for one in candidates if one.name in known]
         for one in () if known else candidates:
             arms = [(rival.arm, rival.predicted or 1.0) for rival in (*kept, one)]
