@@ -1065,12 +1065,34 @@ def test_an_iterator_for_every_batch_is_told_to_be_made_once() -> None:
     num = 40
     use = loader(
         workers=2, make_s=0.002, wait_s=0.02, num_batches=num, num_iterators=num, batches_per_epoch=1.0,
-        iter_s=np.full(num, 0.02), shutdown_s=np.full(num, 0.015), first_batch_s=np.full(num, 0.02),
+        length=100, iter_s=np.full(num, 0.02), shutdown_s=np.full(num, 0.015),
+        first_batch_s=np.full(num, 0.02),
     )  # fmt: skip
     run = steps({"data_wait": 0.02, "epoch_gap": 0.035, "forward": 0.002}, num_steps=num, loaders=(use,))
     assert "next(batches)" in found(run)["input/respawned-workers"].advice
-    single = replace(run, loaders=(replace(use, dataset={"class": "Windows", "len": 32}),))
+    single = replace(run, loaders=(replace(use, length=1),))
     assert "next(batches)" not in found(single)["input/respawned-workers"].advice
+
+
+def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
+    """``next(iter(loader))`` without workers: randperm over the dataset for one batch, dropped again."""
+    num = 40
+    use = loader(
+        make_s=0.0005, wait_s=0.008, num_batches=num, num_iterators=num, batches_per_epoch=1.0, length=6250,
+        first_batch_s=np.full(num, 0.008),
+    )  # fmt: skip
+    asking = line(26, 0.3, file=TRAIN, function="main", phase="data_wait", role="input")
+    dropping = replace(asking, phase="other", role="other", seconds=0.04)
+    phases = {"data_wait": 0.008, "other": 0.001, "forward": 0.001, "backward": 0.001}
+    run = steps(phases, num_steps=num, loaders=(use,), lines=(asking, dropping))
+    findings = found(run)
+    anew = findings["input/iterator-per-step"]
+    assert anew.where == asking.place
+    assert anew.cost_s_per_step == pytest.approx(0.0085, rel=0.01)
+    assert "next(batches)" in anew.advice
+    assert "host/python-in-step" not in findings
+    for kept in ({"num_iterators": 1}, {"length": 1}, {"length": None}):
+        assert "input/iterator-per-step" not in found(replace(run, loaders=(replace(use, **kept),)))
 
 
 def test_a_first_batch_that_fades_in_the_run_is_left_alone() -> None:

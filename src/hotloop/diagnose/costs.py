@@ -207,6 +207,12 @@ def waited_for(steps: Steps) -> LoaderUse | None:
     return most if most.wait_s.sum() > 1.1 * driving.wait_s.sum() else None
 
 
+def one_batch_each(loader: LoaderUse) -> bool:
+    """Whether every batch has an iterator of its own, though an iterator would give several."""
+    several = loader.length is not None and loader.length >= 2
+    return several and loader.num_iterators >= 0.9 * loader.num_batches > 0
+
+
 def first_excess(loader: LoaderUse, make_s: float) -> float:
     """Seconds that first batches took beyond making and handing over one, summed over all iterators."""
     if len(loader.first_batch_s) == 0:

@@ -127,6 +127,7 @@ def _use(
         dataset=dataset if isinstance(dataset, dict) else {},
         num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
         batches_per_epoch=_batches_per_epoch(batches[batches > 0]),
+        length=_length(process, number),
         num_batches=len(fetch),
         wait_s=waits,
         ready=ready,
@@ -191,6 +192,14 @@ def _given_to(spans: Spans, events: Events, fetch: Ints) -> Ints:
     before = np.searchsorted(spans.start[fetches], spans.start[index], side="right") - 1
     mine = (before >= 0) & np.isin(fetches[np.maximum(before, 0)], fetch)
     return index[mine]
+
+
+def _length(process: Process, number: int) -> int | None:
+    """The batches in a whole iterator of a loader; the most, where they differ."""
+    told = [
+        one.get("num_batches") for one in process.notes.get("iterator", ()) if one.get("loader") == number
+    ]
+    return max((length for length in told if isinstance(length, int)), default=None)
 
 
 def _batches_per_epoch(batches: Ints) -> float:

@@ -84,6 +84,7 @@ class LoaderUse:
     dataset: Mapping[str, Any]  # class, module, len, file, line of __getitem__ where known
     num_iterators: int = 0
     batches_per_epoch: float = 0.0
+    length: int | None = None  # batches that an iterator would give, None where nobody knows
     num_batches: int = 0
     wait_s: Floats = field(default_factory=lambda: np.zeros(0))  # each fetch, seconds
     ready: Floats = field(default_factory=lambda: np.zeros(0))  # batches ready when asked (nan unknown)

@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"batch{'' if round(loader.batches_per_epoch) == 1 else 'es'}."
         ),
         advice=_ONE_ITERATOR
-        if _one_batch_each(feed)
+        if costs.one_batch_each(loader)
         else _advice(without, rebuilt=bool(loader.settings.get("rebuilt"))),
         evidence=(
             f"{epochs} epochs of {loader.batches_per_epoch:.0f} batches, persistent_workers=False",
@@ -77,13 +77,6 @@ _ONE_ITERATOR = (
     "Make the iterator once, batches = iter(loader), and ask next(batches) in each step: next(iter(loader)) "
     "starts workers for every batch, and only ever takes the first one of an epoch."
 )
-
-
-def _one_batch_each(feed: Feed) -> bool:
-    """Whether every batch has an iterator of its own, though an epoch holds several."""
-    length, size = feed.loader.dataset.get("len"), feed.loader.settings.get("batch_size")
-    several = isinstance(length, int) and isinstance(size, int) and length >= 2 * size
-    return several and feed.loader.num_iterators >= 0.9 * feed.loader.num_batches
 
 
 def _advice(without: bool, *, rebuilt: bool) -> str:
