@@ -156,6 +156,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     crowding = crowding_of(sampled, facts["accelerator"], facts.get("world_size"))
     loaders = loader_uses(process, spans, events, lives, stepping, loop, places, crowding, got)
     compiled = _compiles(spans, stepping)
+    steady = _steady(stepping, compiled, first=not piece.begin)
     return Steps(
         rank=process.rank,
         pid=process.pid,
@@ -163,7 +164,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         end_s=stepping.end / 1e9,
         phases=phases,
         samples=_samples(spans, events, lives, stepping),
-        steady=_steady(stepping, compiled, first=not piece.begin) & ~_now_and_then(spans, aside, stepping),
+        steady=steady & ~_now_and_then(spans, aside, stepping),
         totals=_by_name(totals),
         span_totals=_by_name(span_totals),
         wall_s=wall / 1e9,
@@ -207,7 +208,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         collective_in_backward_s=_exposed_communication(process, stepping),
         source_loop=loop.place(),
         framework_call=loop.framework_call(),
-        **_small(process, spans, phase, stepping),
+        **_small(process, spans, phase, stepping, steady),
     )
 
 
@@ -367,11 +368,13 @@ def _exposed_communication(process: Process, stepping: Stepping) -> float:
     return each * stepping.num_updates / steps if rare else each
 
 
-def _small(process: Process, spans: Spans, phase: Bytes, stepping: Stepping) -> dict[str, Any]:
-    """The views that are one sum each."""
+def _small(process: Process, spans: Spans, phase: Bytes, stepping: Stepping, steady: Bools) -> dict[str, Any]:
+    """The views that are one sum each; collections in the warm-up are those of what it imports."""
     begin, end = stepping.span
     pauses = of_kind(process, row.GC)
-    inside = (pauses.start >= begin) & (pauses.start < end)
+    warm_up = int(steady.argmax()) if steady.any() else 0
+    warmed = begin if warm_up == 0 else int(stepping.start[warm_up])
+    inside = (pauses.start >= warmed) & (pauses.start < end)
     compiles = (spans.kind == row.COMPILE) & (spans.start >= begin) & (spans.start < end)
     losses = of_kind(process, row.LOSS)
     return {

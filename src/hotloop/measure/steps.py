@@ -213,7 +213,7 @@ class Steps:
     sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)
     #: of a core, what the training thread got when it computed; every on_cpu_ratio is already divided by it
     core_ratio: float = 1.0
-    gc_s: float = 0.0
+    gc_s: float = 0.0  # of collections from the first steady step on
     gc_count: int = 0
     gc_s_by_phase: Mapping[str, float] = field(default_factory=dict)  # gc_s by the phase it fell into
     compile_s: float = 0.0  # inside the training span
