@@ -13,6 +13,7 @@ import runpy
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,62 +25,104 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 #: The key of what is told.
 TOLD = "ideal_s_per_step"
 original = DataLoader.__iter__
-#: Of loaders alike: batches of the first epoch, then whole fields and the shape of a batch.
-HELD: dict[tuple[Any, ...], Any] = {}
-#: When each batch was asked for, a list for each epoch; of the loader that most batches came from.
-ASKED: dict[tuple[Any, ...], list[list[float]]] = {}
+#: Of loaders alike: what tells them, and what they share from one epoch to the next.
+KEPT: dict[tuple[Any, ...], Kept] = {}
+
+
+class Epoch:
+    """When each batch was asked for, and last, where it was gone through to its end, when it was over."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.over = 0
+
+    def next_of(self, batches: Iterator[Any]) -> Any:
+        self.asked.append(time.perf_counter())
+        try:
+            return next(batches)
+        except StopIteration:
+            self.over = 1
+            raise
+
+
+class Kept:
+    """Batches of loaders alike: whole fields and the shape of a batch, once an epoch was seen."""
+
+    def __init__(self) -> None:
+        self.epochs: list[Epoch] = []
+        self.fields: list[torch.Tensor] = []
+        self.tree: Any = None
+        self.loader: DataLoader[Any] | None = None
 
 
 def held(loader: DataLoader[Any]) -> Iterator[Any]:
+    if getattr(loader, "is_ideal", False):
+        return original(loader)
     key = (type(loader.dataset), len(loader.dataset), loader.batch_size)  # type: ignore[arg-type]
-    asked: list[float] = []
-    ASKED.setdefault(key, []).append(asked)
-    if key not in HELD:
-        return timed(first(loader, key), asked)
-    return Ideal(again(loader, *HELD[key]), asked)
+    kept = KEPT.setdefault(key, Kept())
+    if not kept.fields:
+        return timed(first(loader, kept), kept)
+    if kept.loader is None:
+        kept.loader = plain(kept, loader.batch_size or 1)
+    return iter(kept.loader)  # by the way that hotloop watches
 
 
-def timed(batches: Iterator[Any], asked: list[float]) -> Iterator[Any]:
-    for batch in batches:
-        asked.append(time.perf_counter())
-        yield batch
+def plain(kept: Kept, batch_size: int) -> DataLoader[Any]:
+    """A loader of batches that are there."""
+    loader: DataLoader[Any] = DataLoader(range(len(kept.fields[0])), batch_size)  # type: ignore[arg-type]
+    loader.is_ideal = True  # type: ignore[attr-defined]
+    loader._get_iterator = lambda: Ideal(loader, kept)  # type: ignore[method-assign]
+    return loader
+
+
+def timed(batches: Iterator[Any], kept: Kept) -> Iterator[Any]:
+    epoch = Epoch()
+    kept.epochs.append(epoch)
+    with suppress(StopIteration):
+        while True:
+            yield epoch.next_of(batches)
 
 
 class Ideal(_SingleProcessDataLoaderIter):
     """Torch's iterator around batches that are there."""
 
-    def __init__(self, batches: Iterator[Any], asked: list[float]) -> None:
-        plain = DataLoader(range(1))  # type: ignore[arg-type]
-        super().__init__(plain)
-        self._batches, self._asked = batches, asked
+    def __init__(self, loader: DataLoader[Any], kept: Kept) -> None:
+        super().__init__(loader)
+        self._batches = again(kept, loader.batch_size or 1)
+        self._epoch = Epoch()
+        kept.epochs.append(self._epoch)
 
     def _next_data(self) -> Any:
-        batch = next(self._batches)
-        self._asked.append(time.perf_counter())
-        return batch
+        return self._epoch.next_of(self._batches)
 
 
-def first(loader: DataLoader[Any], key: tuple[Any, ...]) -> Iterator[Any]:
+def first(loader: DataLoader[Any], kept: Kept) -> Iterator[Any]:
     rows, tree = [], None
     for batch in original(loader):
         leaves, tree = tree_flatten(batch)
         rows.append([leaf.clone() for leaf in leaves])
         yield batch
-    HELD[key] = ([torch.cat(column) for column in zip(*rows, strict=True)], tree)
+    kept.fields = [torch.cat(column) for column in zip(*rows, strict=True)]
+    kept.tree = tree
 
 
-def again(loader: DataLoader[Any], fields: list[torch.Tensor], tree: Any) -> Iterator[Any]:
-    order = torch.randperm(len(fields[0]))
-    for rows in order.split(loader.batch_size or 1):
-        yield tree_unflatten([field.index_select(0, rows) for field in fields], tree)
+def again(kept: Kept, batch_size: int) -> Iterator[Any]:
+    order = torch.randperm(len(kept.fields[0]))
+    for rows in order.split(batch_size):
+        yield tree_unflatten([field.index_select(0, rows) for field in kept.fields], kept.tree)
 
 
 def tell() -> None:
-    epochs = max(ASKED.values(), key=lambda found: sum(map(len, found)), default=[])
-    steady = [asked for asked in epochs[2:] or epochs[1:] if len(asked) > 1]
+    """From the first batch of an epoch asked for to the end of the last step, as the others are measured."""
+    used = max((kept.epochs for kept in KEPT.values()), key=lambda one: sum(map(batches, one)), default=[])
+    steady = [epoch for epoch in used[2:] or used[1:] if batches(epoch)]
     if steady:
-        steps = sum(len(asked) - 1 for asked in steady) + len(steady) - 1
-        print(json.dumps({TOLD: (steady[-1][-1] - steady[0][0]) / steps}), file=sys.stderr)
+        steps = sum(map(batches, steady)) - (not steady[-1].over)
+        print(json.dumps({TOLD: (steady[-1].asked[-1] - steady[0].asked[0]) / steps}), file=sys.stderr)
+
+
+def batches(epoch: Epoch) -> int:
+    return len(epoch.asked) - epoch.over
 
 
 if __name__ == "__main__":

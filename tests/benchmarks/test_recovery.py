@@ -13,7 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path[:0] = [str(ROOT / "recovery")]
 
+import ideal  # noqa: E402
 from cures import CURES, cured  # noqa: E402
+
+from hotloop.record.read import open_recording  # noqa: E402
+from hotloop.record.rows import FETCH  # noqa: E402
 
 
 @pytest.mark.parametrize("name", CURES)
@@ -58,3 +62,41 @@ def test_the_ideal_loader_reads_once_and_gives_every_sample_in_each_epoch(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["ideal_s_per_step"] > 0
+
+
+TRAINED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = TensorDataset(torch.randn(20, 2))
+for epoch in range(4):
+    for (x,) in DataLoader(data, batch_size=2):
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_hotloop_watches_the_ideal_loader(tmp_path: Path) -> None:
+    script, run = tmp_path / "train.py", tmp_path / "run"
+    script.write_text(TRAINED)
+    command = [sys.executable, str(ROOT / "recovery" / "ideal.py"), str(script)]
+    subprocess.run(
+        [sys.executable, "-m", "hotloop", "run", "--out", str(run), "--", *command],
+        capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    rows = open_recording(run).ranks[0].rows
+    assert (rows["kind"] == FETCH).sum() == 4 * (10 + 1)  # the last of an epoch finds its end
+
+
+def test_the_ideal_step_is_from_the_first_batch_asked_for_to_the_end_of_the_last_step(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ideal, "KEPT", {"one": ideal.Kept()})
+    for over, asked in ((1, [0, 9, 18]), (1, [30, 31, 32]), (1, [40, 45, 50]), (0, [60, 65])):
+        epoch = ideal.Epoch()
+        epoch.asked, epoch.over = asked, over
+        ideal.KEPT["one"].epochs.append(epoch)
+    ideal.tell()
+    assert json.loads(capsys.readouterr().err)["ideal_s_per_step"] == (65 - 40) / 3
