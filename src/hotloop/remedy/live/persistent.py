@@ -11,12 +11,12 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from collections import deque
-from types import FrameType, ModuleType
-from typing import Any, ClassVar, Final
+from types import FrameType
+from typing import Any, ClassVar
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.loader import LoaderForm, changes_of
+from hotloop.remedy.live.state import State
 
 _RESET = """
 def {name}(self, loader, first_iter=False):
@@ -24,12 +24,6 @@ def {name}(self, loader, first_iter=False):
         draw(self, loader)
     return original(self, loader, first_iter)
 """
-
-_PLAIN: Final = (int, float, str, bytes, type(None))
-_CONTAINERS: Final = (list, tuple, dict, set, frozenset)
-#: Items of a container that is compared by value, and of all that is compared.
-_SMALL: Final = 1000
-_MOST: Final = 20000
 
 #: The seed of the epoch that begins; set while an iterator is reset.
 _seed: int | None = None
@@ -95,7 +89,7 @@ class PersistentWorkers(LoaderForm):
         if hasattr(loader.dataset, "__iter__") and not hasattr(loader.dataset, "__getitem__"):
             self.say("an iterable dataset: what it kept from the last epoch cannot be told from here")
             return None
-        seen = state_of(loader.dataset, loader.collate_fn, loader.worker_init_fn)
+        seen = State(loader.dataset, loader.collate_fn, loader.worker_init_fn)
         if self._states.get(loader, seen) != seen:
             self._anew += 1
             loader.__dict__["_iterator"] = None  # e.g. dataset.set_epoch(): only fresh workers see it
@@ -143,50 +137,3 @@ def _resume_class(original: Any) -> Any:
 def _is_spawned(loader: Any) -> bool:
     method = getattr(loader.multiprocessing_context, "get_start_method", None)
     return method is not None and method(allow_none=True) not in (None, "fork")
-
-
-class _Same:
-    """Equal where it holds the very same object; one that can be referred to weakly is not kept alive."""
-
-    def __init__(self, value: Any) -> None:
-        try:
-            self.get: Any = weakref.ref(value)
-        except TypeError:
-            self.get = lambda: value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.get() is not None and self.get() is other.get()
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def state_of(*roots: Any) -> list[Any]:
-    """What tells whether the script changed a value between two epochs, as far as it is reached from here.
-
-    Plain values and what small containers hold by value; all else by identity, length and attributes.
-    Not seen: what is changed in place, at the same length, in arrays and large containers.
-    """
-    found: list[Any] = []
-    known: set[int] = set()
-    ahead = deque(roots)
-    while ahead and len(found) < _MOST:
-        value = ahead.popleft()
-        if isinstance(value, _PLAIN):
-            found.append((type(value), value))
-            continue
-        if id(value) in known:
-            continue
-        known.add(id(value))
-        try:
-            size = len(value)
-        except Exception:  # whatever the user's __len__ does
-            size = None
-        if isinstance(value, _CONTAINERS) and size is not None and size <= _SMALL:
-            found.append((type(value), size))
-            ahead += [leaf for pair in value.items() for leaf in pair] if isinstance(value, dict) else value
-            continue
-        found.append((_Same(value), size))
-        attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict) and not isinstance(value, ModuleType):
-            ahead += [leaf for pair in list(attributes.items()) for leaf in pair]
-    return found

@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from hotloop.remedy.live.loader import LoaderForm, changes_of
-from hotloop.remedy.live.persistent import state_of
+from hotloop.remedy.live.state import State
 
 
 class RingLoader(LoaderForm):
@@ -133,11 +133,11 @@ class _Kept:
     """A dataset, how it was when its cache was made, and that cache."""
 
     def __init__(self, dataset: Any, cached: Any) -> None:
-        self.dataset, self.cached, self._state = dataset, cached, state_of(dataset)
+        self.dataset, self.cached, self._state = dataset, cached, State(dataset)
 
     def holds(self) -> bool:
         """Whether the script has left the dataset as it was, and no sample was found to be random."""
-        return state_of(self.dataset) == self._state and not self.stopped()
+        return State(self.dataset) == self._state and not self.stopped()
 
     def stopped(self) -> str:
         """Where a random sample ended it and what that means, empty while it serves."""
