@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -33,6 +33,7 @@ class Rows(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         self.num_reads += 1
+        assert type(index) is int
         return self.rows[index], index
 
 
@@ -75,6 +76,11 @@ SAMPLERS: dict[str, Any] = {
         "sampler": RandomSampler(data, generator=torch.default_generator)
     },
     "with replacement": lambda data: {"sampler": RandomSampler(data, replacement=True, num_samples=50)},
+    "more than once": lambda data: {"sampler": RandomSampler(data, num_samples=50)},
+    "fewer": lambda data: {"sampler": RandomSampler(data, num_samples=18)},
+    "without the rest": lambda data: {"shuffle": True, "drop_last": True},
+    "in order, without the rest": lambda data: {"drop_last": True},
+    "of another length": lambda data: {"sampler": RandomSampler(range(20))},
     "a part": lambda data: {"sampler": SubsetRandomSampler([3, 8, 20, 30, 31])},
     "weighted": lambda data: {"sampler": WeightedRandomSampler([1.0, 2.0] * 17 + [0.5], 40)},
     "batches": lambda data: {"batch_sampler": BatchSampler(RandomSampler(data), 4, drop_last=True)},
@@ -96,6 +102,55 @@ def test_batches_and_draws_are_those_of_the_script(sampler: str) -> None:
     torch.manual_seed(3)
     assert [epoch(loader, kept) for _ in range(2)] == expected
     assert data.num_reads == reads
+
+
+def full(data: Dataset[Any]) -> Any:
+    kept = cached(data, shared=False)
+    for _ in range(2):
+        kept.gather(list(range(35)))
+    return kept
+
+
+@pytest.mark.parametrize("kind", [RandomSampler, BatchSampler])
+def test_what_somebody_put_in_the_place_of_torchs_sampler_is_asked(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = kind.__iter__
+    monkeypatch.setattr(kind, "__iter__", lambda sampler: reversed(list(original(sampler))))
+    data = Rows()
+    torch.manual_seed(3)
+    expected = epoch(DataLoader(data, 4, shuffle=True))
+    kept = full(data)
+    torch.manual_seed(3)
+    assert epoch(DataLoader(Gathered(kept), 4, shuffle=True, collate_fn=as_it_is), kept) == expected
+
+
+def test_whoever_looks_at_the_indices_of_a_batch_finds_those_of_the_sampler() -> None:
+    kept = full(Rows())
+    iterator: Any = iter(DataLoader(Gathered(kept), 4, collate_fn=as_it_is))
+    hand_out(iterator, kept)
+    next(iterator)
+    indices = iterator._next_index()
+    assert isinstance(indices, Sequence)
+    assert (list(indices), len(indices), indices[0], indices[1:]) == ([4, 5, 6, 7], 4, 4, [5, 6, 7])
+    assert type(indices[0]) is int
+
+
+def test_a_cache_that_ends_on_the_way_leaves_the_rest_of_the_order_to_the_dataset() -> None:
+    data = Rows()
+    torch.manual_seed(3)
+    expected = epoch(DataLoader(data, 4, shuffle=True))[0]
+    kept = full(data)
+    torch.manual_seed(3)
+    iterator: Any = iter(DataLoader(Gathered(kept), 4, shuffle=True, collate_fn=as_it_is))
+    hand_out(iterator, kept)
+    found = []
+    for number, batch in enumerate(iterator):
+        found.append([leaf.tolist() for leaf in batch])
+        drawn()
+        if number == 3:
+            kept.cache.stop(0)
+    assert found == expected
 
 
 def test_a_sampler_of_the_scripts_own_is_asked_batch_by_batch() -> None:

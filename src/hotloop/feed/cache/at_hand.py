@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Sub
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from hotloop.feed.cache.dataset import CachedDataset
+from hotloop.feed.cache.order import Indices, batches_of
 
 #: Their order depends on nothing that happens while it is gone through, and draws on no generator but theirs.
 _FIXED: Final = (SequentialSampler, RandomSampler, SubsetRandomSampler)
@@ -38,7 +39,12 @@ class _AtHand(_SingleProcessDataLoaderIter):  # type: ignore[misc,unused-ignore]
         if not self._drew:
             self._sampler_iter = _drawn(self._index_sampler, self._sampler_iter, self._cached)
             self._drew = True
-        return self._cached.gather(self._next_index())
+        indices = self._next_index()
+        if type(indices) is not Indices:
+            return self._cached.gather(indices)
+        whole = self._cached.cache.whole
+        batch = whole.gather(indices.numbers) if whole is not None else None
+        return self._cached.gather(list(indices)) if batch is None else batch
 
 
 def _drawn(sampler: Any, indices: Any, cached: CachedDataset) -> Any:
@@ -50,4 +56,4 @@ def _drawn(sampler: Any, indices: Any, cached: CachedDataset) -> Any:
         return indices
     if len(within) > _PASSES * cached.cache.num_items:  # a stream that nobody means to see the end of
         return indices
-    return iter(list(indices))
+    return batches_of(sampler) or iter(list(indices))
