@@ -10,7 +10,7 @@ REMEDY = Remedy(
     effect="exact",
     alters=(
         "kept results take memory, up to a quarter of what is free; a function that comes to give other "
-        "results is noticed within 16 batches"
+        "results is noticed within 16 batches, one that does so for some samples only later"
     ),
     answers=("host/recomputed-targets",),
     live="hotloop.remedy.live.targets:PrecomputedTargets",

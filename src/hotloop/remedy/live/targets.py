@@ -19,12 +19,16 @@ from typing import Any, Final
 
 from hotloop.remedy.live.form import Form
 
-#: Calls whose samples are made again one by one; and, once kept ones are used, every so many calls.
+#: Calls whose samples are made again one by one; once kept ones are used, every so many calls one sample, and
+#: every so many all of a batch.
 _CHECKED: Final = 2
 _AGAIN_EVERY: Final = 16
+_WHOLE_EVERY: Final = 256
 #: Arguments known by their identity: more are made anew for each call.
 _MOST_OBJECTS: Final = 64
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
+_CHANGED: Final = "it gave another result for the same sample: kept ones were used until then"
+_DEPENDS: Final = "what it gives for a sample depends on the others of its batch"
 #: Types that random numbers are drawn from, of torch, numpy and Python.
 _GENERATORS: Final = ("Generator", "RandomState", "Random")
 #: Of this rank's share of the usable memory.
@@ -39,8 +43,8 @@ class PrecomputedTargets(Form):
     """Keeps the results of the function that ``value`` names: ``FILE.py:FUNCTION``.
 
     Refused where it draws random numbers, changes what it is given, or a sample's result depends on the rest
-    of its batch: the first batches are made again sample by sample to see. Kept results are looked at again
-    now and then; the first difference ends it.
+    of its batch: the first batches are made again sample by sample to see. Now and then a sample, and more
+    rarely a batch, is made although it is kept; the first difference ends it.
     """
 
     def install(self) -> None:
@@ -139,13 +143,28 @@ class Samples:
         if not kept or any(one is None for one in kept):
             return None
         self._hits += 1
-        if self._hits % _AGAIN_EVERY == 0:
+        if self._hits % _WHOLE_EVERY == 0:
+            return None
+        if self._hits % _AGAIN_EVERY == 0 and not self._holds(asked, kept):
             return None
         columns = zip(*kept, strict=True)
         results = [
             self._torch.stack(one).to(device) for one, device in zip(columns, self._devices, strict=True)
         ]
         return (self._tree.tree_unflatten(results, self._spec),)
+
+    def _holds(self, asked: Asked, kept: Sequence[Any]) -> bool:
+        """Whether one of the samples of a batch, another each time, is made as it was kept."""
+        number, before = self._hits // _AGAIN_EVERY % len(kept), self.state()
+        try:
+            found = self._alone(asked, number, len(kept))
+            same = self._same([leaf[None] for leaf in kept[number]], found)
+            if not same or before != self.state():
+                raise Unfit(_CHANGED if not same else "it draws random numbers")
+        except Unfit as unfit:
+            self.why = str(unfit)
+            self._known.clear()
+        return not self.why
 
     def state(self) -> list[Any]:
         """Of the random number generators, on which results must not depend."""
@@ -182,7 +201,7 @@ class Samples:
             kept = self._known.get(key)
             if kept is not None:
                 if not self._same(kept, now):
-                    raise Unfit("it gave another result for the same sample: kept ones were used until then")
+                    raise Unfit(_CHANGED)
             elif self._room > 0:
                 self._known[key] = [leaf.to("cpu", copy=True) for leaf in now]
                 self._room -= len(key) + sum(leaf.nbytes for leaf in now)
@@ -223,17 +242,24 @@ class Samples:
         """Make each sample's results alone. Raises Unfit where they are others."""
         before = self.state()
         for number in range(count):
-            alone = [
-                leaf[number : number + 1] if self._is_batched(leaf, count) else leaf for leaf in asked.leaves
-            ]
-            args, kwargs = self._tree.tree_unflatten(alone, asked.spec)
-            try:
-                found, spec = self._tree.tree_flatten(self._function(*args, **kwargs))
-            except Exception as error:
-                raise Unfit(f"it cannot be called for one sample: {type(error).__name__}") from None
+            found = self._alone(asked, number, count)
             wanted = [leaf[number : number + 1] for leaf in results]
-            if spec != self._spec or before != self.state() or not self._same(wanted, found):
-                raise Unfit("what it gives for a sample depends on the others of its batch")
+            if before != self.state() or not self._same(wanted, found):
+                raise Unfit(_DEPENDS)
+
+    def _alone(self, asked: Asked, number: int, count: int) -> list[Any]:
+        """The results for one sample of a batch. Raises Unfit."""
+        alone = [
+            leaf[number : number + 1] if self._is_batched(leaf, count) else leaf for leaf in asked.leaves
+        ]
+        args, kwargs = self._tree.tree_unflatten(alone, asked.spec)
+        try:
+            found, spec = self._tree.tree_flatten(self._function(*args, **kwargs))
+        except Exception as error:
+            raise Unfit(f"it cannot be called for one sample: {type(error).__name__}") from None
+        if spec != self._spec:
+            raise Unfit(_DEPENDS)
+        return list(found)
 
     def _same(self, some: Sequence[Any], others: Sequence[Any]) -> bool:
         pairs = zip(some, others, strict=True)
