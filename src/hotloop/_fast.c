@@ -652,6 +652,138 @@ static PyObject *gather(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* ---- palettes ----------------------------------------------------------------------------------------------- */
+
+/* Up to 256 values, by their bits. The bits times a factor say in which slot a value's number stands; no two
+   known values share one. What a slot holds is looked at again, so one that holds nothing may hold anything. */
+enum { COLOURS = 256, SLOTS_BITS = 14, SLOTS = 1 << SLOTS_BITS, AT_ONCE = 4096, TRIES = 1 << 16 };
+
+#define PALETTE(SIZE, BITS)                                                                                            \
+    static inline size_t slot_##SIZE(BITS bits, BITS factor) { return (BITS)(bits * factor) >> (8 * SIZE - SLOTS_BITS); } \
+                                                                                                                       \
+    static int place_##SIZE(BITS factor, const BITS *values, int64_t number, uint8_t *slots)                           \
+    {                                                                                                                  \
+        size_t slot = slot_##SIZE(values[number], factor);                                                             \
+        if (slots[slot] < number && slot_##SIZE(values[slots[slot]], factor) == slot)                                  \
+            return 0;                                                                                                  \
+        slots[slot] = (uint8_t)number;                                                                                 \
+        return 1;                                                                                                      \
+    }                                                                                                                  \
+                                                                                                                       \
+    static int learn_##SIZE(BITS bits, BITS *values, uint8_t *slots, int64_t *count, uint64_t *factor)                 \
+    {                                                                                                                  \
+        if (*count == COLOURS)                                                                                         \
+            return 0;                                                                                                  \
+        values[(*count)++] = bits;                                                                                     \
+        if (place_##SIZE((BITS)*factor, values, *count - 1, slots))                                                    \
+            return 1;                                                                                                  \
+        for (int tries = 0; tries < TRIES; tries++) {                                                                  \
+            int64_t placed = 0;                                                                                        \
+            *factor = *factor * UINT64_C(0x5851F42D4C957F2D) + 2; /* stays odd */                                      \
+            while (placed < *count && place_##SIZE((BITS)*factor, values, placed, slots))                              \
+                placed++;                                                                                              \
+            if (placed == *count)                                                                                      \
+                return 1;                                                                                              \
+        }                                                                                                              \
+        return 0;                                                                                                      \
+    }                                                                                                                  \
+                                                                                                                       \
+    static int encode_##SIZE(uint8_t *restrict into, const BITS *restrict from, size_t num, BITS *restrict values,     \
+                             uint8_t *restrict slots, int64_t *count, uint64_t *factor)                                \
+    {                                                                                                                  \
+        if (num && !*count && !learn_##SIZE(*from, values, slots, count, factor))                                      \
+            return 0;                                                                                                  \
+        while (num) {                                                                                                  \
+            size_t some = num < AT_ONCE ? num : AT_ONCE;                                                               \
+            BITS by = (BITS)*factor, other = 0;                                                                        \
+            for (size_t i = 0; i < some; i++) {                                                                        \
+                into[i] = slots[slot_##SIZE(from[i], by)];                                                             \
+                other |= values[into[i]] ^ from[i];                                                                    \
+            }                                                                                                          \
+            for (size_t i = 0; other && i < some; i++) {                                                               \
+                into[i] = slots[slot_##SIZE(from[i], (BITS)*factor)];                                                  \
+                if (values[into[i]] == from[i])                                                                        \
+                    continue;                                                                                          \
+                if (!learn_##SIZE(from[i], values, slots, count, factor))                                              \
+                    return 0;                                                                                          \
+                into[i] = (uint8_t)(*count - 1);                                                                       \
+            }                                                                                                          \
+            into += some, from += some, num -= some;                                                                   \
+        }                                                                                                              \
+        return 1;                                                                                                      \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void decode_##SIZE(BITS *restrict into, const uint8_t *restrict from, size_t num, const BITS *restrict values) \
+    {                                                                                                                  \
+        for (size_t i = 0; i < num; i++)                                                                               \
+            into[i] = values[from[i]];                                                                                 \
+    }
+PALETTE(4, uint32_t)
+PALETTE(8, uint64_t)
+
+/* outer times channels times inner values, each channel with a palette of its own. */
+static PyObject *encode(PyObject *module, PyObject *args)
+{
+    Py_ssize_t into, from, size, outer, channels, inner;
+    Py_buffer values, slots, counts, factors;
+    if (!PyArg_ParseTuple(args, "nnnnnnw*w*w*w*", &into, &from, &size, &outer, &channels, &inner, &values, &slots, &counts, &factors))
+        return NULL;
+    int held = 1, fits = (size == 4 || size == 8) && values.len == channels * COLOURS * size && slots.len == channels * SLOTS &&
+                         counts.len == channels * 8 && factors.len == channels * 8;
+    if (fits) {
+        int64_t *count = counts.buf;
+        uint64_t *factor = factors.buf;
+        uint8_t *there = (uint8_t *)into, *found = slots.buf;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < outer * channels && held; i++, there += inner) {
+            Py_ssize_t c = i % channels;
+            if (size == 4)
+                held = encode_4(there, (const uint32_t *)from + i * inner, inner, (uint32_t *)values.buf + c * COLOURS,
+                                found + c * SLOTS, count + c, factor + c);
+            else
+                held = encode_8(there, (const uint64_t *)from + i * inner, inner, (uint64_t *)values.buf + c * COLOURS,
+                                found + c * SLOTS, count + c, factor + c);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&slots);
+    PyBuffer_Release(&counts);
+    PyBuffer_Release(&factors);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "no palette of so many channels of values of this size");
+        return NULL;
+    }
+    return PyBool_FromLong(held);
+}
+
+static PyObject *decode(PyObject *module, PyObject *args)
+{
+    Py_ssize_t into, from, size, outer, channels, inner;
+    Py_buffer values;
+    if (!PyArg_ParseTuple(args, "nnnnnny*", &into, &from, &size, &outer, &channels, &inner, &values))
+        return NULL;
+    int fits = (size == 4 || size == 8) && values.len == channels * COLOURS * size;
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < outer * channels; i++) {
+            const uint8_t *numbers = (const uint8_t *)from + i * inner;
+            Py_ssize_t table = i % channels * COLOURS;
+            if (size == 4)
+                decode_4((uint32_t *)into + i * inner, numbers, inner, (const uint32_t *)values.buf + table);
+            else
+                decode_8((uint64_t *)into + i * inner, numbers, inner, (const uint64_t *)values.buf + table);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&values);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "no table of so many channels of values of this size");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyTypeObject *rows_type, *sites_type;
 
 #include "_hooks.c"
@@ -666,6 +798,11 @@ static PyMethodDef module_methods[] = {
     {"gather", gather, METH_VARARGS,
      "gather(address, num_bytes, source, starts, past=True): rows one behind the other at an address, each the num_bytes that\n"
      "begin at one of starts (int64) in source (None: starts are addresses). The interpreter is free meanwhile."},
+    {"encode", encode, METH_VARARGS,
+     "encode(into, from, size, outer, channels, inner, values, slots, counts, factors): whether the values of size bytes at an\n"
+     "address are at most 256 a channel; their numbers are at another then, and the palette has learned them."},
+    {"decode", decode, METH_VARARGS,
+     "decode(into, from, size, outer, channels, inner, values): the values that the numbers at an address stand for."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -693,7 +830,7 @@ static int module_exec(PyObject *module)
         add(module, "Hook", &hook_spec, &hook_type) < 0)
         return -1;
 #endif
-    return PyModule_AddIntConstant(module, "FORM", 5); /* fast.py leaves out what was compiled from another source */
+    return PyModule_AddIntConstant(module, "FORM", 6); /* fast.py leaves out what was compiled from another source */
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -4,6 +4,8 @@ FORM: int
 Rows: Any
 Sites: Any
 gather: Any
+encode: Any
+decode: Any
 Hook: Any
 Counts: Any
 Entry: Any

@@ -11,6 +11,9 @@ from typing import Any, Final
 Rows: Any = None
 Sites: Any = None
 gather: Any = None
+#: Values as their numbers in a table of 256, and back.
+encode: Any = None
+decode: Any = None
 #: What wrappers do around each call (``_hooks.c``), and whole wrappers.
 Hook: Any = None
 #: Makes the samples of a batch with a clock between them.
@@ -18,7 +21,7 @@ making: Any = None
 #: Lets a hook answer the calls of a function of Python that come from C.
 attach: Any = None
 #: ``_fast.FORM`` of the source beside this file: what was compiled from another is left out.
-_FORM: Final = 5
+_FORM: Final = 6
 
 
 class Counts:
@@ -91,6 +94,7 @@ if os.environ.get("HOTLOOP_PURE", "") in ("", "0"):
     else:
         if getattr(_fast, "FORM", 0) == _FORM:
             Rows, Sites, gather = _fast.Rows, _fast.Sites, _fast.gather
+            encode, decode = _fast.encode, _fast.decode
             if hasattr(_fast, "Hook"):  # Linux
                 Hook, making, Ticks = _fast.Hook, _fast.making, _fast.Ticks  # type: ignore[misc]
                 attach = _fast.attach

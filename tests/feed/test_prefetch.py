@@ -385,9 +385,9 @@ def test_a_device_without_streams_or_module() -> None:
     assert batches[0].device.type == "meta"
 
 
-def test_a_depth_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="depth must be at least 1"):
-        DevicePrefetcher([], "cpu", depth=0)
+def test_a_depth_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="depth must be at least 0"):
+        DevicePrefetcher([], "cpu", depth=-1)
 
 
 class Images(Dataset[dict[str, Any]]):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hotloop.feed.coding import CodedBatches, Lookup
 from hotloop.feed.tree import Leaf, flatten, unflatten
 
 
@@ -27,10 +28,16 @@ class DevicePrefetcher:
         loader: any iterable of batches (a DataLoader, a list, a generator); each pass iterates it anew.
         device: where batches go. On the CPU, and on devices without streams, a batch is moved when it is
             asked for and nothing is read ahead.
-        depth: how many batches are read and copied ahead of the one in use; at least 1.
+        depth: how many batches are read and copied ahead of the one in use; 0: each is read when it is asked
+            for, and copied while the device still computes what it was given before.
         transform: applied to every batch on the device, as if it were the first line of the loop's body (it
             runs on the loop's own stream, so random numbers are drawn in the loop's order). The place to turn
             uint8 into float: a quarter of the bytes cross the bus.
+        as_bytes: float32 and float64 tensors that hold at most 256 values, or 256 in each channel, as images
+            do that were made of bytes, travel as one byte a value, from the workers on, and become what they
+            were on the device: the same bits, looked up in a table that each worker learns. Needs a
+            DataLoader with workers; a batch that does not fit travels as it is, and :attr:`why_not` says
+            where none can. On the CPU it costs about what it saves.
 
     Tensors anywhere in the batch are copied, in dictionaries, sequences, named tuples and dataclasses; an
     object with a ``to`` method of its own is moved by it, when its batch is handed out; everything else stays
@@ -41,7 +48,8 @@ class DevicePrefetcher:
     loader's own is ``depth`` batches ahead.
 
     Raises:
-        ValueError: ``depth`` is below 1.
+        TypeError: ``as_bytes`` of something that is no DataLoader.
+        ValueError: ``depth`` is below 0.
     """
 
     def __init__(
@@ -51,13 +59,17 @@ class DevicePrefetcher:
         *,
         depth: int = 2,
         transform: Callable[[Any], Any] | None = None,
+        as_bytes: bool = False,
     ) -> None:
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1, got {depth}")
+        if depth < 0:
+            raise ValueError(f"depth must be at least 0, got {depth}")
         self.loader = loader
         self.device = torch.device(device)
         self.depth = depth
         self.transform = transform
+        self._coded = CodedBatches(loader) if as_bytes else None
+        self._batches = loader if self._coded is None else self._coded
+        self._look_up = Lookup()
         self._side: Any = None
         self._latest: Callable[[], _Ahead | None] = lambda: None
 
@@ -80,6 +92,17 @@ class DevicePrefetcher:
         if name == "loader" or name.startswith("__"):  # a copy that is being made has no loader yet
             raise AttributeError(name)
         return getattr(self.loader, name)
+
+    @property
+    def why_not(self) -> str:
+        """Why no batch travels as bytes, "" where those that fit do."""
+        return "as_bytes=False" if self._coded is None else self._coded.why_not()
+
+    def _finished(self, batch: Any) -> Any:
+        """A batch on the device as the loop gets it."""
+        if self._coded is not None:
+            batch = self._look_up(batch)
+        return batch if self.transform is None else self.transform(batch)
 
     @property
     def state_dict(self) -> Callable[[], Any]:
@@ -108,7 +131,7 @@ class _AsAsked:
 
     def __init__(self, owner: DevicePrefetcher) -> None:
         self._owner = owner
-        self._source = iter(owner.loader)
+        self._source = iter(owner._batches)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -120,7 +143,7 @@ class _AsAsked:
         moved = [_moved(leaf, owner.device) for leaf in leaves]
         if any(new is not old for new, old in zip(moved, leaves, strict=True)):
             batch = unflatten(structure, moved)
-        return batch if owner.transform is None else owner.transform(batch)
+        return owner._finished(batch)
 
 
 class _Copied(NamedTuple):
@@ -150,7 +173,7 @@ class _Ahead:
         self._queue: deque[_Copied | _Failed] = deque()
         self._in_flight: deque[tuple[Any, Any]] = deque()  # (event on the side stream, host batch)
         self._moving: deque[tuple[Any, Any]] = deque()  # (event on the loop's stream, host tensors)
-        self._source = iter(owner.loader)
+        self._source = iter(owner._batches)
         self._keeps_state = hasattr(owner.loader, "state_dict")
         #: The loader's state as of the batch handed out last; None when the loader's own says it.
         self.state = self._loader_state()
@@ -172,8 +195,7 @@ class _Ahead:
             finally:
                 del first  # or the traceback would keep this pass, and what it holds, in a cycle
         self.state = first.state
-        batch = self._hand_out(first)
-        return batch if self._owner.transform is None else self._owner.transform(batch)
+        return self._owner._finished(self._hand_out(first))
 
     def _is_blocked(self) -> bool:
         """Nothing is read past an exception before it was raised."""
@@ -199,7 +221,7 @@ class _Ahead:
         seen = [isinstance(leaf, torch.Tensor) and _is_plain(leaf) for leaf in leaves]
         late = tuple(i for i, leaf in enumerate(leaves) if not seen[i] and _has_to(leaf))
         with self._streams.stream(self._side):
-            while len(self._in_flight) >= 2 * self._owner.depth:
+            while len(self._in_flight) >= max(1, 2 * self._owner.depth):
                 self._in_flight[0][0].synchronize()
                 self._in_flight.popleft()
             copies = [
