@@ -1,6 +1,7 @@
 """What the probe costs a step of the medium loop, with and without it in turn step by step.
 
-    python benchmarks/in_process_turns.py [--processes 8] [--rounds 1000] [--warm 1100] [--loop small] [--parts]
+    python benchmarks/in_process_turns.py [--processes 8] [--rounds 1000] [--warm 1100] [--loop small]
+        [--parts]
 
 A round is a step with everything patched and the timer of the stack samples running, and one with what torch
 put there and no timer, in random order; with ``--parts`` also one for each part left in alone. All meet the

@@ -50,9 +50,7 @@ CATALOGUE: Final = (
     Point(
         "torch.amp.grad_scaler.GradScaler", ("scale", "step", "unscale_", "update"), _TORCH, "skipped steps"
     ),
-    Point(
-        "torch.utils.data.dataloader.DataLoader", ("__init__", "__iter__"), _TORCH, "loaders"
-    ),
+    Point("torch.utils.data.dataloader.DataLoader", ("__init__", "__iter__"), _TORCH, "loaders"),
     Point("torch.utils.data.dataloader._BaseDataLoaderIter", ("__next__",), _TORCH, "waiting for a batch"),
     Point(
         "torch.utils.data.dataloader._BaseDataLoaderIter",
