@@ -881,6 +881,40 @@ def test_stragglers_are_named() -> None:
     assert straggling.share > 0.5
 
 
+@pytest.mark.parametrize(
+    ("usual_s", "line_s", "theirs"),
+    [(0.001, 12.0, True), (0.02, 12.0, False), (0.001, 7.0, True), (0.012, 6.0, False)],
+)
+def test_a_line_that_only_slow_samples_spend_time_in_is_told_once(usual_s, line_s, theirs) -> None:
+    """A chunk that is opened for one sample in 160: what each of the others costs is something else."""
+    make = np.full(400, usual_s)
+    slowest = np.full(400, usual_s / 8)
+    make[::20] += 0.6
+    slowest[::20] = 0.6
+    opens = line(19, line_s, source="self.chunk = read(number)")
+    rest = line(21, 12.4 - line_s, source="return self.chunk[i]", function="Windows.row")
+    run = uneven_run(
+        make, busy_s=0.012, workers=1, slowest_sample_s=slowest, sample_s=usual_s / 8, lines=[opens, rest]
+    )
+    findings = found(run, cores=4)
+    straggling = findings["input/straggling-samples"]
+    assert (straggling.where == opens.place) is theirs
+    assert ("at data.py:19" in straggling.message) is theirs
+    assert ("input/slow-sample" in findings) is not theirs
+
+
+def test_stragglers_among_samples_too_cheap_to_time_are_counted_by_their_batches() -> None:
+    """One batch in 40 opens a chunk; of the others one in ten was timed, and one of the slow ones in two."""
+    make = np.full(400, 0.0004)
+    make[::40] = 0.6
+    slowest = np.full(45, 0.00004)
+    slowest[::9] = 0.6
+    run = uneven_run(make, busy_s=0.012, workers=1, slowest_sample_s=slowest, sample_s=0.00004)
+    straggling = found(run, cores=4)["input/straggling-samples"]
+    assert straggling.message.startswith("One batch in 40 holds a sample that takes 600 ms")
+    assert any("take 97 % of all making time" in text for text in straggling.evidence)
+
+
 def test_samples_that_waited_for_a_core_do_not_straggle() -> None:
     """One in ten takes 8 ms instead of 0.4: a slice or two of another program's."""
     slowest = np.full(2000, 0.0004)

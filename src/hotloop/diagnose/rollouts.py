@@ -17,7 +17,7 @@ from hotloop.measure.environments import steps_environment as stepped
 from hotloop.measure.steps import LineCost
 
 ADVICE = (
-    "What comes next depends on the policy's answer, so no loader can make it ahead: step many environments "
+    "What comes next depends on the policy's answer, so no loader can make it ahead: step more environments "
     "at once (on arrays, or each in a process of its own) and ask the policy for all of them in one call."
 )
 

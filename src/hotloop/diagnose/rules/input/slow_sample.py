@@ -201,7 +201,7 @@ def _rollout_message(rollout: Rollout, spot: Hotspot, wait: str) -> str:
             f"The environment stepped at {stepped} takes {units.share(rollout.inside_share)} {whole}{most}."
         )
     return (
-        f"The policy is asked for one action after the other: {units.share(rollout.asking_share)} {whole}, "
+        f"The policy is asked for one answer after the other: {units.share(rollout.asking_share)} {whole}, "
         f"most of it {spot.what} at {hot}; the environment stepped at {stepped} takes "
         f"{units.share(rollout.inside_share)}."
     )

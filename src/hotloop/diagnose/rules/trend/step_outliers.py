@@ -10,6 +10,7 @@ from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import quoted
+from hotloop.diagnose.rollouts import rollout
 from hotloop.diagnose.series import INSIDE, hottest_line, inside
 from hotloop.findings import Finding
 
@@ -34,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     excess = {phase: float((steps.phase(phase)[out] - usual[phase]).sum()) for phase in INSIDE}
     phase = max(excess, key=lambda name: excess[name])
     cost = excess[phase] / steps.num_steps
-    elsewhere = phase == "logging" or (phase == "data_wait" and steps.train_loader() is not None)
+    elsewhere = phase == "logging" or (phase == "data_wait" and _by_input_rules(evidence))
     if elsewhere or cost < limits.worth_fixing_ratio * steps.step_s:
         return
     noisy = phase in _COMPUTE and not evidence.on_accelerator
@@ -68,6 +69,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             **({"severity_fixed": True} if noisy else {}),
         },
     )
+
+
+def _by_input_rules(evidence: Evidence) -> bool:
+    """Whether rules of the input speak of a wait: a loader's, or of a rollout that several passes follow."""
+    steps = evidence.steps
+    made = [line for line in steps.lines if line.role == "input"]
+    return steps.train_loader() is not None or rollout(evidence, made) is not None
 
 
 def _period(where: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int | None:
