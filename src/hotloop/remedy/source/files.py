@@ -101,8 +101,8 @@ def named_by(code: Code, call: cst.Call, values: Values) -> list[Name]:
 def writes(code: Code, call: cst.Call, values: Values) -> list[Name]:
     """What a call may write; nothing where it writes no file."""
     name, whole = last_name(call.func), _package(code, call)
-    if whole.startswith("subprocess.") or whole in ("os.system", "os.popen"):
-        return [_UNKNOWN]
+    if whole.startswith("subprocess.") or whole in ("os.system", "os.popen", "os.chdir", "os.fchdir"):
+        return [_UNKNOWN]  # what paths mean is another from there on
     if name in _OPENS:
         if not opens_to_write(code, call):
             return []

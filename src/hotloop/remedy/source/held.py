@@ -25,7 +25,7 @@ _CHANGE: Final = CHANGES | {
     "set_params", "set_output", "set_",
 }  # fmt: skip
 #: Functions that change what they are given.
-_CHANGE_ARGUMENT: Final = frozenset([
+CHANGE_ARGUMENT: Final = frozenset([
     "shuffle", "copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis", "heapify", "setattr",
     "delattr",
 ])  # fmt: skip
@@ -315,7 +315,7 @@ class Held:
         builtin = isinstance(call.func, cst.Name) and not code.assignments(call.func, name)
         if name == "len" and builtin:
             return "measured" if top is node else "read"
-        if name in _CHANGE_ARGUMENT or (arg.keyword is not None and arg.keyword.value == "out"):
+        if name in CHANGE_ARGUMENT or (arg.keyword is not None and arg.keyword.value == "out"):
             return "changed"
         own = (
             isinstance(call.func, cst.Attribute)
@@ -452,7 +452,7 @@ def _in_place(code: Code, node: cst.Name) -> bool:
         )
     if isinstance(above, cst.Arg):
         call = code.parents[above]
-        given = isinstance(call, cst.Call) and last_name(call.func) in _CHANGE_ARGUMENT
+        given = isinstance(call, cst.Call) and last_name(call.func) in CHANGE_ARGUMENT
         return given or (above.keyword is not None and above.keyword.value == "out")
     return False
 

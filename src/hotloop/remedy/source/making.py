@@ -12,10 +12,10 @@ import libcst as cst
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.remedy.source import files
+from hotloop.remedy.source import files, hidden
 from hotloop.remedy.source.aliases import READ_ONLY, shared, viewed
 from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_self, last_name
-from hotloop.remedy.source.held import is_changed
+from hotloop.remedy.source.held import CHANGE_ARGUMENT, is_changed
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import (
@@ -209,11 +209,74 @@ class Making:
                 raise Cannot(words, str(where.path), where.line(variable))
             self._require_steady(where, variable, kind, set())
         self._require_files_kept()
+        self._require_nothing_hidden()
+        self._require_own_fields_kept()
         target = self._code.parents.get(self.call)
         for name in self._code.nodes(cst.Name, target) if isinstance(target, cst.Assign) else ():
             if not self._code.holds(self.call, name) and is_changed(self._code, name):
                 words = f"{name.value} is changed in place, which may be a part of what the next is made of"
                 raise Cannot(words, str(self._code.path), self._code.line(name))
+            if not self._code.holds(self.call, name):
+                self._require_batch_kept(name)
+
+    def _require_nothing_hidden(self) -> None:
+        """Raises Cannot where the loop may set something that its text does not name."""
+        environment = any(
+            code.qualified(node) in ("os.environ", "os.getenv")
+            for code, function in self.functions
+            for node in code.nodes(cst.Attribute, function)
+        )
+        for code in self._plan.scene.codes(""):
+            found = [*hidden.sets(code), *(_environment(code) if environment else ())]
+            for node in found:
+                mine = any(where is code and code.holds(one, node) for where, one in self.functions)
+                if mine or self._is_before(code, node):
+                    continue
+                words = f"what {code.source(node)} sets cannot be told, which the batch may be made of"
+                raise Cannot(words, str(code.path), code.line(node))
+
+    def _require_own_fields_kept(self) -> None:
+        """Raises Cannot where a field that the object which makes the batches reads of itself is set from
+        elsewhere, be it of its class.
+        """
+        if self.owner is None:
+            return
+        owners = {id(where.above(one, cst.ClassDef)) for where, one in self.functions}
+        read = {
+            node.attr.value
+            for where, function in self.functions
+            for node in where.nodes(cst.Attribute, function)
+            if is_self(node.value)
+        }
+        for code in self._plan.scene.codes(""):
+            for node in hidden.stored(code):
+                if not isinstance(node, cst.Attribute) or node.attr.value not in read:
+                    continue
+                if is_self(node.value) and (code.above(node, cst.ClassDef) is not None):
+                    own = id(code.above(node, cst.ClassDef)) in owners
+                    if not own or any(
+                        code.holds(one, node) for where, one in self.functions if where is code
+                    ):
+                        continue
+                if self._is_before(code, node):
+                    continue
+                words = f"{code.source(node)} is set here, and may be what the batch is made of"
+                raise Cannot(words, str(code.path), code.line(node))
+
+    def _require_batch_kept(self, batch: cst.Name) -> None:
+        """Raises Cannot where a function of the user's that is given the batch changes it in place."""
+        code = self._code
+        reads = [read.node for one in code.assignments(batch, batch.value) for read in one.references]
+        for read in reads:
+            above = code.parents.get(read)
+            call = code.parents.get(above) if isinstance(above, cst.Arg) else None
+            if not isinstance(call, cst.Call) or not isinstance(above, cst.Arg):
+                continue
+            if self._function(code, call.func) is not None and not self._only_reads(
+                code, call, above, "array"
+            ):
+                words = f"{batch.value} may be changed here, which may be a part of what the next is made of"
+                raise Cannot(words, str(code.path), code.line(call))
 
     @cached_property
     def _variables(self) -> list[tuple[Code, cst.Name, Kind]]:
@@ -365,11 +428,8 @@ class Making:
         for other in self._plan.scene.codes(node.attr.value):
             for one in other.nodes(cst.Attribute):
                 own = is_self(one.value) and (owner is None or other.above(one, cst.ClassDef) is not owner[1])
-                if (
-                    one.attr.value == node.attr.value
-                    and not own
-                    and isinstance(other.parents.get(one), _STORES)
-                ):
+                stored = isinstance(other.parents.get(one), _STORES) or hidden.is_stored(other, one)
+                if one.attr.value == node.attr.value and not own and stored:
                     return "other"
         if owner is None:
             return "plain"
@@ -481,6 +541,11 @@ class Making:
             for node in code.nodes(kind, function):
                 raise Cannot("it keeps something from one batch to the next", place, code.line(node))
         self._require_given_once(code, function)
+        for node in code.nodes(cst.Attribute, function):
+            named = isinstance(node.value, cst.Name) and not code.qualified(node)
+            if named and self._function(code, node.value) is not None:
+                words = f"what {code.source(node)} holds, and whether the loop changes it, cannot be told"
+                raise Cannot(words, place, code.line(node))
         outside = {name.value for where, name in self._free() if where is code}
         own = (
             {one.name.value for one in parameters_of(function)}
@@ -679,13 +744,28 @@ class Making:
             if isinstance(call, cst.Call) and self._only_reads(code, call, above, kind):
                 return
         elif isinstance(access, cst.Name) and kind == "array":
-            if before or not is_changed(code, access):
+            if before or not (is_changed(code, access) or self._is_listed(code, access)):
                 return
         elif before and not isinstance(above, cst.Assign | cst.Element | cst.DictElement):
             return
         raise Cannot(
             f"{name}, which the batch is made of, may be changed here", str(code.path), code.line(access)
         )
+
+    def _is_listed(self, code: Code, access: cst.Name) -> bool:
+        """Whether a variable is in a list that is given to what may change it: ``map(f, [data])``."""
+        above = code.parents.get(access)
+        given: cst.CSTNode | None = above if isinstance(above, cst.Element | cst.DictElement) else None
+        while given is not None and not isinstance(
+            given, cst.Arg | cst.BaseStatement | cst.BaseSmallStatement
+        ):
+            given = code.parents.get(given)
+        call = code.parents.get(given) if isinstance(given, cst.Arg) else None
+        if not isinstance(call, cst.Call):
+            return False
+        whole, name = code.qualified(call.func), last_name(call.func)
+        reads = whole.startswith(READ_ONLY) and not whole.startswith("torch.optim.")
+        return not (reads and not name.endswith("_")) and name not in ("print", "len", "zip", "enumerate")
 
     def _only_reads(self, code: Code, call: cst.Call, arg: cst.Arg, kind: Kind) -> bool:
         name, whole = last_name(call.func), code.qualified(call.func)
@@ -695,7 +775,8 @@ class Making:
         if whole.startswith(READ_ONLY) and not whole.startswith(
             ("torch.nn.", "torch.optim.", "torch.utils.")
         ):
-            return kind == "array" and not _is_out(call, arg, whole)
+            in_place = name.endswith("_") or (name in CHANGE_ARGUMENT and whole.startswith("numpy."))
+            return kind == "array" and not _is_out(call, arg, whole) and not in_place
         if builtin:
             return name == "len" or (
                 kind == "array" and name in _PLAIN_CALLS | {"print", "set", "list", "enumerate"}
@@ -739,6 +820,10 @@ class Making:
                     if package not in _DRAW_NOTHING and not self._is_users(code, package):
                         words = f"{package} may draw in between: the order of both would be another"
                         raise Cannot(words, str(code.path), code.line(statement))
+        for code in self._plan.scene.codes(""):
+            for node in hidden.handed_on(code, ("random", "numpy.random", "numpy")):
+                words = f"{code.source(node)} is handed on, and may be drawn from"
+                raise Cannot(words, str(code.path), code.line(node))
         mine = {id(one) for _, one in draws}
         for code in self._plan.scene.codes("random"):
             for one in _draws(code, code.module):
@@ -925,6 +1010,19 @@ class Making:
             and other.begin(call) < other.begin(self._loop)
             for other, call in calls
         )  # fmt: skip
+
+
+def _environment(code: Code) -> Iterator[cst.CSTNode]:
+    """Where the environment is changed."""
+    for node in hidden.stored(code):
+        part: cst.CSTNode = node
+        while isinstance(part, cst.Attribute | cst.Subscript) and code.qualified(part) != "os.environ":
+            part = part.value
+        if code.qualified(part) == "os.environ":
+            yield node
+    for call in code.nodes(cst.Call):
+        if code.qualified(call.func) in ("os.putenv", "os.unsetenv"):
+            yield call
 
 
 def _is_out(call: cst.Call, arg: cst.Arg, whole: str) -> bool:
