@@ -190,6 +190,18 @@ def test_garbage_collections_are_counted_where_they_are():
     assert steps.span_totals["forward"] == pytest.approx(0.060)
 
 
+def test_a_collection_between_phases_is_of_what_runs_there():
+    def each(run, step):
+        with run.at("print"):
+            start = run.now
+            run.work(40)
+            run._emit(row.GC, start + 5 * MS, 15 * MS, value=2)
+
+    steps = trained(each=each)
+    assert steps.span_totals["logging"] == pytest.approx(0.8, rel=0.1)
+    assert steps.gc_s_by_phase["logging"] == pytest.approx(19 * 0.015)
+
+
 def test_collections_while_the_first_step_imports_are_no_pauses_of_training():
     """torch.func loads much of torch in its first call: full collections over all that is imported."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.attribution import Bytes, find_gaps, saves_of, span_phases, tabulate, uncovered_ns
+from hotloop.measure.attribution import Bytes, Gaps, find_gaps, saves_of, span_phases, tabulate, uncovered_ns
 from hotloop.measure.device import device_use, with_kernels
 from hotloop.measure.evaluation import (
     Events,
@@ -34,11 +34,21 @@ from hotloop.measure.pacing import pacing_optimizers
 from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
-from hotloop.measure.sampling import crowding_of, read_samples, split_gaps, tiled
+from hotloop.measure.sampling import Sampled, crowding_of, read_samples, split_gaps, tiled
 from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, playing, scoring
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import called_apart, intervals, recurring_end, site_costs, with_graphs
-from hotloop.measure.spans import OWNERS, Bools, Ints, Spans, innermost, nest, of_kind, origin_ns, wall_ns
+from hotloop.measure.spans import (
+    OWNERS,
+    Bools,
+    Spans,
+    Table,
+    innermost,
+    nest,
+    of_kind,
+    origin_ns,
+    wall_ns,
+)
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, bounded, find_steps
 from hotloop.measure.steps import Floats, Steps
@@ -149,6 +159,8 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     told_until = exit_ns if piece.until is None or not len(samples) else int(samples.start[-1])
     uncovered = uncovered_ns(samples, gaps, told_until)
     unaccounted = min(uncovered / 1e9, max(0.0, float(totals[COLUMN["other"]])))
+    pauses = of_kind(process, row.GC)
+    paused = _phase_of(pauses, spans, phase, sampled, gaps)
     del gaps
     totals[COLUMN["other"]] -= unaccounted
 
@@ -208,7 +220,8 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         collective_in_backward_s=_exposed_communication(process, stepping),
         source_loop=loop.place(),
         framework_call=loop.framework_call(),
-        **_small(process, spans, phase, stepping, steady),
+        **_collections(pauses, paused, stepping, steady),
+        **_small(process, spans, stepping),
     )
 
 
@@ -368,27 +381,43 @@ def _exposed_communication(process: Process, stepping: Stepping) -> float:
     return each * stepping.num_updates / steps if rare else each
 
 
-def _small(process: Process, spans: Spans, phase: Bytes, stepping: Stepping, steady: Bools) -> dict[str, Any]:
-    """The views that are one sum each; collections in the warm-up are those of what it imports."""
+def _collections(pauses: Table, phase: Bytes, stepping: Stepping, steady: Bools) -> dict[str, Any]:
+    """The garbage collector's part of the span; in the warm-up it is that of what is imported there."""
     begin, end = stepping.span
-    pauses = of_kind(process, row.GC)
     warm_up = int(steady.argmax()) if steady.any() else 0
     warmed = begin if warm_up == 0 else int(stepping.start[warm_up])
     inside = (pauses.start >= warmed) & (pauses.start < end)
+    seconds = pauses.duration[inside] / 1e9
+    return {
+        "gc_s": float(seconds.sum()),
+        "gc_count": int(inside.sum()),
+        "gc_s_by_phase": _by_name(np.bincount(phase[inside], weights=seconds, minlength=len(PHASES))),
+    }
+
+
+def _phase_of(times: Table, spans: Spans, phase: Bytes, sampled: Sampled, gaps: Gaps) -> Bytes:
+    """[n] the phase of short intervals: of the row they fell into, else of the gap; where samples decide, of
+    the one taken next in it.
+    """
+    owner = innermost(spans, times.start)
+    gap = np.where(owner >= 0, -1, gaps.find(times.start))
+    found = np.full(len(times), COLUMN["other"], np.uint8)
+    found[owner >= 0] = phase[owner[owner >= 0]]
+    found[gap >= 0] = gaps.phase[gap[gap >= 0]]
+    after = np.searchsorted(sampled.samples.start, times.end)
+    told = (gap >= 0) & (after < len(sampled.samples))
+    told[told] = sampled.gap[after[told]] == gap[told]
+    found[told] = sampled.phase[after[told]]
+    return found
+
+
+def _small(process: Process, spans: Spans, stepping: Stepping) -> dict[str, Any]:
+    """The views that are one sum each."""
+    begin, end = stepping.span
     compiles = (spans.kind == row.COMPILE) & (spans.start >= begin) & (spans.start < end)
     losses = of_kind(process, row.LOSS)
     return {
-        "gc_s": float(pauses.duration[inside].sum()) / 1e9,
-        "gc_count": int(inside.sum()),
-        "gc_s_by_phase": _by_name(_by_phase(spans, phase, pauses.start[inside], pauses.duration[inside])),
         "compile_s": float(spans.exclusive[compiles].sum()) / 1e9,
         "losses": losses.value.astype(np.uint32).view(np.float32).astype(np.float64),
         "loss_steps": stepping.of(losses.start),
     }
-
-
-def _by_phase(spans: Spans, phase: Bytes, start: Ints, duration: Ints) -> Floats:
-    """[phases] seconds of short intervals, each in the phase of the row it fell into; gaps are "other"."""
-    owner = innermost(spans, start)
-    column = np.where(owner >= 0, phase[np.maximum(owner, 0)] if len(phase) else 0, COLUMN["other"])
-    return np.bincount(column, weights=duration, minlength=len(PHASES)) / 1e9
