@@ -653,6 +653,18 @@ def held_up(got: float, others: float, **facts: Any) -> dict[str, Finding]:
     )
 
 
+def test_threads_that_the_script_sets_are_told_where_it_does() -> None:
+    """The environment is overridden by it."""
+    by = {"threads": 24, "set_by": {"threads": [24, TRAIN, 5]}}
+    world = {"cores": 2, "process_system": sampled_threads(1.9, 0.4)}
+    item = found(run([], {"forward": 0.03}, facts={"torch": by}), **world)["host/thread-oversubscription"]
+    assert (item.where.file, item.where.line) == (TRAIN, 5)
+    assert item.advice.startswith("Call torch.set_num_threads(2) at train.py:5")
+    by["threads"] = 8
+    item = found(run([], {"forward": 0.03}, facts={"torch": by}), **world)["host/thread-oversubscription"]
+    assert item.where is None
+
+
 def test_threads_that_wait_for_each_other_beside_other_programs_are_told_without_a_cost() -> None:
     item = held_up(0.2, 0.9)["host/thread-oversubscription"]
     assert item.severity == "info"

@@ -81,6 +81,7 @@ def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
     by = {name: (value, Path(file).name, line) for name, (value, file, line) in first["set_by"].items()}
     assert by["cudnn_benchmark"] == (True, "train.py", 5)
     assert by["float32_matmul_precision"] == ("high", "train.py", 6)
+    assert by["threads"] == (1, "train.py", 4)
     assert "deterministic_algorithms" not in by
     assert last["set_by"]["deterministic_algorithms"][0::2] == [True, 15]
 

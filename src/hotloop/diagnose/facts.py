@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hotloop.findings import Place
 from hotloop.measure.steps import Setting, Steps
 
 Fact = Mapping[str, Any]
@@ -16,6 +17,16 @@ def flag(steps: Steps, name: str) -> Any:
     if isinstance(torch, Mapping) and name in torch:
         return torch[name]
     return steps.facts.get(name)
+
+
+def set_at(steps: Steps, name: str, value: object) -> Place | None:
+    """The script's line that set a torch flag last, if it set it to this value."""
+    torch = steps.facts.get("torch")
+    by = torch.get("set_by") if isinstance(torch, Mapping) else None
+    told = by.get(name) if isinstance(by, Mapping) else None
+    if not isinstance(told, list | tuple) or len(told) != 3 or told[0] != value:
+        return None
+    return Place(file=str(told[1]), line=int(told[2]), function="")
 
 
 def entries(steps: Steps, name: str) -> tuple[Fact, ...]:

@@ -145,7 +145,7 @@ CATALOGUE: Final = (
     Point("torch.backends.cuda.cuBLASModule", ("__setattr__",), _TORCH, "which line set TF32"),
     Point(
         "torch",
-        ("set_float32_matmul_precision", "use_deterministic_algorithms"),
+        ("set_float32_matmul_precision", "use_deterministic_algorithms", "set_num_threads"),
         _TORCH,
         "which line set them",
     ),

@@ -125,12 +125,17 @@ def watch_setters(probe: Probe, was_set: Callable[[tuple[str, ...], FrameType], 
     def anomaly_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
         was_set(("grad_anomaly",), frame)
 
+    def threads_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+        if probe.user_frame(frame) is frame:  # loaders' workers and remedies set it as well
+            was_set(("threads",), frame)
+
     hooks.after(torch.autograd.set_detect_anomaly, "__init__", "settings", anomaly_set)
     hooks.after(torch.autograd.detect_anomaly, "__enter__", "settings", anomaly_set)
     hooks.after(torch.backends.ContextProp, "__set__", "settings", property_set)
     hooks.after(torch.backends.cuda.cuBLASModule, "__setattr__", "settings", matmul_set)
     hooks.after(torch, "set_float32_matmul_precision", "settings", precision_set)
     hooks.after(torch, "use_deterministic_algorithms", "settings", deterministic_set)
+    hooks.after(torch, "set_num_threads", "settings", threads_set)
 
 
 def flags(torch: Any, names: Iterable[str] = FLAGS) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import flag, set_at
 from hotloop.findings import Finding, Place
 from hotloop.units import duration, share
 
@@ -45,11 +46,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 def _set_last(evidence: Evidence) -> tuple[Place | None, bool]:
     """Where the script turned it on, if that was the last it did to it, and whether it was turned off."""
-    torch = evidence.steps.facts.get("torch")
-    by = torch.get("set_by") if isinstance(torch, Mapping) else None
-    told = by.get("grad_anomaly") if isinstance(by, Mapping) else None
-    if not isinstance(torch, Mapping) or not isinstance(told, list | tuple) or len(told) != 3:
-        return None, False
-    if told[0]:
-        return Place(file=str(told[1]), line=int(told[2]), function=""), False
-    return None, not torch.get("grad_anomaly")
+    where = set_at(evidence.steps, "grad_anomaly", True)
+    turned_off = set_at(evidence.steps, "grad_anomaly", False) is not None
+    return where, turned_off and not flag(evidence.steps, "grad_anomaly")

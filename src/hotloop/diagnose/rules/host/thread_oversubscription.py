@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause
+from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.crowding import crowd, others_took, span_since_command
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.facts import flag
+from hotloop.diagnose.facts import flag, set_at
 from hotloop.findings import Finding
 from hotloop.units import share
 
@@ -43,12 +43,18 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     each = max(1, int(evidence.cores // ranks))
     saved = 1 - (total / evidence.cores) ** -_SLOWDOWN_POWER
     fights = helpers is not None and helpers >= _HELPERS_RATIO
+    where = set_at(steps, "threads", threads)
     who = f"{ranks} ranks x {threads} threads" if ranks > 1 else f"{threads} threads"
     yield cause(
         evidence,
         ID,
         message=f"PyTorch computes with {who} on {evidence.cores:g} cores: the threads hold each other up.",
-        advice=f"Set OMP_NUM_THREADS={each} (or torch.set_num_threads({each})) for each training process.",
+        advice=(
+            f"Set OMP_NUM_THREADS={each} (or torch.set_num_threads({each})) for each training process."
+            if where is None
+            else f"Call torch.set_num_threads({each}){at(where)}, or leave the call out and set "
+            f"OMP_NUM_THREADS={each}, which it overrides."
+        ),
         numbers=[
             f"{total} computing threads on {evidence.cores:g} usable cores",
             "what the helper threads use was not sampled"
@@ -62,6 +68,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             ),
         ],
         cost_s=saved * computing * steps.step_s if fights else 0.0,
+        where=where,
         severity=None if fights else "info",
         remedies=("threads",),
         data={"threads": total, "cores": evidence.cores, "suggested": each, "assumed": True},
