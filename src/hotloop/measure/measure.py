@@ -52,6 +52,7 @@ from hotloop.measure.spans import (
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, bounded, find_steps
 from hotloop.measure.steps import Floats, Steps
+from hotloop.measure.viewing import shown
 from hotloop.measure.ways import Ways
 from hotloop.measure.widening import widen
 from hotloop.measure.window import module_costs
@@ -153,6 +154,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     loop = _loop(process, places, spans, ways, driven, eval_forward, evaluates, stepping)
     asks = _without_gradients(spans, events, stepping) & ~eval_forward & (phase == COLUMN["forward"])
     phase[rollouts(spans, asks, ways, loop)] = COLUMN["data_wait"]
+    phase[shown(spans, asks & (phase == COLUMN["forward"]), ways, loop)] = COLUMN["other"]
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -387,11 +389,12 @@ def _collections(pauses: Table, phase: Bytes, stepping: Stepping, steady: Bools)
     warm_up = int(steady.argmax()) if steady.any() else 0
     warmed = begin if warm_up == 0 else int(stepping.start[warm_up])
     inside = (pauses.start >= warmed) & (pauses.start < end)
-    seconds = pauses.duration[inside] / 1e9
+    took = pauses.duration[inside]
+    by_phase = np.bincount(phase[inside], weights=took, minlength=len(PHASES)) / 1e9
     return {
-        "gc_s": float(seconds.sum()),
+        "gc_s": float(took.sum()) / 1e9,
         "gc_count": int(inside.sum()),
-        "gc_s_by_phase": _by_name(np.bincount(phase[inside], weights=seconds, minlength=len(PHASES))),
+        "gc_s_by_phase": _by_name(by_phase),
     }
 
 
