@@ -177,3 +177,16 @@ def test_a_terminal_gets_colours_unless_told_not_to(
     assert process.returncode == 0
     assert b"No training process was seen" in shown
     assert (b"\x1b[" in shown) == colored
+
+
+def test_a_verification_that_cannot_begin_leaves_nothing_and_writes_into_no_run(tmp_path: Path) -> None:
+    words = ("verify", "--apply", "num-workers=2", "--out")
+    done = hotloop(*words, "new", "--", "no-such-program", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "command not found: no-such-program" in done.stderr
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "report.json").write_text("{}")
+    done = hotloop(*words, str(tmp_path), "--", "sh", "-c", "exit 3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{tmp_path} is not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]

@@ -283,6 +283,8 @@ def test_what_a_run_writes_elsewhere_is_left_alone_and_arguments_are_said(
     [
         (["--apply", "num-worker=4"], "did you mean num-workers"),
         (["--apply", "num-workers=many"], "num_workers is a whole number"),
+        (["--apply", "cache-samples=lots"], "cache-samples=lots: memory is a size: 4GiB"),
+        (["--timeout", "nan"], "'nan' is no time: write 120, 90s or 10m"),
         (["--apply", "no-workers", "--apply", "num-workers=4"], "exclude each other"),
         (["nowhere.py"], "nowhere.py does not exist"),
     ],

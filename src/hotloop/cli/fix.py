@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import CheckFailed, UsageError
+from hotloop.units import parse_duration
 
 if TYPE_CHECKING:
     from hotloop.remedy.catalogue import Applied
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=float,
+        type=_seconds,
         default=120.0,
         help="how long the check may take (default 120)",
     )
@@ -206,3 +207,10 @@ def _json(
         "written": written and bool(patch.files) and not (proof is not None and proof.passed is False),
         "patch": diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
     }
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 120, 90s or 10m") from None

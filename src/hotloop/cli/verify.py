@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,7 +131,20 @@ def _launched(options: argparse.Namespace) -> list[tuple[Path, Path]]:
         raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
     patch = in_force.read(options.patch, command) if options.patch else None
     change = _Change(env=catalogue.environment(map(catalogue.parse, options.apply)), patch=patch)
+    if options.out is not None and options.out.is_dir() and any(options.out.iterdir()):
+        raise UsageError(f"{options.out} is not empty", hint="give --out a new folder, or remove that one")
     whole = options.out or flow.new_run_folder(None, command)
+    try:
+        return _in_turns(whole, command, change, options)
+    finally:
+        for folder in (whole / "raw", whole):  # where nothing was started nothing is left
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _in_turns(
+    whole: Path, command: list[str], change: _Change, options: argparse.Namespace
+) -> list[tuple[Path, Path]]:
     pairs = []
     for number in range(options.repeats):
         sides: list[tuple[str, _Change | None]] = [("base", None), ("candidate", change)]

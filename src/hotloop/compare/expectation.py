@@ -76,7 +76,8 @@ def read(path: Path) -> Expectation:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="give a TOML or YAML file") from error
+        words = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {words}", hint="give a TOML or YAML file") from error
     try:
         data = _yaml(path, text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hotloop.errors import UsageError
+from hotloop.feed.budget import named_bytes, total_memory_bytes
 
 #: ``exact`` keeps batches and losses bit for bit; ``numeric`` stays within float noise or a lower precision;
 #: ``semantic`` changes what is trained or when, or leaves less of it on record (log lines, pictures, prints).
 Effect = Literal["exact", "numeric", "semantic"]
 EFFECTS: tuple[Effect, ...] = ("exact", "numeric", "semantic")
 
-Kind = Literal["count", "number", "text"]
+Kind = Literal["count", "number", "size", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,8 @@ class Parameter:
 
     ``default`` is used where none is given (None: the live form follows from the machine, see ``words``).
     ``finding_key`` names the entry of a finding's ``data`` that holds the value the run asks for.
-    ``choices`` limits text values. Where it is ``needed`` there is no live form without a value.
+    ``choices`` limits text values; a size stays the text it was given as. Where it is ``needed`` there is no
+    live form without a value.
     """
 
     name: str
@@ -38,6 +40,13 @@ class Parameter:
         if self.kind == "text":
             if self.choices and text not in self.choices:
                 raise ValueError(f"one of {', '.join(self.choices)}")
+            return text
+        if self.kind == "size":
+            if text.strip().lower() != "auto":
+                try:
+                    named_bytes(text, total_memory_bytes)
+                except ValueError:
+                    raise ValueError("a size: 4GiB, 500MB, 40%, auto") from None
             return text
         expected = f"a {'whole ' if self.kind == 'count' else ''}number, at least {self.minimum:g}"
         try:
@@ -110,4 +119,6 @@ class Remedy:
         assert self.parameter is not None
         if self.parameter.default is not None:
             return self.parameter.default
+        if self.parameter.kind == "size":
+            return "4GiB"
         return self.parameter.choices[0] if self.parameter.choices else 4

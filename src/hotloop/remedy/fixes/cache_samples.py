@@ -24,7 +24,7 @@ REMEDY = Remedy(
     ),
     parameter=Parameter(
         name="memory",
-        kind="text",
+        kind="size",
         words=("bytes the cache may use, for instance 4GiB; without a value what the machine can spare"),
     ),
     live="hotloop.remedy.live.ring:CacheSamples",

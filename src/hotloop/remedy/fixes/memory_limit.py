@@ -18,7 +18,7 @@ REMEDY = Remedy(
         "memory/unbounded-cache",
         "memory/host-growth",
     ),
-    parameter=Parameter(name="memory", kind="text", words="bytes, for instance 8GiB", default="8GiB"),
+    parameter=Parameter(name="memory", kind="size", words="bytes, for instance 8GiB", default="8GiB"),
     source="hotloop.remedy.source.feeds:memory_limit",
     words=(
         "bound the cache: hotloop.feed.cached(dataset, max_bytes={value!r}) in its place, or "
