@@ -154,7 +154,7 @@ def test_an_environment_is_told_apart_from_asking_the_policy() -> None:
     ]
     assert [item.cost_s_per_step for item in items] == [pytest.approx(0.02), pytest.approx(0.01)]
     assert f"The environment stepped at train.py:{at.line}, most in Field.step()" in items[0].message
-    assert "many environments at once" in items[0].advice
+    assert "more environments at once" in items[0].advice
     assert "environment" not in items[1].message + items[1].advice
 
 

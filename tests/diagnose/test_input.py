@@ -459,7 +459,7 @@ def test_an_environment_that_is_stepped_is_named_and_never_made_ahead() -> None:
     assert "The environment stepped at train.py:3 takes 75 %" in item.message
     assert item.cost_s_per_step == pytest.approx(0.75 * 0.06)
     assert item.where is not None and item.where.file == "/app/sim.py"
-    assert "many environments at once" in item.advice
+    assert "more environments at once" in item.advice
     assert item.remedies == ()
 
 
@@ -481,6 +481,19 @@ class Stack:
     def step(self, a):
         obs, reward, done, info = self.env.step(a)
 """
+
+
+def test_the_steps_that_a_rollout_lies_in_are_no_outliers() -> None:
+    """A rollout, then several passes over it: the first step of each has it in its wait."""
+    wait = np.full(400, 0.0001)
+    wait[40::40] = 0.6
+    phases = {"data_wait": wait, "forward": 0.01, "backward": 0.01}
+    rolled = steps(phases, num_steps=400, lines=tuple(rolling(3)))
+    findings = found(rolled, sources={TRAIN: ROLLOUT})
+    assert "input/slow-sample" in findings
+    assert "trend/step-outliers" not in findings
+    made = line(12, 6.0, file=TRAIN, function="main", role="input", source="rows = parse(text)")
+    assert "trend/step-outliers" in found(replace(rolled, lines=(made,)))
 
 
 def test_a_wrapper_of_the_users_is_no_other_environment() -> None:
@@ -508,8 +521,8 @@ def test_a_policy_that_acts_in_the_training_loop_is_told_as_asked() -> None:
         run = replace(get_batch([hot, other]), source_loop=loop)
         return found(run, sources={TRAIN: source})["input/slow-sample"]
 
-    assert "asked for one action after the other" in most_in(2).message
-    assert "asked for one action" not in most_in(3).message
+    assert "asked for one answer after the other" in most_in(2).message
+    assert "asked for one answer" not in most_in(3).message
 
 
 def test_asking_the_policy_again_and_again_is_told_with_the_environment_beside_it() -> None:
@@ -522,10 +535,10 @@ def test_asking_the_policy_again_and_again_is_told_with_the_environment_beside_i
     loop = Place(file=TRAIN, line=1, function="main")
     run = replace(get_batch([asking, stepped, other]), source_loop=loop)
     item = found(run, sources={TRAIN: source})["input/slow-sample"]
-    assert "asked for one action after the other: 75 %" in item.message
+    assert "asked for one answer after the other: 75 %" in item.message
     assert "the environment stepped at train.py:4 takes 17 %" in item.message
     assert item.where == asking.place
-    assert "many environments at once" in item.advice
+    assert "more environments at once" in item.advice
 
 
 @pytest.mark.parametrize("number", [4, 5, 6])
