@@ -483,6 +483,14 @@ class Stack:
 """
 
 
+@pytest.mark.parametrize(("wait_s", "severity"), [(0.006, "info"), (0.03, "high")])
+def test_a_rollout_beside_long_training_is_information(wait_s: float, severity: str) -> None:
+    run = steps({"data_wait": wait_s, "forward": 0.03, "backward": 0.03}, lines=tuple(rolling(3)))
+    item = found(run, sources={TRAIN: ROLLOUT})["input/slow-sample"]
+    assert item.severity == severity
+    assert item.cost_s_per_step > 0.05 * 0.066
+
+
 def test_the_steps_that_a_rollout_lies_in_are_no_outliers() -> None:
     """A rollout, then several passes over it: the first step of each has it in its wait."""
     wait = np.full(400, 0.0001)

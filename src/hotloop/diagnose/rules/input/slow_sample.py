@@ -153,6 +153,8 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     share = max(rolled.inside_share, rolled.asking_share) if rolled is not None else spot.share
     cost = share * inline.wait_s
     ratio = units.share(inline.wait_s / evidence.steps.step_s)
+    # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
+    small = rolled is not None and cost < evidence.limits.medium_ratio * evidence.steps.step_s
     yield Finding(
         id=ID,
         message=_inline_message(inline, spot),
@@ -173,7 +175,12 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
         remedies=() if inline.handed_over or inline.rollout else ("background-batches",),
-        data={"share_of_make": spot.share, "statement": str(inline.statement or "")},
+        severity="info" if small else "medium",
+        data={
+            "share_of_make": spot.share,
+            "statement": str(inline.statement or ""),
+            **({"severity_fixed": True} if small else {}),
+        },
     )
 
 
