@@ -90,6 +90,25 @@ def test_a_rank_that_waits_for_a_core_names_no_line() -> None:
     assert held_up.where is None
 
 
+SHARDED = {"modules": [{"class": "Net", "sharded": True}]}
+
+
+def test_ranks_that_gather_their_parameters_wait_in_forward() -> None:
+    """FSDP: the rank with the long forward is the one that waits."""
+    fast = rank(0, {"forward": 0.08}, loaders=sharded(), facts=SHARDED)
+    slow = rank(1, {"data_wait": 0.061}, loaders=sharded(), facts=SHARDED)
+    items = found(fast, slow)
+    assert "distributed/straggler" not in items
+    item = items["distributed/unbalanced-input"]
+    assert item.rank == 1
+    assert item.cost_s_per_step == pytest.approx(0.06)
+
+
+def test_where_ranks_meet_in_forward_a_longer_one_tells_nothing() -> None:
+    slow = rank(1, {"forward": 0.07, "backward": 0.02}, facts=SHARDED)
+    assert found(rank(0, {"forward": 0.02, "backward": 0.07}, facts=SHARDED), slow) == {}
+
+
 def test_few_samples_name_no_line() -> None:
     slow = rank(1, {"other": 0.05, "backward": 0.02}, lines=(replace(postprocessing(4.8), num_samples=4),))
     assert found(rank(0, {"backward": 0.07}), slow)["distributed/straggler"].where is None

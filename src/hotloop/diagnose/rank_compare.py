@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hotloop.diagnose.evidence import Evidence
@@ -9,21 +10,27 @@ from hotloop.diagnose.hotspots import Hotspot, hottest
 from hotloop.measure.steps import LineCost, Steps
 from hotloop.phases import PHASES
 
-#: Phases in which a rank does its own work; collectives and backward (DDP) hold the waiting for others.
-_OWN = tuple(phase for phase in PHASES if phase not in ("startup", "backward", "collective"))
-
 #: Where the others spend more than this part of it, the line is theirs too: the rank is slow, not the line.
 _SHARED = 1 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankLoad:
-    """Seconds per step of one rank: its own work (backward left out), backward, and collectives."""
+    """Seconds per step of one rank: its own work by phase, and the phases in which ranks meet."""
 
     steps: Steps
-    own_s: float
-    backward_s: float
-    collective_s: float
+    own: Mapping[str, float]
+    shared: Mapping[str, float]
+
+    @property
+    def own_s(self) -> float:
+        """Its own work."""
+        return sum(self.own.values())
+
+    @property
+    def shared_s(self) -> float:
+        """What it spends in the phases in which ranks meet."""
+        return sum(self.shared.values())
 
 
 def loads(evidence: Evidence) -> tuple[RankLoad, ...]:
@@ -31,12 +38,12 @@ def loads(evidence: Evidence) -> tuple[RankLoad, ...]:
     ranks = [rank for rank in evidence.ranks if rank.num_steps >= evidence.limits.min_steps]
     if len(ranks) < 2:
         return ()
+    meets = max((rank.waits_inside for rank in ranks), key=len)
     return tuple(
         RankLoad(
             steps=rank,
-            own_s=sum(rank.per_step(phase) for phase in _OWN),
-            backward_s=rank.per_step("backward"),
-            collective_s=rank.per_step("collective"),
+            own={name: rank.per_step(name) for name in PHASES if name not in ("startup", *meets)},
+            shared={name: rank.per_step(name) for name in meets},
         )
         for rank in ranks
     )
@@ -50,17 +57,17 @@ def lead(all_loads: tuple[RankLoad, ...]) -> tuple[RankLoad, float]:
 
 
 def waiting_s(all_loads: tuple[RankLoad, ...], slowest: RankLoad) -> float:
-    """Seconds per step the others spend in backward and collectives beyond the slowest rank: waiting."""
-    others = [load.backward_s + load.collective_s for load in all_loads if load is not slowest]
-    return sum(others) / len(others) - slowest.backward_s - slowest.collective_s
+    """Seconds per step the others spend where ranks meet beyond the slowest rank: waiting."""
+    others = [load.shared_s for load in all_loads if load is not slowest]
+    return sum(others) / len(others) - slowest.shared_s
 
 
-def largest_difference(slowest: Steps, all_loads: tuple[RankLoad, ...]) -> tuple[str, float]:
-    """The phase in which the slowest rank exceeds the others most, and by how much per step."""
-    others = [load.steps for load in all_loads if load.steps is not slowest]
+def largest_difference(slowest: RankLoad, all_loads: tuple[RankLoad, ...]) -> tuple[str, float]:
+    """The phase of its own in which the slowest rank exceeds the others most, and by how much per step."""
+    others = [load.own for load in all_loads if load is not slowest]
     gaps = {
-        phase: slowest.per_step(phase) - sum(other.per_step(phase) for other in others) / len(others)
-        for phase in _OWN
+        phase: seconds - sum(other[phase] for other in others) / len(others)
+        for phase, seconds in slowest.own.items()
     }
     phase = max(gaps, key=lambda name: gaps[name])
     return phase, gaps[phase]

@@ -269,6 +269,14 @@ class Steps:
         """Share of one phase in the training span."""
         return self.span_totals.get(name, 0.0) / self.span_s if self.span_s > 0 else 0.0
 
+    @property
+    def waits_inside(self) -> tuple[str, ...]:
+        """Phases in which a rank may be waiting for others: DistributedDataParallel's ranks meet in backward,
+        those that gather sharded parameters in forward too.
+        """
+        sharded = any(module.get("sharded") for module in self.facts.get("modules", ()))
+        return ("forward", "backward", "collective") if sharded else ("backward", "collective")
+
     def train_loader(self) -> LoaderUse | None:
         """The loader that drives training: the training loader with the most batches."""
         used = [loader for loader in self.loaders if loader.role == "train"]

@@ -46,12 +46,13 @@ def slowest(ranks: Sequence[Steps]) -> int | None:
     """The rank whose own work holds the others up; None where they are even or it cannot be told.
 
     Ranks of one job take equally long steps, because the fast ones wait. Waiting is in the collectives, and
-    with DistributedDataParallel inside backward, so the second look leaves backward out.
+    with DistributedDataParallel inside backward, with sharded parameters inside forward too: the second look
+    leaves these out.
     """
     working = [steps for steps in ranks if steps.num_steps]
     if len(working) < 2:
         return None
-    for own in (_own, _before_backward):
+    for own in (_own, _where_none_waits):
         found = _stands_out([(own(steps), steps) for steps in working])
         if found is not None:
             return found.rank
@@ -69,5 +70,5 @@ def _own(steps: Steps) -> float:
     return max(0.0, steps.step_s - steps.per_step("collective") - steps.collective_in_backward_s)
 
 
-def _before_backward(steps: Steps) -> float:
-    return max(0.0, steps.step_s - steps.per_step("collective") - steps.per_step("backward"))
+def _where_none_waits(steps: Steps) -> float:
+    return max(0.0, steps.step_s - sum(steps.per_step(phase) for phase in steps.waits_inside))

@@ -276,6 +276,7 @@ class Modules:
             "training": inner.training,
             "compiled": compiled or inner._compiled_call_impl is not None,
             "wrapper": wrapper,
+            "sharded": wrapper == "FSDP" or is_sharded(inner, params),
             "channels_last": self._channels_last(params),
             "has_conv": bool(convs),
             "conv_ndim": ndims[-1] if ndims else 0,
@@ -324,6 +325,13 @@ def unwrapped(module: Any) -> tuple[Any, str, bool]:
         wrapper = known[0] or wrapper
         compiled = compiled or not known[0]
         module = getattr(module, known[1])
+
+
+def is_sharded(module: Any, params: list[Any]) -> bool:
+    """Whether ranks hold parts of its parameters, and gather them in forward: FSDP2, tensor parallel."""
+    return any(type(param).__name__ == "DTensor" for param in params) or any(
+        base.__name__ == "FSDPModule" for one in module.modules() for base in type(one).__mro__
+    )
 
 
 def autocast_facts(torch: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _CADENCE = ("evaluation", "checkpoint", "logging")
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
-    """A rank whose own work is larger while the others wait in backward or collectives."""
+    """A rank whose own work is larger while the others wait where ranks meet."""
     ranks = loads(evidence)
     if not ranks or not enough(evidence):
         return
@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     cost = min(ahead, waits)
     if step_s <= 0 or cost < evidence.limits.straggler_ratio * step_s:
         return
-    phase, gap = largest_difference(slowest.steps, ranks)
+    phase, gap = largest_difference(slowest, ranks)
     if phase in _INPUT or (phase in _CADENCE and slowest.steps.rank == evidence.steps.rank):
         return  # distributed/unbalanced-input or the cadence rules say which
     rank = slowest.steps.rank
@@ -97,7 +97,5 @@ def _at_the_line(slowest: RankLoad, spot: Hotspot, others_s: float) -> str:
 
 
 def _describe(load: RankLoad) -> str:
-    return (
-        f"rank {load.steps.rank}: {duration(load.own_s)} own work, {duration(load.backward_s)} backward, "
-        f"{duration(load.collective_s)} collectives per step"
-    )
+    meets = ", ".join(f"{duration(seconds)} {phase}" for phase, seconds in load.shared.items())
+    return f"rank {load.steps.rank}: {duration(load.own_s)} own work, {meets} per step"

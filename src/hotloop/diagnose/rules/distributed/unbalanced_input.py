@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 def _slow_input(evidence: Evidence, ranks: tuple[RankLoad, ...]) -> Iterable[Finding]:
     slowest, ahead = lead(ranks)
-    phase, gap = largest_difference(slowest.steps, ranks)
+    phase, gap = largest_difference(slowest, ranks)
     cost = min(ahead, gap, waiting_s(ranks, slowest))
     if (
         phase not in ("data_wait", "epoch_gap")
