@@ -136,6 +136,15 @@ def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
     assert item.cost_ci95 is not None and item.cost_ci95[0] < 0.02 < item.cost_ci95[1]
 
 
+def test_an_augmentation_in_the_step_belongs_to_the_loader() -> None:
+    at = hot("out = net(batch)", 2.0, "main", nature="native")
+    for source in ("batch = self.augment(batch)", "x = random_crop(x)", "x, y = mixup(x, y)"):
+        item = found(run([replace(at, source=source)], {"other": 0.02}))["host/python-in-step"]
+        assert item.advice.startswith("Augment in the dataset or in collate_fn")
+    item = found(run([replace(at, source="scores = meter(batch)")], {"other": 0.02}))["host/python-in-step"]
+    assert not item.advice.startswith("Augment")
+
+
 def test_an_environment_is_told_apart_from_asking_the_policy() -> None:
     """A rollout behind a method: its time is reached from one statement of the loop."""
     source = SOURCE + "\ndef collect(self):\n    state, reward, done = self.env.step(self.act(state))\n"

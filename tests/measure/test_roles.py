@@ -809,6 +809,29 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
     assert {line.within for line in lines} == {calls[-1]}
 
 
+def test_a_module_without_parameters_that_builds_no_graph_is_beside_the_model():
+    """An augmentation of the batch in the step, as kornia's."""
+    run = Script(
+        "for batch in loader:\n    batch = augment(batch)\n    net(batch).backward()\n    optimizer.step()\n"
+    )
+    run.iterate(1)
+    for _ in range(20):
+        run.fetch(1, 1)
+        with run.at(2):
+            run.call(row.FORWARD, 20, obj=2, flags=row.FORWARD_TRAINING)
+        with run.at(3):
+            run.forward(2, grad=False, module=3)
+            run.forward(2)
+            run.backward(2)
+        with run.at(4):
+            run.update(1)
+    steps = measure(run.process(), {})
+    assert steps.per_step("other") == pytest.approx(0.02, abs=0.002)
+    assert steps.per_step("forward") == pytest.approx(0.004, abs=0.001)
+    beside = next(line for line in steps.lines if line.phase == "other")
+    assert (beside.place.line, beside.role) == (2, "other")
+
+
 def test_a_loop_of_the_users_is_no_frameworks():
     run = Script("for batch in loader:\n    net(batch).backward()\n    optimizer.step()\n")
     run.iterate(1)

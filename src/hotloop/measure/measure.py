@@ -155,6 +155,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     asks = _without_gradients(spans, events, stepping) & ~eval_forward & (phase == COLUMN["forward"])
     phase[rollouts(spans, asks, ways, loop)] = COLUMN["data_wait"]
     phase[shown(spans, asks & (phase == COLUMN["forward"]), ways, loop)] = COLUMN["other"]
+    phase[_beside_the_model(spans, events, stepping) & (phase == COLUMN["forward"])] = COLUMN["other"]
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -333,10 +334,21 @@ def _compiles(spans: Spans, stepping: Stepping) -> Bools:
 
 def _without_gradients(spans: Spans, events: Events, stepping: Stepping) -> Bools:
     """[rows] forwards of the training span that build no graph."""
+    return _forwards(spans, events, stepping, row.FORWARD_PARAMS)
+
+
+def _beside_the_model(spans: Spans, events: Events, stepping: Stepping) -> Bools:
+    """[rows] calls in the training span of what is a module, but has no parameters and builds no graph: an
+    augmentation, a metric.
+    """
+    return _forwards(spans, events, stepping, 0)
+
+
+def _forwards(spans: Spans, events: Events, stepping: Stepping, flags: int) -> Bools:
+    """[rows] forwards of the training span with these flags of gradients and parameters."""
     in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
-    flags = spans.flags & (row.FORWARD_GRAD | row.FORWARD_PARAMS)
     forward = (spans.kind == row.FORWARD) & events.used & in_span
-    return np.asarray(forward & (flags == row.FORWARD_PARAMS))
+    return np.asarray(forward & ((spans.flags & (row.FORWARD_GRAD | row.FORWARD_PARAMS)) == flags))
 
 
 def _now_and_then(spans: Spans, rows: Bools, stepping: Stepping) -> Bools:

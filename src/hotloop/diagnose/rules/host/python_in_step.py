@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -37,6 +38,9 @@ _HOOK_ADVICE = (
     "Look every N steps (the hook can return at once in the others), or remove the hook once it has seen "
     "enough."
 )
+
+#: Calls that make other samples of the batch.
+_AUGMENTS = re.compile(r"\b\w*(aug|augs|augment\w*|transforms?|mix_?up|cut_?mix|jitter|crop|flip)\(", re.I)
 
 #: A step with many causes is told about the largest ones.
 _MOST_FINDINGS = 3
@@ -230,6 +234,11 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
         )
     if each == "scan":
         return "Look at all gradients in one call (torch._foreach_norm or clip_grad_norm_), every N steps."
+    if _AUGMENTS.search(group.hottest.source):
+        return (
+            "Augment in the dataset or in collate_fn, so that loader workers do it while the model trains; "
+            "what is not random needs doing only once."
+        )
     if group.nature() == "waiting":
         return "Take the waiting out of the step: do it in a thread, less often, or not at all."
     if inner_loop(evidence, group.hottest) is not None:
