@@ -191,6 +191,19 @@ def test_a_stream_is_not_offered_other_workers() -> None:
         assert all("num-workers" not in finding.remedies for finding in findings.values())
 
 
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("/home/me/stream.py", "Split the stream between them by torch.utils.data.get_worker_info()"),
+        ("/usr/lib/python3/site-packages/webdataset/pipeline.py", "See that Shards splits its stream"),
+    ],
+)
+def test_a_stream_of_a_library_may_share_itself_out(file: str, words: str) -> None:
+    dataset = {"class": "Shards", "file": file}
+    run = input_run(make_s=0.064, busy_s=0.020, settings={"iterable": True}, dataset=dataset)
+    assert words in found(run)["input/single-process"].advice
+
+
 def test_computing_on_full_cores_names_the_line_first() -> None:
     run = input_run(make_s=0.08, busy_s=0.02, lines=[line(41, 7.5, source="y = slow(x)"), line(42, 0.5)])
     findings = found(run, cores=2)

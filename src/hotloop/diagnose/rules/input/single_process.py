@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hotloop import units
@@ -77,6 +78,9 @@ def _sharding(feed: Feed) -> str:
     """What an IterableDataset needs before it may have workers."""
     if not feed.loader.settings.get("iterable"):
         return ""
+    dataset = feed.loader.dataset
+    if re.search(r"/(site|dist)-packages/", str(dataset.get("file"))):
+        return f" See that {dataset.get('class')} splits its stream between them, or each reads all of it."
     return (
         " Split the stream between them by torch.utils.data.get_worker_info(), or every worker reads all of "
         "it."
