@@ -386,3 +386,22 @@ main()
         ("hydra", "", None, "lr", 0.1),
         ("argparse", "", None, "data.batch_size", 8),
     }
+
+
+def test_a_file_named_on_the_command_line_counts_where_a_library_parsed_its_text(tmp_path: Path) -> None:
+    """``HfArgumentParser.parse_json_file`` hands a text to ``json.loads``; other files are passed by."""
+    (tmp_path / "run.json").write_text('{\n "dataloader_num_workers": 2,\n "output_dir": "out"\n}')
+    (tmp_path / "rows.json").write_text('{"batch_size": 1}\n{"batch_size": 2}\n')
+    script = """
+        import json, sys, torch
+        json.loads(open(sys.argv[1]).read())
+        weight = torch.zeros(1, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], 0.1)
+        weight.sum().backward()
+        optimizer.step()
+        """
+    observed = run_observed(script, "run.json", "--rows=rows.json", "no.json", folder=tmp_path)
+    (note,) = observed.notes["config"]
+    found = (note["source"], note["key"], note["meaning"], note["value"], note["line"])
+    assert found == ("json", "dataloader_num_workers", "num_workers", 2, 2)
+    assert "disabled" not in observed.notes

@@ -76,6 +76,7 @@ class Configured:
         self.earlier = guard("configs", self._earlier)
         self.constants = guard("configs", self._constants)
         self.overrides = guard("configs", self._overrides)
+        self.named = guard("configs", self._named_by_the_command)
 
     def say(
         self, source: str, file: str | None, line: int | None, key: str, value: Any, given: bool, **more: Any
@@ -197,6 +198,22 @@ class Configured:
             if reads or any(file and name == key for _, file, name, *_ in self._seen):
                 self.say("argparse", None, None, key, value, given=True, option=key)
 
+    def _named_by_the_command(self) -> None:
+        """Configuration files of the command line that a library read as text (``HfArgumentParser``)."""
+        told = {identity[1] for identity in self._seen}
+        for word in sys.argv[1:]:
+            path = os.path.abspath(word.rpartition("=")[2])
+            source = _SYNTAX.get(os.path.splitext(path)[1].lower(), "")
+            if (
+                not source
+                or path in told
+                or not os.path.isfile(path)
+                or os.path.getsize(path) > MAX_FILE_BYTES
+            ):
+                continue
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                self._tree(source, path, _parsed(source, stream.read()))
+
     def _constants(self) -> None:
         """Constants of the user's configuration modules, and of configuration classes in any of them."""
         is_user = self._probe.is_user.file
@@ -220,6 +237,16 @@ class Configured:
 
     def _said(self, source: str, key: str) -> bool:
         return any(identity[0] == source and identity[2] == key for identity in self._seen)
+
+
+def _parsed(source: str, text: str) -> Any:
+    """What a text says, by a parser that the script itself has imported; None where it cannot be told."""
+    name = {"json": "loads", "yaml": "safe_load"}.get(source, "")
+    parse = getattr(sys.modules.get(source), name, None)
+    try:
+        return parse(text) if parse is not None else None
+    except Exception:  # of a package: no class of it is known here
+        return None
 
 
 def _top(frame: FrameType) -> str:

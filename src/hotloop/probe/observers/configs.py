@@ -69,6 +69,7 @@ def install(probe: Probe) -> None:
         configured.earlier()
         configured.constants()
         configured.overrides()
+        configured.named()
         configured.files()
 
     def last() -> None:
