@@ -100,6 +100,14 @@ def spelled_by(function: str) -> Spelled | None:
     return _SPELLED.get(re.split(r"[.:]", function)[0])
 
 
+def called_as(function: str) -> str:
+    """What a call of a function is called in source: ``timm.data.loader:create_loader`` is ``create_loader``,
+    ``webdataset.compat:WebLoader.__init__`` is ``WebLoader``.
+    """
+    names = function.partition(":")[2].removesuffix(".__init__").split(".")
+    return names[-1]
+
+
 def held_at(sources: Mapping[str, str], spelled: Spelled) -> Written | None:
     """The one call in these sources that the arguments belong to; None for none and for several."""
     found = [

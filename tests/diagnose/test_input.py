@@ -1345,13 +1345,18 @@ def test_what_is_opened_for_every_sample_is_to_be_kept_open(source: str, told: b
         ("", "Set num_workers=2 and persistent_workers=True on the DataLoader;"),
         ("lightning.pytorch.trainer.trainer:Trainer.fit", "Set num_workers=2 and persistent_workers=True on"),
         (
+            "timm.data.loader:create_loader",
+            "Set num_workers=2 and persistent_workers=True on the DataLoader that create_loader() builds;",
+        ),
+        (
             "transformers.trainer:Trainer.train",
             "Set dataloader_num_workers=2 and dataloader_persistent_workers=True in TrainingArguments;",
         ),
     ],
 )
 def test_advice_names_arguments_as_the_framework_that_builds_the_loader_takes_them(by, words) -> None:
-    use = loader(make_s=0.02, wait_s=0.02, by=by)
+    maker = "create_loader" if "timm" in by else ""
+    use = loader(make_s=0.02, wait_s=0.02, by=by, maker=maker)
     phases = {"data_wait": 0.02, "forward": 0.001, "backward": 0.001, "optimizer": 0.001}
     advice = found(steps(phases, loaders=(use,)))["input/single-process"].advice
     assert advice.startswith(words)

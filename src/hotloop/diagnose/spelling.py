@@ -1,4 +1,4 @@
-"""Advice in the words of the framework that builds the loaders: its users call no DataLoader."""
+"""Advice in the words of the library that builds the loaders: its users call no DataLoader."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ def spelled(finding: Finding, steps: Steps) -> Finding:
     """The finding, the loader's arguments named as a framework that builds the loader takes them."""
     driving = steps.train_loader()
     words = spelled_by(driving.by) if driving is not None else None
-    if driving is None or words is None:
+    if driving is None:
         return finding
+    if words is None:
+        built = f"on the DataLoader that {driving.maker}() builds"
+        if not driving.maker or finding.where != driving.where:
+            return finding
+        return replace(finding, advice=finding.advice.replace("on the DataLoader", built))
     others = {one.where for one in steps.loaders if one.by != driving.by} - {driving.where, None}
     if finding.where in others:  # built by the user's own code
         return finding

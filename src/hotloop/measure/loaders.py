@@ -20,7 +20,7 @@ from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
-from hotloop.written import held_at, spelled_by
+from hotloop.written import called_as, held_at, spelled_by
 
 #: Fields of a ``loader`` note that are no settings.
 NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "by", "own", "dataset"))
@@ -119,10 +119,11 @@ def _use(
     fields = tuple(batch[0].get("fields") or ()) if batch else ()
     given = _given_to(spans, events, fetch) if role == "evaluation" else fetch[:0]
     per_batch = max(1, len(fetch))
+    by, where = str(note.get("by") or ""), _given_at(process, note, places)
     return LoaderUse(
         id=number,
         role=role,
-        where=_given_at(process, note, places),
+        where=where,
         settings=settings,
         dataset=dataset if isinstance(dataset, dict) else {},
         num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
@@ -150,7 +151,8 @@ def _use(
         num_worker_processes=making.num_workers_seen,
         forward_s=float(spans.duration[given].sum()) / 1e9 / per_batch,
         forwards=len(given) / per_batch,
-        by=str(note.get("by") or ""),
+        by=by,
+        maker=called_as(by) if where is not None and where == _site_of(note, places) else "",
         own=bool(note.get("own")),
     )
 

@@ -111,6 +111,7 @@ class LoaderUse:
     forward_s: float = 0.0  # of evaluation: seconds of the forwards that each batch went into, mean per batch
     forwards: float = 0.0  # their number per batch
     by: str = ""  # the function of an installed package that constructed it, "" where the user's code did
+    maker: str = ""  # what the user's code calls there (``create_loader``), if ``where`` is that call
     own: bool = False  # no DataLoader of torch's: an object of another class that its iterators were given
 
 

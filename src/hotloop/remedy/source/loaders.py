@@ -15,7 +15,7 @@ from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Built, Cannot
-from hotloop.written import OF_WORKERS, holds, refused_beside, spelled_by
+from hotloop.written import OF_WORKERS, called_as, holds, refused_beside, spelled_by
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
@@ -149,8 +149,16 @@ def _need_workers(plan: Plan, name: str) -> None:
 
 def _give(plan: Plan, name: str, value: Any) -> None:
     built = driving(plan)
-    code, call, at, its_name = _holder(plan, built, name, value) or (*call_of(plan, built), name)
     current = built.settings.get(name)
+    try:
+        code, call, at, its_name = _holder(plan, built, name, value) or (*call_of(plan, built), name)
+    except Cannot:
+        entry = _read_by_a_library(plan, name, current)
+        if entry is None or same(current, value):
+            raise
+        plan.put(entry, name, value)
+        plan.expect(built, name, value)
+        return
     written_down = plan.scene.configured(name)
     wanted = written_down.get("value") if value is None and written_down else value
     if wanted is None and name != "prefetch_factor":
@@ -197,14 +205,24 @@ def _meant(plan: Plan, name: str, current: Any) -> Entry | None:
     return Entry(next(iter(notes.values()))) if len(notes) == 1 else None
 
 
+def _read_by_a_library(plan: Plan, name: str, current: Any) -> Entry | None:
+    """The one entry of a configuration file that means a setting of a loader which no call of the user's
+    code is given: ``HfArgumentParser`` reads it. The check by running tells.
+    """
+    entry = _meant(plan, name, current)
+    return entry if entry is not None and entry.note.get("source") != "argparse" else None
+
+
 def _holder(plan: Plan, built: Built, name: str, value: Any) -> tuple[Code, cst.Call, int | None, str] | None:
-    """The call that gives a framework the arguments of the loaders it builds, its frame, and the name there.
+    """The call that gives a library the arguments of the loaders it builds, its frame, and the name there.
 
     None where the user's code builds the loader. Raises Cannot where there are several such calls.
     """
-    spelled = spelled_by(built.by) if not _is_plain(plan, built) else None
-    if spelled is None:
+    if _is_plain(plan, built):
         return None
+    spelled = spelled_by(built.by)
+    if spelled is None:
+        return _handed_on(plan, built, name)
     found = [
         (code, call)
         for code in plan.scene.codes(spelled.holder)
@@ -220,6 +238,20 @@ def _holder(plan: Plan, built: Built, name: str, value: Any) -> tuple[Code, cst.
         raise Cannot(words, frame.file, frame.line, write=write)
     code, call = found[0]
     return code, call, Follower(plan.scene, built.site.frames).frame_of(code, call), its_name
+
+
+def _handed_on(plan: Plan, built: Built, name: str) -> tuple[Code, cst.Call, int, str] | None:
+    """The call of a library's function that built a loader, if it is given the argument by its own name
+    (``create_loader(dataset, num_workers=4)``). The check by running tells whether it reaches the loader.
+    """
+    at = len(built.site.frames) - 1
+    frame = built.site.frames[at]
+    code = plan.scene.code(frame.file)
+    call = code.call_at(frame.line, frame.col, built.site.end)
+    if call is None or last_name(call.func) != called_as(built.by) or name not in built.given:
+        return None
+    given = any(one.keyword is not None and one.keyword.value == name for one in call.args)
+    return (code, call, at, name) if given else None
 
 
 def _compare(target: Any, current: Any) -> None:
