@@ -372,6 +372,55 @@ def test_what_a_loop_reads_of_its_batches_and_where_it_moves_them_is_seen(tmp_pa
     assert "checked: the patched copy runs to its first update" in words_of(done)
 
 
+PICTURES = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+
+    class Pictures(Dataset):
+        def __init__(self):
+            self.pictures = torch.randint(0, 256, (64, 3, 32, 32), dtype=torch.uint8)
+
+        def __len__(self):
+            return 256
+
+        def __getitem__(self, i):
+            return self.pictures[i % 64].float() / 255, i % 4
+
+
+    if __name__ == "__main__":
+        device = torch.device("meta")
+        model = nn.Linear(3072, 4).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(Pictures(), batch_size=8, num_workers=1)
+        for epoch in range(2):
+            for x, y in loader:
+                x, y = x.to(device), y.to(device)
+                loss = (model(x.flatten(1)).sum(1) - y).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+"""
+
+
+def test_floats_that_were_bytes_are_written_to_travel_as_such(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(dedent(PICTURES).lstrip())
+    meta = {"HOTLOOP_ACCELERATOR": "meta"}
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path, env=meta)
+    assert done.returncode == 0, done.stderr
+    done = hotloop("fix", "run", "--apply", "ship-uint8", "--write", cwd=tmp_path, env=meta)
+    assert done.returncode == 0, done.stderr
+    assert "checked: the patched copy runs to its first update" in words_of(done)
+    line = "for x, y in DevicePrefetcher(loader, device, depth=0, as_bytes=True):"
+    assert line in (tmp_path / "train.py").read_text()
+    done = hotloop("run", "--out", "again", "--", sys.executable, "train.py", cwd=tmp_path, env=meta)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "again" / "report.json").read_text())
+    fields = [field["dtype"] for field in report["loaders"][0]["batch_fields"]]
+    assert fields == ["uint8", "int64"]
+
+
 EVALUATED = """
 import time
 

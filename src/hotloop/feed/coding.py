@@ -80,13 +80,14 @@ class Coding:
         place, self._place = self._place, self._place + 1
         first = tensors[0]
         stack = torch_collate.default_collate_fn_map[torch.Tensor]
-        if first.nbytes * len(tensors) < _WORTH_BYTES or not all(
+        usual = all(
             type(one) is torch.Tensor
             and one.dtype is first.dtype in palette.DTYPES
-            and one.shape == first.shape
             and is_plain(one)
+            and one.shape == first.shape
             for one in tensors
-        ):
+        )
+        if not usual or first.nbytes * len(tensors) < _WORTH_BYTES:
             return stack(tensors, collate_fn_map=collate_fn_map)
         rows = [one.contiguous().view(-1) for one in tensors]
         shape = tuple(first.shape)

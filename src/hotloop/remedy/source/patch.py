@@ -22,8 +22,8 @@ from hotloop.remedy.source.text import Text, diff
 
 #: Remedies of one finding that belong together; others of one finding are alternatives.
 _TOGETHER: Final = frozenset(["pin-memory", "non-blocking"])
-#: What others build on comes first; a model is compiled as it is to run.
-_ORDER: Final = {"num-workers": 0, "no-workers": 0, "compile": 2, "cuda-graphs": 2}
+#: What others build on comes first; a model is compiled as it is to run; a prefetcher gets more arguments.
+_ORDER: Final = {"num-workers": 0, "no-workers": 0, "compile": 2, "cuda-graphs": 2, "ship-uint8": 2}
 #: What these write shows as soon as the loader is built.
 _SHOWN_BY_LOADER: Final = frozenset(
     ["", *(f"hotloop.remedy.source.{name}" for name in ("loaders", "feeds", "baking"))]
@@ -77,6 +77,7 @@ class Patch:
 def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -> Patch:
     """The patch that writes these remedies; ``paths`` limits what it may change."""
     plan = Plan(scene)
+    plan.asked = frozenset(one.remedy.id for one in applied)
     ordered = sorted(applied, key=lambda one: _ORDER.get(one.remedy.id, 1))
     for one in ordered:
         words = words_of(one.remedy, one.value if one.value is not None else _configured(scene, one.remedy))

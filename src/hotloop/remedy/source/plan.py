@@ -72,6 +72,7 @@ class Plan:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.remedy = ""
+        self.asked: frozenset[str] = frozenset()  # ids of all remedies that the patch is to write
         self.left: list[Left] = []
         self.settings: dict[str, Any] = {}  # loader arguments that this patch gives the driving loader
         self.beside: dict[tuple[int, str], Any] = {}  # and others, by their id, that the same calls build

@@ -1,4 +1,7 @@
-"""The training loop put behind ``hotloop.feed.DevicePrefetcher``, where all of a batch goes to the device."""
+"""The training loop put behind ``hotloop.feed.DevicePrefetcher``, where all of a batch goes to the device.
+
+``device-prefetch`` reads batches ahead, ``ship-uint8`` has floats travel as bytes: one call does both.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import libcst as cst
 
 from hotloop.record import rows as row
 from hotloop.remedy.source.calls import sites_of
-from hotloop.remedy.source.code import argument, has_spread, last_name
+from hotloop.remedy.source.code import Code, argument, has_spread, last_name
 from hotloop.remedy.source.feeds import imported
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
@@ -25,21 +28,24 @@ _PASSES: Final = frozenset(
 _ANYWHERE: Final = frozenset(
     ["shape", "size", "dim", "ndim", "dtype", "numel", "nelement", "is_floating_point"]
 )
+#: Loaders whose workers ``as_bytes`` knows.
+_CARRY: Final = frozenset(["torch.utils.data.dataloader.DataLoader", "hotloop.feed.loader.Loader"])
+_FLOATS: Final = frozenset(["float32", "float64"])
+_BY_HAND: Final = (
+    "return uint8 from the dataset and convert on the device, which may round otherwise: "
+    "x = x.to(device, non_blocking=True).float().div_(255)"
+)
 _COMPREHENSIONS: Final = (cst.ListComp, cst.DictComp, cst.GeneratorExp, cst.SetComp)
 
 
 def device_prefetch(plan: Plan, value: Any) -> None:
     """``for batch in DevicePrefetcher(loader, device)``; the ``.to(device)`` behind it then costs nothing."""
     loop = _Loop(plan)
-    code, given = loop.code, loop.given
-    words = code.source(given)
-    if f"{words}.state_dict" in code.text.text:
-        raise Cannot("the loader's state would be that of batches read ahead", str(code.path), loop.line)
-    for name in loop.fields():
-        loop.check(name, code.span(loop.statements[0])[0])
-    prefetcher = imported(plan, code, "DevicePrefetcher")
-    new = f"{prefetcher}({words}, {loop.device})"
-    plan.replace(code, given, new, f"{words} → {new}")
+    words = loop.code.source(loop.given)
+    if f"{words}.state_dict" in loop.code.text.text:
+        raise Cannot("the loader's state would be that of batches read ahead", str(loop.code.path), loop.line)
+    as_bytes = "ship-uint8" in plan.asked and not _why_no_bytes(plan)
+    _go_over(plan, loop, ", as_bytes=True" if as_bytes else "")
     built = plan.scene.loaders
     if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
         plan.remark("only batches that are pinned are copied while a step computes: add pin-memory")
@@ -48,23 +54,82 @@ def device_prefetch(plan: Plan, value: Any) -> None:
             "without workers the next batches are made before the step: what dataset and loop draw from one "
             "generator comes in another order"
         )
+
+
+def ship_uint8(plan: Plan, value: Any) -> None:
+    """``as_bytes=True`` of the loop's ``DevicePrefetcher``, or of a new one that reads nothing ahead."""
+    code, node = _training_loop(plan)
+    why = _why_no_bytes(plan)
+    if why:
+        raise Cannot(why, str(code.path), code.line(node), write=_BY_HAND)
+    there = _prefetcher_of(code, node)
+    if there is not None:
+        plan.keyword(code, there, "as_bytes", "True")
+        return
+    ahead = any(change.remedy == "device-prefetch" for change in plan.changes)
+    _go_over(plan, _Loop(plan), f"{'' if ahead else ', depth=0'}, as_bytes=True")
+
+
+def _go_over(plan: Plan, loop: _Loop, more: str) -> None:
+    """Put the loop's loader behind a prefetcher, where the loop reads nothing of a batch on the host."""
+    code, words = loop.code, loop.code.source(loop.given)
+    for name in loop.fields():
+        loop.check(name, code.span(loop.statements[0])[0])
+    new = f"{imported(plan, code, 'DevicePrefetcher')}({words}, {loop.device}{more})"
+    plan.replace(code, loop.given, new, f"{words} → {new}")
     if loop.reads_parts:
         plan.remark("all of a batch is copied, what the loop does not read too")
+
+
+def _why_no_bytes(plan: Plan) -> str:
+    """Why the batches of the driving loader cannot travel as bytes, "" where they can."""
+    built = next(iter(plan.scene.loaders), None)
+    if built is None or built.id != plan.scene.lead:
+        return "the loader that drives training is not built in your code"
+    if str(built.settings.get("class")).replace(":", ".") not in _CARRY:
+        return f"the loader is a {built.kind}, which may go through its batches in a way of its own"
+    if not plan.settings.get("num_workers", built.settings.get("num_workers")):
+        return "without workers nothing is carried from one process to another: add num-workers"
+    if (built.settings.get("dataset") or {}).get("class") in ("CachedDataset", "Baked"):
+        return "the dataset gives whole batches"
+    seen = (field for note in plan.scene.process.notes.get("batch", ()) for field in note.get("fields", ()))
+    if not any(str(field.get("dtype")).removeprefix("torch.") in _FLOATS for field in seen):
+        return "no field of float32 or float64 was seen in a batch"
+    return ""
+
+
+def _training_loop(plan: Plan) -> tuple[Code, cst.For]:
+    place = plan.scene.loop
+    if place is None:
+        raise Cannot("the training loop is not known")
+    code = plan.scene.code(place.file)
+    found = [node for node in code.nodes(cst.For) if code.line(node) == place.line]
+    if len(found) != 1 or not isinstance(found[0].body, cst.IndentedBlock) or found[0].asynchronous:
+        raise Cannot("the training loop is no plain for loop", str(code.path), place.line)
+    return code, found[0]
+
+
+def _prefetcher_of(code: Code, loop: cst.For) -> cst.Call | None:
+    """The ``DevicePrefetcher(...)`` in the head of a loop."""
+    node: cst.BaseExpression = loop.iter
+    while isinstance(node, cst.Call) and node.args:
+        if code.qualified(node.func) == "hotloop.feed.DevicePrefetcher":
+            return node
+        if last_name(node.func) not in _AROUND:
+            break
+        node = node.args[0].value
+    return None
 
 
 class _Loop:
     """The loop that drives training: what it goes over, what it moves, and where to."""
 
     def __init__(self, plan: Plan) -> None:
+        self.code, self.node = _training_loop(plan)
         place = plan.scene.loop
-        if place is None:
-            raise Cannot("the training loop is not known")
-        self.code, self.line = plan.scene.code(place.file), place.line
-        found = [node for node in self.code.nodes(cst.For) if self.code.line(node) == place.line]
-        if len(found) != 1 or not isinstance(found[0].body, cst.IndentedBlock) or found[0].asynchronous:
-            raise self._cannot("the training loop is no plain for loop")
-        self.node = found[0]
-        body = found[0].body.body
+        assert place is not None
+        self.line = place.line
+        body = self.node.body.body
         self.statements = list(_flat(body))
         head = range(place.line, self.code.line(body[0]))
         fetched = [site.frames[-1] for site in sites_of(plan, row.FETCH)]

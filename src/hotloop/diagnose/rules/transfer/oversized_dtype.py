@@ -49,7 +49,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         advice=(
             "Return uint8 from the dataset, copy, and then convert and normalize on the device: "
-            "x = x.to(device, non_blocking=True).float().div_(255)."
+            "x = x.to(device, non_blocking=True).float().div_(255). Or let the floats travel as bytes, the "
+            "same to the last bit: hotloop.feed.DevicePrefetcher(loader, device, as_bytes=True)."
         ),
         evidence=(
             f"field {fields[0].get('path')}: {dtype} {list(fields[0].get('shape') or ())}",
