@@ -6,8 +6,8 @@ Samples are uint8 images in memory made floats as ``ToTensor`` does it, and as `
 so that carrying them is most of the work. Every batch is copied into a buffer that is used again, as a copy
 to a device reads it once. Told are bytes carried, time per batch of the loop and processor time of the
 training process, medians over epochs in turns; and what coding and looking up cost alone. On a CPU the
-training process looks the values up itself; on a GPU (**not yet run**) the device would: ``bytes, not looked
-up`` is what is left to the host there.
+training process has to look the values up itself (``as_bytes`` is not for the CPU); on a GPU (**not yet
+run**) the device does: ``bytes, not looked up`` is what is left to the host there.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from hotloop import fast
-from hotloop.feed import DevicePrefetcher
-from hotloop.feed.coding import Coded, CodedBatches
+from hotloop.feed.coding import Coded, CodedBatches, Lookup
 from hotloop.feed.palette import Palette, look_up, table_of
 
 SHAPES = ((256, 3, 64, 64), (64, 3, 224, 224))
@@ -89,10 +88,10 @@ def loops(shape: tuple[int, ...], normalize: bool, workers: int, rounds: int) ->
     def loader() -> Any:
         return DataLoader(made, batch_size=shape[0], num_workers=workers, persistent_workers=True)
 
-    coded = DevicePrefetcher(loader(), "cpu", depth=0, as_bytes=True)
+    coded, here = CodedBatches(loader()), Lookup()
     ways: dict[str, Callable[[], Iterator[Any]]] = {
         "floats": loader().__iter__,
-        "bytes": coded.__iter__,
+        "bytes": lambda: map(here, coded),
         "bytes, not looked up": CodedBatches(loader()).__iter__,
     }
     buffers = {torch.float32: torch.empty(shape), torch.uint8: torch.empty(shape, dtype=torch.uint8)}

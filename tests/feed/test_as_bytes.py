@@ -250,6 +250,16 @@ def epoch(batches: Any) -> list[Any]:
     return list(batches)
 
 
+class Through:
+    """A loader's batches, carried as bytes and looked up here."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader, self.coded, self.look_up = loader, CodedBatches(loader), Lookup()
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.look_up, self.coded)
+
+
 def num_coded(batches: list[Any]) -> int:
     return sum(type(leaf) is Coded for batch in batches for leaf in leaves(batch))
 
@@ -282,7 +292,7 @@ def num_coded(batches: list[Any]) -> int:
 def test_batches_come_out_bit_for_bit(settings: dict[str, Any], coded: int) -> None:
     plain = loader(**settings)
     assert num_coded(epoch(CodedBatches(loader(**settings)))) == coded
-    found = DevicePrefetcher(loader(**settings), "cpu", depth=0, as_bytes=True)
+    found = Through(loader(**settings))
     for _ in range(2):
         assert alike(epoch(found), epoch(plain))
     # whoever goes through the loader itself meets no bytes
@@ -334,15 +344,15 @@ def test_errors_are_those_of_the_loader(failing: Any, monkeypatch: pytest.Monkey
 
 def test_who_goes_through_the_loader_itself_has_workers_of_its_own_that_stay() -> None:
     plain, other = loader(persistent_workers=True), loader(persistent_workers=True)
-    found = DevicePrefetcher(plain, "cpu", depth=0, as_bytes=True)
+    found = Through(plain)
     wanted = epoch(other), epoch(other)
     assert alike(epoch(plain), wanted[0])
     mine = plain._iterator
     assert alike(epoch(found), wanted[0])
-    assert plain._iterator is mine and found._coded is not None
-    its = found._coded._kept
+    assert plain._iterator is mine
+    its = found.coded._kept
     assert its is not None and its is not mine
-    assert alike(epoch(found), wanted[1]) and found._coded._kept is its
+    assert alike(epoch(found), wanted[1]) and found.coded._kept is its
     assert alike(epoch(plain), wanted[1]) and plain._iterator is mine
 
 
@@ -360,12 +370,15 @@ def test_what_cannot_be_carried_as_bytes_says_why() -> None:
             return super().__iter__()
 
     def why(one: Any) -> str:
-        return DevicePrefetcher(one, "cpu", as_bytes=True).why_not
+        return DevicePrefetcher(one, "meta", as_bytes=True).why_not
 
     assert why(loader()) == ""
     assert "num_workers=0" in why(loader(num_workers=0))
     assert why(loader(Own)) == "Own iterates in its own way"
     assert DevicePrefetcher([1], "cpu").why_not == "as_bytes=False"
+    here = DevicePrefetcher(loader(), "cpu", as_bytes=True)
+    assert here.why_not == "on the CPU it would cost more than it saves"
+    assert alike(epoch(here), epoch(loader()))
     with pytest.raises(TypeError, match="needs a DataLoader, not a list"):
         DevicePrefetcher([1], "cpu", as_bytes=True)
 

@@ -67,7 +67,7 @@ PICTURES = """
     import torch
     from torch import nn
     from torch.utils.data import DataLoader, Dataset
-    from hotloop.feed import DevicePrefetcher
+    from hotloop.feed.coding import CodedBatches, Lookup
 
     class Pictures(Dataset):
         def __len__(self):
@@ -81,9 +81,9 @@ PICTURES = """
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     loader = DataLoader(Pictures(), 8, shuffle=True, num_workers=2)
     if sys.argv[1] == "bytes":
-        loader = DevicePrefetcher(loader, "cpu", depth=0, as_bytes=True)
+        loader = CodedBatches(loader)
     for epoch in range(2):
-        for batch in loader:
+        for batch in map(Lookup(), loader):
             loss = nn.functional.cross_entropy(net(batch["picture"]), batch["label"])
             optimizer.zero_grad()
             loss.backward()

@@ -1,7 +1,7 @@
 """Let images travel to the device as the bytes that they were made of, and be there the floats that they are.
 
 Source form only, for the reason of ``device_prefetch``: all of a batch is then on the device. It pays where
-a device looks the values up; on a CPU that costs about what carrying bytes saves
+a device looks the values up; on a CPU that costs more than carrying bytes saves
 (``benchmarks/feed/as_bytes.py``).
 """
 
