@@ -25,6 +25,7 @@ def dataset() -> Kept:
         settings={"crop": 4, "nested": {"flip": True, "names": ("a", "b")}},
         inner=Kept(scale=1.0),
         many=list(range(3000)),
+        long=[list(range(1500)) for _ in range(3)],
         chosen={1, 2},
     )
 
@@ -42,6 +43,8 @@ CHANGES: dict[str, Any] = {
     "another object alike": lambda found: setattr(found, "inner", Kept(scale=1.0)),
     "a large list that grew": lambda found: found.many.append(0),
     "another large list alike": lambda found: found.rows.__setitem__(0, list(range(2000))),
+    "one of several large lists that grew": lambda found: found.long[1].append(0),
+    "another among several large lists": lambda found: found.long.__setitem__(2, list(range(1500))),
     "a new attribute": lambda found: setattr(found, "more", None),
     "a set": lambda found: found.chosen.add(3),
 }

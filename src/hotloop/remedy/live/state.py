@@ -67,9 +67,14 @@ class State:
         inside = _items(value)
         kinds = set(map(type, inside))
         if not kinds <= _BARE:
-            self._values += (kind, size)
-            ahead += inside
-            return 0
+            sizes = list(map(len, inside)) if kinds <= _BUILTIN else []
+            if not sizes or min(sizes) <= _SMALL:
+                self._values += (kind, size)
+                ahead += inside
+                return 0
+            self._held += inside
+            self._values += (kind, size, list(map(id, inside)), sizes)
+            return size
         self._values += (kind, size, kinds if len(kinds) < 2 else list(map(type, inside)), inside)
         return len(inside)
 
