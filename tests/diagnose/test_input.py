@@ -369,6 +369,23 @@ def test_get_batch_with_one_hot_line_names_it() -> None:
     assert findings["input/slow-sample"].cost_s_per_step == pytest.approx(0.06 * 5 / 6, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("busy", "place", "advice"),
+    [(0.97, 3, "raise num_workers"), (0.6, 18, "raise num_workers"), (0.3, 18, "Workers make batches ahead")],
+)
+def test_a_thread_that_takes_a_loaders_batches_is_not_told_to_use_a_loader(busy, place, advice) -> None:
+    """Nobody saw the loop ask for them, and the workers did make them."""
+    waiting = line(18, 6.0, file=TRAIN, role="input", source="x, y = batches.get()", library="queue")
+    made = [line(3, 8.0, source="values.append(decode(i))"), line(19, 1.0, file=TRAIN, function="fill")]
+    run = get_batch([waiting])
+    use = loader(workers=2, make_s=0.05, num_batches=100, role="unused", busy_ratio=busy, lines=made)
+    told = found(replace(run, loaders=(use,)))["input/slow-sample"]
+    assert told.where is not None and told.where.line == place
+    assert advice in told.advice and "a DataLoader with num_workers" not in told.advice
+    assert ("raise num_workers" in told.advice) is (busy > 0.4)
+    assert "the thread that takes the batches of the DataLoader built at train.py:30" in told.message
+
+
 @pytest.mark.parametrize("library", ["queue", "threading", "multiprocessing.connection", "selectors"])
 def test_a_loop_that_waits_for_a_thread_is_not_told_to_fetch_less(library: str) -> None:
     waiting = line(18, 6.0, file=TRAIN, role="input", source="x, y = batches.get()", library=library)

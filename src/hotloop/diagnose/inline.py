@@ -15,7 +15,7 @@ from hotloop.diagnose.reading import is_gather
 from hotloop.diagnose.rollouts import Rollout, rollout
 from hotloop.diagnose.series import one_off
 from hotloop.findings import Place
-from hotloop.measure.steps import LineCost
+from hotloop.measure.steps import LineCost, LoaderUse, Steps
 
 #: Libraries in which a loop waits for what another thread or process makes.
 _HAND_OVER = ("queue", "threading", "multiprocessing", "selectors")
@@ -34,6 +34,7 @@ class Inline:
     handed_over: bool  # the loop waits there for another thread or process
     top: tuple[str, ...]  # the costliest lines in words
     rollout: Rollout | None = None  # that most of it goes to
+    behind: LoaderUse | None = None  # whose workers' batches that thread takes
 
 
 def inline_input(evidence: Evidence) -> Inline | None:
@@ -59,18 +60,26 @@ def inline_input(evidence: Evidence) -> Inline | None:
     rolled = rollout(evidence, lines)
     if rolled is not None:
         dominant = hottest(rolled.inside if rolled.in_environment else rolled.asking, total)
+    handed_over = rolled is None and dominant is not None and dominant.library.startswith(_HAND_OVER)
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
         statement=_statement(lines) or steps.source_loop,
         hot=dominant,
-        handed_over=rolled is None and dominant is not None and dominant.library.startswith(_HAND_OVER),
+        handed_over=handed_over,
         top=tuple(
             f"{line.place}{quoted(line)} takes {units.share(line.seconds / total)} of it"
             for line in sorted(lines, key=lambda line: -line.seconds)[:2]
         ),
         rollout=rolled if dominant is not None else None,
+        behind=_behind(steps) if handed_over else None,
     )
+
+
+def _behind(steps: Steps) -> LoaderUse | None:
+    """The loader whose workers made batches that the training loop was not seen to ask for: a thread does."""
+    made = [one for one in steps.loaders if one.role == "unused" and 2 * len(one.make_s) >= steps.num_steps]
+    return max(made, key=lambda one: float(one.make_s.sum()), default=None)
 
 
 def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:

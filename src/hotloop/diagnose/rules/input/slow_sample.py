@@ -12,13 +12,13 @@ from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot, drawing_lines, hottest, seconds_of
+from hotloop.diagnose.hotspots import Hotspot, drawing_lines, hottest, making_lines, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.diagnose.reading import opens, scales, sleeps
 from hotloop.diagnose.rollouts import Rollout
 from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
-from hotloop.measure.steps import LineCost
+from hotloop.measure.steps import LineCost, LoaderUse
 
 ID = "input/slow-sample"
 EFFORT = EDIT
@@ -148,6 +148,9 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     inline = inline_input(evidence)
     if inline is None or inline.hot is None:
         return
+    if inline.behind is not None:
+        yield _behind_thread(evidence, inline, inline.behind, inline.hot)
+        return
     spot = inline.hot
     rolled = inline.rollout
     share = max(rolled.inside_share, rolled.asking_share) if rolled is not None else spot.share
@@ -182,6 +185,44 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
             **({"severity_fixed": True} if small else {}),
         },
     )
+
+
+def _behind_thread(evidence: Evidence, inline: Inline, loader: LoaderUse, asking: Hotspot) -> Finding:
+    """A loop that waits for a thread which takes the batches of a loader."""
+    limits = evidence.limits
+    workers, busy = int(loader.settings.get("num_workers") or 0), loader.busy_ratio or 0.0
+    spot = hottest(making_lines(evidence.steps, loader), loader.lines_total_s)
+    if busy < limits.busy_workers_ratio or (spot is not None and spot.share < limits.hot_line_ratio):
+        spot = None
+    idle = busy < limits.busy_workers_ratio / 2
+    wait = units.duration(inline.wait_s)
+    return Finding(
+        id=ID,
+        message=(
+            f"Each step waits {wait} at {says.at(asking.place)} for the thread that takes the batches of the "
+            f"DataLoader{f' built at {says.at(loader.where)}' if loader.where else ''}; its workers are busy "
+            f"{units.share(busy)} of the time"
+            + (f", most of it {spot.what} at {says.at(spot.place)}." if spot is not None else ".")
+        ),
+        advice=(f"{_advice(spot, spot.on_cpu_ratio)} " if spot is not None else "")
+        + ("" if idle else "Make a batch cheaper, or raise num_workers where cores are free. ")
+        + _WITHOUT_THREAD,
+        evidence=(
+            f"the wait takes {wait} of each step ({units.share(inline.wait_s / evidence.steps.step_s)})",
+            f"num_workers={workers}, each busy {units.share(busy)}; {units.rate(evidence.cores)} cores",
+            *((says.spot(spot),) if spot is not None else ()),
+        ),
+        cost_s_per_step=inline.wait_s,
+        cost_ci95=costs.phase_interval(evidence.steps, inline.wait_s, "data_wait"),
+        where=asking.place if spot is None else spot.place,
+        data={"num_workers": workers, "busy_ratio": busy},
+    )
+
+
+_WITHOUT_THREAD = (
+    "Workers make batches ahead without a thread: take them in the training loop itself, and leave what "
+    "the thread does with each to collate_fn."
+)
 
 
 def _inline_message(inline: Inline, spot: Hotspot) -> str:
