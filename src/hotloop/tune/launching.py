@@ -155,7 +155,9 @@ class Launcher:
         if seen is None or seen.evidence is None:
             hint = f"its output is in {self.folder / trial.folder / 'output.log'}"
             if trial.more.get("stopped"):
-                more = ": give a larger --budget" if stop_s < _FIRST_S else ""
+                longer = f": --budget {_FIRST_S / _FIRST_PART:.0f}s gives it {duration(_FIRST_S)}"
+                made = "; data that it makes first is dropped each time: run it once before"
+                more = (longer if stop_s < _FIRST_S else "") + (made if trial.more.get("would_write") else "")
                 hint = f"it was ended after {duration(stop_s)}{more}; {hint}"
             raise CheckFailed(f"the run as found gives nothing to tune: {trial.why}", hint=hint)
         self.journal.hold(seen.files)
