@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose import diagnose, rollouts
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, SiteCost, Steps
 
@@ -122,6 +122,28 @@ def test_what_a_framework_does_itself_is_told_apart_from_the_users_code_that_it_
     assert items[0].message.startswith("lightning's own work at train.py:90, most of it within _FitLoop.adv")
     assert items[0].advice.startswith("None of it is your code.")
     assert "your code" not in items[1].advice
+
+
+@pytest.mark.parametrize(
+    ("within", "framework"),
+    [("stable_baselines3.common:collect_rollouts", FIT), ("torchrl.collectors:Collector.rollout", None)],
+)
+def test_what_a_framework_collects_is_played_by_its_policy_and_cannot_be_made_ahead(
+    within: str, framework: Place | None
+) -> None:
+    own = line(
+        90, 3.0, file=TRAIN, function="main", phase="data_wait", role="input", statement=FIT,
+        library="torch.nn.modules.module",
+    )  # fmt: skip
+    own = replace(own, within=within)
+    loop = None if framework else FIT
+    measured = replace(
+        run([own], {"data_wait": 0.03}), source_loop=loop, framework_call=framework, loaders=()
+    )
+    item = found(measured)["input/slow-sample"]
+    assert item.message.startswith(f"{within.partition('.')[0]} plays its environment at train.py:90")
+    assert item.advice == rollouts.ADVICE
+    assert item.remedies == ()
 
 
 def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:

@@ -809,6 +809,41 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
     assert {line.within for line in lines} == {calls[-1]}
 
 
+def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none_of_it():
+    """stable-baselines3: the policy is put into evaluation mode for both."""
+    run = Script("agent = PPO(env)\nagent.learn(9000)\n")
+    learn = ("stable_baselines3.ppo:PPO.learn", "stable_baselines3.common:OnPolicyAlgorithm.collect_rollouts")
+    callback = ("stable_baselines3.common:EvalCallback._on_step", "stable_baselines3.common:evaluate_policy")
+    with run.at(2):
+        for rollout in range(8):
+            run.mark(training=False)
+            with run.library(*learn):
+                for _ in range(20):
+                    run.work(8)
+                    run.forward(2, grad=False, training=False)
+            if rollout % 4 == 3:
+                with run.library(*learn, *callback):
+                    for _ in range(20):
+                        run.mark(training=False)
+                        run.evaluate(2)
+                        run.work(3)
+                with run.library(*learn):
+                    for _ in range(10):
+                        run.work(8)
+                        run.forward(2, grad=False, training=False)
+            run.mark(training=True)
+            for _ in range(5):
+                with run.library("stable_baselines3.ppo:PPO.learn", "stable_baselines3.ppo:PPO.train"):
+                    run.forward(2)
+                    run.backward(4)
+                    run.update(1)
+    steps = measure(run.process(), {})
+    assert len(steps.evaluations) == 2
+    assert steps.span_totals["evaluation"] == pytest.approx(0.2, abs=0.06)
+    assert steps.span_totals["data_wait"] > 1.2
+    assert steps.span_totals["forward"] == pytest.approx(0.08, abs=0.05)
+
+
 def test_a_module_without_parameters_that_builds_no_graph_is_beside_the_model():
     """An augmentation of the batch in the step, as kornia's."""
     run = Script(

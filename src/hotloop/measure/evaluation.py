@@ -237,14 +237,19 @@ def _evaluation_batches(spans: Spans, events: Events, lives: Lives, rows: Ints) 
     return kinds[at], kinds[at + 1]
 
 
-def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, marks: Table) -> Regions:
-    """Runs of evaluation rows that no training row interrupts, widened to the mode marks beside them."""
+def regions_of(
+    spans: Spans, events: Events, lives: Lives, eval_forward: Bools, marks: Table, collects: Bools
+) -> Regions:
+    """Runs of evaluation rows that no training row interrupts, widened to the mode marks beside them.
+
+    ``collects``: forwards that make what is trained on.
+    """
     trains = lives.training_row
     feeds = (lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
     forward = (spans.kind == row.FORWARD) & events.used
     built = forward & ((spans.flags & row.FORWARD_GRAD) != 0) & ((spans.flags & row.FORWARD_PARAMS) != 0)
     evaluates = eval_forward | (feeds & ~trains)
-    training = (feeds & trains) | events.work | (built & ~eval_forward)
+    training = (feeds & trains) | events.work | ((built | collects) & ~eval_forward)
     items = np.flatnonzero(evaluates | training)
     kinds = evaluates[items]
     if not kinds.any():

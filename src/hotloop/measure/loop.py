@@ -76,10 +76,16 @@ LOGGER_CALL = re.compile(r"^(self\.)?_?(\w*logger|\w*writer|tracker)\.(?P<method
 #: What the functions of a framework that runs the whole loop say of themselves, as ``Class.function``.
 _SAYS: Final[tuple[tuple[re.Pattern[str], Role, str], ...]] = (
     (re.compile(r"(^|\.)_*save(_\w+)?$|Checkpoint\w*\."), "checkpoint", "checkpoint"),
-    (re.compile(r"(^|\.)_*(evaluate|evaluation_loop|validate)$|Evaluation\w*\."), "evaluation", "evaluation"),
+    (
+        re.compile(r"(^|\.)_*(evaluate(_policy)?|evaluation_loop|validate)$|Evaluation\w*\."),
+        "evaluation",
+        "evaluation",
+    ),
     (re.compile(r"(^|\.)_*(on_)?log(_metrics|_dict)?$|Progress\w*\.|Logger\w*\."), "logging", "logging"),
     (re.compile(r"Optimizer\w*\.(step|zero_grad)$"), "other", "optimizer"),
 )
+#: Evaluations and checkpoints may come due in the middle of it.
+_COLLECTS: Final = re.compile(r"(^|\.)_*collect_(rollouts?|experiences?|episodes?)$|Collector\w*\.rollout$")
 SAVING_TEXT = re.compile(
     r"\b(torch\.save|save_file|pickle\.dumps?|np\.savez?\w*|numpy\.savez?\w*|joblib\.dump|save_checkpoint)\s*\("
 )
@@ -209,7 +215,7 @@ class Loop:
             return NOTHING
         function = self.function(found[0].function)
         if function is not None and function.runs_all((found[0].line, found[0].col)):
-            role, phase = _by_name(stack.library, found[1])
+            role, phase = told_by_names(stack.library, found[1])
         else:
             role, phase = self._by_flow(found[0], found[1], before, after)
         if (phase == "forward" and not COPIES.isdisjoint(stack.library)) or (
@@ -323,16 +329,18 @@ class Loop:
         return any(".grad" in text or re.search(r"\.step\(", text) for text in texts)
 
 
-def _by_name(library: Sequence[str], called_back: Iterable[Frame]) -> tuple[Role, str]:
+def told_by_names(library: Sequence[str], called_back: Iterable[Frame] = ()) -> tuple[Role, str]:
     """What a framework does, by the names of its functions and of the user's that it calls; the outermost
-    that says something counts.
+    that says something counts, before one that only says that it collects what is trained on.
     """
     own = (entry.partition(":")[2] for entry in library if not entry.startswith("torch."))
-    for function in (*(frame.func for frame in called_back), *own):
+    functions = [*(frame.func for frame in called_back), *own]
+    for function in functions:
         for names, role, phase in _SAYS:
             if names.search(function):
                 return role, phase
-    return "other", "other"
+    collects = any(_COLLECTS.search(function) for function in functions)
+    return ("input", "data_wait") if collects else ("other", "other")
 
 
 def _is_forward(frame: Frame) -> bool:

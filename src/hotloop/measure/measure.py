@@ -35,7 +35,7 @@ from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import Sampled, crowding_of, read_samples, split_gaps, tiled
-from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, playing, scoring
+from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, collecting, playing, scoring
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import called_apart, intervals, recurring_end, site_costs, with_graphs
 from hotloop.measure.spans import (
@@ -131,6 +131,9 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     if plays.any():
         asked = _loop(process, places, spans, ways, lives, eval_forward, nowhere, stepping)
         eval_forward = eval_forward & ~playing(plays, spans, asked)
+    collects, scores = collecting(_forwards(spans, events, row.FORWARD_PARAMS), spans, samples, places)
+    if collects.any():
+        eval_forward = eval_forward & (~plays | scores)
     driven = lives
     aside = nowhere
     if eval_forward.any():
@@ -141,7 +144,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     if unsure.any():
         asked = _loop(process, places, spans, ways, driven, eval_forward | unsure, nowhere, stepping)
         eval_forward = eval_forward | scoring(unsure, spans, events, stepping, asked)
-    regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE))
+    regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE), collects)
     regions = widen(regions, spans, events, lives, eval_forward, samples, places)
     saves = saves_of(spans, events)
     if piece.until is None:
@@ -153,7 +156,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     evaluates = np.asarray(phase == COLUMN["evaluation"])
     loop = _loop(process, places, spans, ways, driven, eval_forward, evaluates, stepping)
     asks = _without_gradients(spans, events, stepping) & ~eval_forward & (phase == COLUMN["forward"])
-    phase[rollouts(spans, asks, ways, loop)] = COLUMN["data_wait"]
+    phase[rollouts(spans, asks, ways, loop) | (collects & asks)] = COLUMN["data_wait"]
     phase[shown(spans, asks & (phase == COLUMN["forward"]), ways, loop)] = COLUMN["other"]
     phase[_beside_the_model(spans, events, stepping) & (phase == COLUMN["forward"])] = COLUMN["other"]
     sampled = read_samples(samples, spans, phase, gaps, loop)
@@ -334,21 +337,24 @@ def _compiles(spans: Spans, stepping: Stepping) -> Bools:
 
 def _without_gradients(spans: Spans, events: Events, stepping: Stepping) -> Bools:
     """[rows] forwards of the training span that build no graph."""
-    return _forwards(spans, events, stepping, row.FORWARD_PARAMS)
+    return _forwards(spans, events, row.FORWARD_PARAMS) & _in_span(spans, stepping)
 
 
 def _beside_the_model(spans: Spans, events: Events, stepping: Stepping) -> Bools:
     """[rows] calls in the training span of what is a module, but has no parameters and builds no graph: an
     augmentation, a metric.
     """
-    return _forwards(spans, events, stepping, 0)
+    return _forwards(spans, events, 0) & _in_span(spans, stepping)
 
 
-def _forwards(spans: Spans, events: Events, stepping: Stepping, flags: int) -> Bools:
-    """[rows] forwards of the training span with these flags of gradients and parameters."""
-    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
-    forward = (spans.kind == row.FORWARD) & events.used & in_span
+def _forwards(spans: Spans, events: Events, flags: int) -> Bools:
+    """[rows] forwards with these flags of gradients and parameters."""
+    forward = (spans.kind == row.FORWARD) & events.used
     return np.asarray(forward & ((spans.flags & (row.FORWARD_GRAD | row.FORWARD_PARAMS)) == flags))
+
+
+def _in_span(spans: Spans, stepping: Stepping) -> Bools:
+    return np.asarray((spans.start >= stepping.span[0]) & (spans.start < stepping.span[1]))
 
 
 def _now_and_then(spans: Spans, rows: Bools, stepping: Stepping) -> Bools:

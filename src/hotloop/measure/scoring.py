@@ -13,9 +13,9 @@ import numpy as np
 
 from hotloop.measure.dataflow import Source, reach
 from hotloop.measure.evaluation import Events
-from hotloop.measure.loop import LOGGING_TEXT, Loop
-from hotloop.measure.places import Frame, Stack
-from hotloop.measure.spans import Bools, Spans
+from hotloop.measure.loop import LOGGING_TEXT, Loop, told_by_names
+from hotloop.measure.places import Frame, Places, Stack
+from hotloop.measure.spans import Bools, Spans, Table
 from hotloop.measure.statements import FunctionNode, base_name, holders, names_set, own_nodes, statements_of
 from hotloop.measure.stepping import Stepping
 from hotloop.record import rows as row
@@ -68,6 +68,31 @@ def playing(found: Bools, spans: Spans, loop: Loop) -> Bools:
             if purposes and set(purposes) == {"input"} and all(_hands_back(loop, one) for one in called[1]):
                 result |= found & (spans.site == site)
     return result
+
+
+def collecting(found: Bools, spans: Spans, samples: Table, places: Places) -> tuple[Bools, Bools]:
+    """Those of the forwards without gradients by which a framework asks for actions while it collects what
+    is trained on (``collect_rollouts``), and those of its evaluations: told by the functions of the samples
+    beside each.
+    """
+    collected, scored = np.zeros(len(spans), np.bool_), np.zeros(len(spans), np.bool_)
+    index = np.flatnonzero(found)
+    if not len(samples) or not len(index):
+        return collected, scored
+    stacks, which = np.unique(samples.value, return_inverse=True)
+    told = [_phase_by_names(places.stacks.get(int(stack))) for stack in stacks]
+    collects = np.array([phase == "data_wait" for phase in told], np.bool_)[which]
+    evaluates = np.array([phase == "evaluation" for phase in told], np.bool_)[which]
+    after = np.searchsorted(samples.start, spans.start[index])
+    before = np.maximum(after - 1, 0)
+    after = np.minimum(after, len(samples) - 1)
+    collected[index] = collects[after] | (collects[before] & ~evaluates[after])
+    scored[index] = (evaluates[after] | evaluates[before]) & ~collected[index]
+    return collected, scored
+
+
+def _phase_by_names(stack: Stack | None) -> str:
+    return told_by_names(stack.library)[1] if stack is not None else ""
 
 
 def _hands_back(loop: Loop, frame: Frame) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, rollouts, says
+from hotloop.diagnose.causes import in_framework
 from hotloop.diagnose.collating import in_collate, per_sample_lines
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.cropping import crop
@@ -18,11 +19,15 @@ from hotloop.diagnose.reading import opens, scales, sleeps
 from hotloop.diagnose.rollouts import Rollout
 from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
+from hotloop.measure.lines import package_of
 from hotloop.measure.steps import LineCost, LoaderUse
 
 ID = "input/slow-sample"
 EFFORT = EDIT
 COSTED = True
+
+#: Packages that step environments.
+_PLAY = frozenset(["torchrl", "stable_baselines3", "sb3_contrib", "tianshou", "gymnasium"])
 
 #: Locks that processes share.
 _LOCKS = "multiprocessing.synchronize"
@@ -155,13 +160,15 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     rolled = inline.rollout
     share = max(rolled.inside_share, rolled.asking_share) if rolled is not None else spot.share
     cost = share * inline.wait_s
+    plays = package_of(spot.lines[0].within) in _PLAY
+    collects = inline.rollout is None and (plays or in_framework(evidence.steps, spot.place))
     ratio = units.share(inline.wait_s / evidence.steps.step_s)
     # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
-    small = rolled is not None and cost < evidence.limits.medium_ratio * evidence.steps.step_s
+    small = (rolled is not None or collects) and cost < evidence.limits.medium_ratio * evidence.steps.step_s
     yield Finding(
         id=ID,
-        message=_inline_message(inline, spot),
-        advice=_inline_advice(evidence, inline, spot),
+        message=_collected(spot, inline.wait_s) if collects else _inline_message(inline, spot),
+        advice=rollouts.ADVICE if collects else _inline_advice(evidence, inline, spot),
         evidence=(
             f"making batches takes {units.duration(inline.wait_s)} of each step ({ratio}), in the training "
             "process"
@@ -170,14 +177,14 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
             says.spot(spot),
             *(
                 (f"made in the background it would save {units.duration(inline.saved_s)} of each step",)
-                if not inline.handed_over and inline.rollout is None
+                if not inline.handed_over and inline.rollout is None and not collects
                 else ()
             ),
         ),
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=() if inline.handed_over or inline.rollout else ("background-batches",),
+        remedies=() if inline.handed_over or inline.rollout or collects else ("background-batches",),
         severity="info" if small else "medium",
         data={
             "share_of_make": spot.share,
@@ -223,6 +230,14 @@ _WITHOUT_THREAD = (
     "Workers make batches ahead without a thread: take them in the training loop itself, and leave what "
     "the thread does with each to collate_fn."
 )
+
+
+def _collected(spot: Hotspot, wait_s: float) -> str:
+    library = package_of(spot.lines[0].within) or "The framework"
+    return (
+        f"{library} plays its environment at {says.at(spot.place)} for {units.duration(wait_s)} of each "
+        "step: the policy is asked for one action after the other."
+    )
 
 
 def _inline_message(inline: Inline, spot: Hotspot) -> str:
