@@ -113,12 +113,14 @@ def again(kept: Kept, batch_size: int) -> Iterator[Any]:
 
 
 def tell() -> None:
-    """From the first batch of an epoch asked for to the end of the last step, as the others are measured."""
+    """To the end of the last step, as the others are measured: they count what lies before an epoch to it."""
     used = max((kept.epochs for kept in KEPT.values()), key=lambda one: sum(map(batches, one)), default=[])
+    before = used[1:2] if used[2:] else []  # after the first one all fields are put together
     steady = [epoch for epoch in used[2:] or used[1:] if batches(epoch)]
     if steady:
+        begun = before[0].asked[-1] if before and before[0].over else steady[0].asked[0]
         steps = sum(map(batches, steady)) - (not steady[-1].over)
-        print(json.dumps({TOLD: (steady[-1].asked[-1] - steady[0].asked[0]) / steps}), file=sys.stderr)
+        print(json.dumps({TOLD: (steady[-1].asked[-1] - begun) / steps}), file=sys.stderr)
 
 
 def batches(epoch: Epoch) -> int:

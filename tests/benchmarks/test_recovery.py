@@ -90,13 +90,15 @@ def test_hotloop_watches_the_ideal_loader(tmp_path: Path) -> None:
     assert (rows["kind"] == FETCH).sum() == 4 * (10 + 1)  # the last of an epoch finds its end
 
 
-def test_the_ideal_step_is_from_the_first_batch_asked_for_to_the_end_of_the_last_step(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("told", "epochs"), [((65 - 32) / 3, 4), (2 / 2, 2)])
+def test_the_ideal_step_is_of_the_time_that_the_others_count(
+    told: float, epochs: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ideal, "KEPT", {"one": ideal.Kept()})
-    for over, asked in ((1, [0, 9, 18]), (1, [30, 31, 32]), (1, [40, 45, 50]), (0, [60, 65])):
+    seen = ((1, [0, 9, 18]), (1, [30, 31, 32]), (1, [40, 45, 50]), (0, [60, 65]))
+    for over, asked in seen[:epochs]:
         epoch = ideal.Epoch()
         epoch.asked, epoch.over = asked, over
         ideal.KEPT["one"].epochs.append(epoch)
     ideal.tell()
-    assert json.loads(capsys.readouterr().err)["ideal_s_per_step"] == (65 - 40) / 3
+    assert json.loads(capsys.readouterr().err)["ideal_s_per_step"] == told
