@@ -16,6 +16,7 @@ from known_pipelines import pipeline
 from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
+from hotloop.measure.steps import Interval
 from hotloop.remedy import catalogue
 from hotloop.remedy.live.form import MET_NOTHING
 from hotloop.remedy.remedy import Effect
@@ -516,6 +517,30 @@ def test_batches_that_were_made_ahead_do_not_count(tmp_path: Path) -> None:
     cut = rate((slower,), slower, most=50)
     assert cut is not None and cut.num_steps == 18
     assert cut.s_per_step == pytest.approx(float(np.diff(slower.start_s)[32:50].mean()))
+
+
+def test_epochs_count_with_as_many_evaluations(tmp_path: Path) -> None:
+    scenario = Scenario(lambda arm: 0.01, noise=0.0)
+    scenario.run(Request(folder=tmp_path / "trials" / "0", arm=(), timeout_s=1.0))
+    seen = scenario.examine(tmp_path / "trials" / "0")
+    assert seen.evidence is not None
+    steps, epoch = seen.evidence.steps, STEPS // 4
+    after = [epoch, 2 * epoch, 3 * epoch, 4 * epoch]
+    length = np.full(4 * epoch, 0.01)
+    length[[*after[:3], -1]] += 0.5
+    end = np.cumsum(length)
+    start = np.append(0.0, end[:-1])
+    begun = [*start[after[:3]], end[-1] - 0.5]
+    evaluations = tuple(
+        Interval(start_s=at, end_s=at + 0.5, after_step=step) for at, step in zip(begun, after, strict=True)
+    )
+    loader = replace(steps.loaders[0], batches_per_epoch=float(epoch), num_iterators=4)
+    steps = replace(steps, loaders=(loader,), evaluations=evaluations)
+    columns = {"start_s": start, "end_s": end, "steady": np.ones(4 * epoch, bool)}
+    steps = replace(steps, **columns, phases=steps.phases[: 4 * epoch], samples=steps.samples[: 4 * epoch])
+    found = rate((steps,), steps)
+    assert found is not None and found.num_steps == 3 * epoch
+    assert found.s_per_step == pytest.approx(0.01 + 0.5 / epoch)
 
 
 def test_two_tunings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:

@@ -187,6 +187,8 @@ def rate(
     out = epoch * (2 if fills and num >= 3 * epoch else 1)
     if epoch > 0 and num >= out + epoch and counted[out:].any():
         counted[:out] = False
+        if num == steps.num_steps:
+            length[-1] = max(0.0, length[-1] - _behind(steps))
     elif loader is not None and not 0 < epoch <= num:
         ahead = queue_of(loader.settings)
         if strict or counted[ahead:].any():
@@ -201,6 +203,13 @@ def rate(
         samples_per_s=samples / per_step if samples > 0 else None,
         num_steps=int(counted.sum()),
     )
+
+
+def _behind(steps: Steps) -> float:
+    """Seconds of what came after the last step: what came before the first that counts is counted."""
+    over_s = steps.end_s[-1]
+    passed = (*steps.evaluations, *steps.checkpoints)
+    return sum(one.seconds for one in passed if one.after_step >= steps.num_steps and one.end_s <= over_s)
 
 
 def queue_of(settings: Mapping[str, Any]) -> int:
