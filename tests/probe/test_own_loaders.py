@@ -46,10 +46,25 @@ SCRIPT = """
         def __iter__(self):
             return _SingleProcessDataLoaderIter(self)
 
+    class Passing:
+        def __init__(self, iterator):
+            self.iterator = iterator
+
+        def __next__(self):
+            return next(self.iterator)
+
+        def __iter__(self):
+            return self
+
+    class Wrapping(DataLoader):
+        def _get_iterator(self):
+            return Passing(super()._get_iterator())
+
     if __name__ == "__main__":
         kind, num_workers = sys.argv[1], int(sys.argv[2])
         own = Batches(num_workers)
-        loader = Restless(torch.zeros(18, 2), batch_size=6) if kind == "restless" else own
+        made = {"restless": Restless, "wrapping": Wrapping}.get(kind)
+        loader = made(torch.zeros(18, 2), batch_size=6) if made else own
         for epoch in range(2):
             for batch in own.passes() if kind == "given" else loader:
                 print(batch.shape)
@@ -57,11 +72,15 @@ SCRIPT = """
 #: Where each makes its iterators.
 LINES = {
     kind: next(number for number, line in enumerate(SCRIPT.splitlines(), 1) if text in line)
-    for kind, text in (("given", "yield from kind("), ("restless", "return _SingleProcess"))
+    for kind, text in (
+        ("given", "yield from kind("),
+        ("restless", "return _SingleProcess"),
+        ("wrapping", "for batch in own"),
+    )
 }
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("given", 0), ("given", 1), ("restless", 0)])
+@pytest.mark.parametrize(("kind", "workers"), [("given", 0), ("given", 1), ("restless", 0), ("wrapping", 0)])
 def test_what_iterates_as_torchs_loader_does_is_recorded(tmp_path: Path, kind: str, workers: int) -> None:
     found = run_observed(SCRIPT, kind, str(workers), folder=tmp_path)
     assert found.returncode == 0, found.stderr

@@ -112,6 +112,19 @@ SCRIPT = """
                 pass
         return step
 
+    def looks_and_waits(seen=lambda client: client):
+        client = answering()
+        socket.setdefaulttimeout(30)
+        def step():
+            client.sendall(b"x")
+            select.select([seen(client)], [], [], 0)
+            assert os.get_blocking(client.fileno())
+            client.recv(64)
+        return step
+
+    def looks_by_number_and_waits():
+        return looks_and_waits(lambda client: client.fileno())
+
     def looks_by_a_flag():
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         client.bind(("127.0.0.1", 0))
@@ -169,3 +182,10 @@ def test_what_is_served_or_polled_is_recorded(tmp_path: Path, what: str, calls: 
     assert "disabled" not in observed.notes
     assert len(observed.of("socket")) == calls
     assert all(observed.line(row) for row in observed.of("socket"))
+
+
+@pytest.mark.parametrize("what", ["looks_and_waits", "looks_by_number_and_waits"])
+def test_a_socket_that_waits_still_does_where_there_is_a_default_timeout(tmp_path: Path, what: str) -> None:
+    observed = run_observed(SCRIPT, what, folder=tmp_path)
+    assert observed.stdout.split() == ["done"], observed.stderr
+    assert observed.of("socket")

@@ -99,7 +99,8 @@ class Loaders:
         self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
         #: where, called from where, by which function of a package, given what
         self._built: dict[int, tuple[int, int, str, list[str]]] = {}
-        self._beginning: set[int] = set()  # ids of DataLoaders within ``__iter__``
+        #: id of a DataLoader within ``__iter__`` -> the iterator of torch's that was made there
+        self._beginning: dict[int, Any] = {}
         self.restart()
 
     def restart(self) -> None:
@@ -190,7 +191,7 @@ class Loaders:
         """``iter(loader)``, in any thread: the facts count even where the time does not."""
         probe = self._probe
         probe.wake()
-        self._beginning.add(id(args[0]))
+        self._beginning[id(args[0])] = None
         return args[0], probe.site(frame)
 
     def begin_own(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
@@ -199,6 +200,7 @@ class Loaders:
         """
         loader = args[1] if len(args) > 1 else kwargs.get("loader")
         if id(loader) in self._beginning:
+            self._beginning[id(loader)] = args[0]
             return None
         self._probe.wake()
         return args[0], loader, self._probe.site(frame)
@@ -211,9 +213,11 @@ class Loaders:
     def end_iter(self, token: Any, start: int, stop: int, result: Any) -> None:
         """Give the iteration its id, note its workers, and write the row."""
         loader, site = token
-        self._beginning.discard(id(loader))
+        inner = self._beginning.pop(id(loader), None)
         if result is RAISED:
             return
+        if inner is not None and not isinstance(result, self._module._BaseDataLoaderIter):
+            result = inner  # a ``_get_iterator`` of the script's puts its own around torch's
         state = self._state(loader, result)
         if state is None:
             return

@@ -160,7 +160,19 @@ def _inode(watched: Any) -> int:
 def _is_viewers(watched: Any, polled: bool) -> bool:
     """Whether a socket listens; ``polled``: or speaks to another process or machine."""
     module = sys.modules["socket"]
-    seen = module.socket(fileno=watched if isinstance(watched, int) else watched.fileno())
+    if isinstance(watched, module.socket):
+        return _looks_like_viewers(module, watched, polled)
+    file = watched if isinstance(watched, int) else watched.fileno()
+    blocking = os.get_blocking(file)
+    seen = module.socket(fileno=file)
+    try:
+        return _looks_like_viewers(module, seen, polled)
+    finally:
+        seen.detach()
+        os.set_blocking(file, blocking)  # with a default timeout a new socket is made without
+
+
+def _looks_like_viewers(module: Any, seen: Any, polled: bool) -> bool:
     try:
         if seen.getsockopt(module.SOL_SOCKET, module.SO_ACCEPTCONN):
             return True
@@ -169,8 +181,6 @@ def _is_viewers(watched: Any, polled: bool) -> bool:
         return polled and seen.family in (module.AF_INET, module.AF_INET6)
     except OSError:
         return False
-    finally:
-        seen.detach()
 
 
 def install(probe: Probe) -> None:
