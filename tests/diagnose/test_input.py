@@ -93,6 +93,18 @@ def test_what_another_loader_fed_during_the_first_pass_is_no_cache_that_filled()
     assert evidence(replace(passes(0.05, 0.0001), loaders=(filling, uneven))).first_pass is None
 
 
+def test_a_batch_more_than_the_steps_of_each_pass_hides_no_cache_that_filled() -> None:
+    """``zip(long, short)`` asks the longer one once more in each pass, the last time after the last step."""
+    run = passes(0.05, 0.0001, 0.0001)
+    long = np.repeat((0.05, 0.0001, 0.0001), 26)[:-1]
+    driving = loader(make_s=long, wait_s=long, num_batches=77, num_iterators=3)
+    driving = replace(driving, id=2, batches_per_epoch=26.0)
+    short = replace(run.loaders[0], wait_s=np.full(75, 0.00001))
+    both = replace(run, loaders=(short, driving))
+    assert evidence(both).first_pass is not None
+    assert {item.severity for item in found(both).values()} == {"info"}
+
+
 def test_a_disturbance_of_the_first_pass_is_no_cache() -> None:
     wait = np.full(75, 0.004)
     wait[10:16] = 0.3

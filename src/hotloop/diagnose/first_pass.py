@@ -43,7 +43,7 @@ def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     passes = steps.num_steps // length if length else 0
     if passes < 2 or length < limits.min_steps:
         return None
-    wait = _wait(steps, loader)
+    wait = _wait(steps, loader, length, passes)
     if wait is None:
         return None
     turns = [slice(at + _BEGIN, at + length) for at in range(0, passes * length, length)]
@@ -64,11 +64,18 @@ def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     return FirstPass(num_steps=length, wait_s=first, later_s=usual, excess_s=excess, share=share)
 
 
-def _wait(steps: Steps, loader: LoaderUse) -> Floats | None:
-    """What each step waited for this loader; None where others feed the steps too and it cannot be told."""
+def _wait(steps: Steps, loader: LoaderUse, length: int, passes: int) -> Floats | None:
+    """What each step of these passes waited for this loader; None where others feed the steps too and it
+    cannot be told. A loader that ends a pass by the batch that another one lacks has made it in vain.
+    """
     if not any(one.role == "train" and len(one.wait_s) for one in steps.loaders if one is not loader):
         return steps.phase("data_wait")
     each = len(loader.wait_s) // steps.num_steps
-    if each * steps.num_steps != len(loader.wait_s):
+    if each * steps.num_steps == len(loader.wait_s):
+        return np.asarray(loader.wait_s.reshape(-1, each).sum(axis=1))
+    batches, used = int(loader.batches_per_epoch), each * length
+    whole = batches == loader.batches_per_epoch and len(loader.wait_s) >= (passes - 1) * batches + used
+    if not used or not whole or batches - used > 1:
         return None
-    return np.asarray(loader.wait_s.reshape(-1, each).sum(axis=1))
+    waits = [loader.wait_s[at : at + used] for at in range(0, passes * batches, batches)]
+    return np.asarray(np.concatenate(waits).reshape(passes * length, -1).sum(axis=1))
