@@ -112,13 +112,13 @@ def test_what_a_framework_does_itself_is_told_apart_from_the_users_code_that_it_
         library="lightning.loops", within="lightning.loops.fit_loop:_FitLoop.advance",
     )  # fmt: skip
     callback = hot("boxes.append(float(value))", 0.9, "decode", statement="for batch in loader")
-    fields = {"statement": FIT, "callers": (Place(file=TRAIN, line=70, function="Scores.on_batch_end"), FIT)}
-    measured = replace(
-        run([own, replace(callback, **fields)], {"other": 0.025}), source_loop=None, framework_call=FIT
-    )
+    helper = hot("batch[y] = y", 0.3, "gathered", statement="for batch in loader")
+    fields = {"statement": FIT, "entered": Place(file=TRAIN, line=70, function="Scores.on_batch_end")}
+    called = [replace(callback, **fields), replace(helper, **fields)]
+    measured = replace(run([own, *called], {"other": 0.028}), source_loop=None, framework_call=FIT)
     items = [one for one in diagnose(evidence(measured, sources=SOURCES)) if one.id == "host/python-in-step"]
     assert [one.where and one.where.line for one in items] == [90, at_line("boxes.append")]
-    assert [one.cost_s_per_step for one in items] == pytest.approx([0.016, 0.009], rel=0.1)
+    assert [one.cost_s_per_step for one in items] == pytest.approx([0.016, 0.012], rel=0.1)
     assert items[0].message.startswith("lightning's own work at train.py:90, most of it within _FitLoop.adv")
     assert items[0].advice.startswith("None of it is your code.")
     assert "your code" not in items[1].advice

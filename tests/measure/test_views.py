@@ -335,6 +335,43 @@ def test_a_line_knows_how_it_is_reached():
     assert [place.line for place in inner.callers] == [14, 13]
 
 
+def test_a_line_knows_the_function_that_a_framework_called_however_far_it_lies_above():
+    source = """
+        class Audit:
+            def on_batch_end(self):
+                self.visit()  # callback
+
+            def visit(self):
+                self.values()  # visits
+
+            def values(self):
+                self.top()  # values
+
+            def top(self):
+                self.item()  # tops
+
+            def item(self):
+                pass  # item
+
+        trainer.fit()  # trains
+    """
+    run = Script(dedent(source))
+    run.iterate(1)
+    for _ in range(40):
+        with run.at("trains"):
+            run.fetch(1, 1)
+            run.forward(2)
+            run.backward(2)
+            run.update(1)
+            with run.at("callback", "visits", "values", "tops", "item"):
+                run.work(10)
+            with run.library("trainers:Trainer.fit"):
+                run.work(10)
+    between = [line for line in measure(run.process(), {}).lines if line.phase == "other"]
+    entered = {line.place.line: line.entered and line.entered.line for line in between}
+    assert entered == {run.line("item"): run.line("callback"), run.line("trains"): run.line("trains")}
+
+
 def test_an_evaluation_that_a_handler_starts_stands_there_and_not_where_the_whole_training_is_run():
     source = """
         def evaluate(engine):

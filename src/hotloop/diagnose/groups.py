@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, Steps
@@ -64,7 +63,7 @@ def group_lines(lines: Iterable[LineCost], framework_call: Place | None = None) 
     own: dict[tuple[str, str], list[LineCost]] = {}
     for line in lines:
         if framework_call is not None and line.statement is not None and _at(line.statement, framework_call):
-            entered = _entered(line, framework_call)
+            entered = line.entered or line.place
             own_line = _at(entered, framework_call)
             called.setdefault((entered.file, entered.line if own_line else entered.function), []).append(line)
         elif line.statement is None:
@@ -89,12 +88,6 @@ def sampled_interval(seconds_per_step: float, num_samples: int) -> tuple[float, 
 def select(steps: Steps, keep: Callable[[LineCost], bool]) -> list[LineCost]:
     """Sampled lines of the main thread that satisfy ``keep``."""
     return [line for line in steps.lines if line.seconds > 0 and keep(line)]
-
-
-def _entered(line: LineCost, framework_call: Place) -> Place:
-    """The place in the function of the user's that a framework called, on the way to a line."""
-    way = (line.place, *line.callers)
-    return next((inner for inner, outer in pairwise(way) if _at(outer, framework_call)), line.place)
 
 
 def _at(a: Place, b: Place) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,7 @@ class _Line:
     functions: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of what it calls
     statements: dict[Place, float] = field(default_factory=lambda: defaultdict(float))
     callers: dict[tuple[Frame, ...], float] = field(default_factory=lambda: defaultdict(float))
+    entered: dict[Frame, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, samples: Table, index: Ints, stack: Stack, statement: Place | None) -> None:
         weights = samples.duration[index].astype(np.float64)
@@ -83,6 +85,7 @@ class _Line:
             self.functions[function] += weight
         if statement is not None:
             self.statements[statement] += weight
+            self.entered[_entered(stack, statement)] += weight
         self.callers[stack.frames[-2 : -2 - CALLERS : -1]] += weight
 
     def cost(self, seconds: float, places: Places, crowding: float, ran: float) -> LineCost:
@@ -100,6 +103,7 @@ class _Line:
             statement=max(self.statements, key=lambda place: self.statements[place], default=None),
             source=places.text(self.frame.file, self.frame.line),
             callers=tuple(frame.place() for frame in max(self.callers, key=lambda key: self.callers[key])),
+            entered=_most(self.entered),
         )
 
     def _library(self) -> str:
@@ -112,6 +116,17 @@ class _Line:
     def _within(self) -> str:
         usual = [one for one, weight in self.functions.items() if weight >= 0.5 * self.weight]
         return max(usual, key=lambda one: self.depth[one], default="")
+
+
+def _most(frames: dict[Frame, float]) -> Place | None:
+    return max(frames, key=lambda frame: frames[frame]).place() if frames else None
+
+
+def _entered(stack: Stack, statement: Place) -> Frame:
+    """The user's frame next inside that of a statement: further calls of the user's may lie within it."""
+    at = (statement.file, statement.line)
+    ways = pairwise(stack.frames)
+    return next((inner for outer, inner in ways if (outer.file, outer.line) == at), stack.frames[-1])
 
 
 def package_of(function: str) -> str:

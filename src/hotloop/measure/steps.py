@@ -39,7 +39,8 @@ class LineCost:
     was spent in the line itself. ``within`` is the innermost function of the package the line calls that at
     least half of it went through (``lightning.pytorch.trainer.trainer:Trainer._run``), "" unknown.
     ``statement`` is the line of the training loop it was reached from,
-    ``callers`` are the user's lines that usually call its function, the nearest first.
+    ``callers`` are the user's lines that usually call its function, the nearest first. ``entered`` is the
+    user's line first reached from ``statement``, by itself or through a framework.
     """
 
     place: Place
@@ -55,6 +56,7 @@ class LineCost:
     statement: Place | None = None
     source: str = ""  # the text of the line
     callers: tuple[Place, ...] = ()
+    entered: Place | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
