@@ -1178,7 +1178,15 @@ def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
         make_s=0.0005, wait_s=0.008, num_batches=num, num_iterators=num, batches_per_epoch=1.0, length=6250,
         first_batch_s=np.full(num, 0.008),
     )  # fmt: skip
-    asking = line(26, 0.3, file=TRAIN, function="main", phase="data_wait", role="input")
+    asking = line(
+        26,
+        0.3,
+        file=TRAIN,
+        function="main",
+        phase="data_wait",
+        role="input",
+        source="x, y = next(iter(loader))",
+    )
     dropping = replace(asking, phase="other", role="other", seconds=0.04)
     phases = {"data_wait": 0.008, "other": 0.001, "forward": 0.001, "backward": 0.001}
     run = steps(phases, num_steps=num, loaders=(use,), lines=(asking, dropping))
@@ -1190,6 +1198,24 @@ def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
     assert "host/python-in-step" not in findings
     for kept in ({"num_iterators": 1}, {"length": 1}, {"length": None}):
         assert "input/iterator-per-step" not in found(replace(run, loaders=(replace(use, **kept),)))
+
+
+def test_what_else_the_line_of_a_new_iterator_does_is_no_cost_of_it() -> None:
+    num = 40
+    use = loader(
+        make_s=0.0005, wait_s=0.003, num_batches=num, num_iterators=num, batches_per_epoch=1.0, length=8,
+        first_batch_s=np.full(num, 0.003),
+    )  # fmt: skip
+    asking = line(
+        26, 0.1, file=TRAIN, function="main", phase="data_wait", role="input",
+        source="feats = np.linalg.svd(next(iter(loader))[0].numpy())",
+    )  # fmt: skip
+    working = replace(asking, phase="other", role="other", seconds=0.28, num_samples=28)
+    phases = {"data_wait": 0.003, "other": 0.007, "forward": 0.001, "backward": 0.001}
+    findings = found(steps(phases, num_steps=num, loaders=(use,), lines=(asking, working)))
+    assert findings["input/iterator-per-step"].cost_s_per_step == pytest.approx(0.0025, rel=0.01)
+    assert findings["host/python-in-step"].cost_s_per_step == pytest.approx(0.007, rel=0.01)
+    assert findings["host/python-in-step"].where == asking.place
 
 
 def test_a_first_batch_that_fades_in_the_run_is_left_alone() -> None:

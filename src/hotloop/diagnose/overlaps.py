@@ -25,7 +25,6 @@ OVERLAPS: tuple[Overlap, ...] = (
     Overlap(loser="input/slow-sample", winner="input/straggling-samples", same_place=True),
     Overlap(loser="host/python-in-step", winner="host/recomputed-targets", same_place=True),
     Overlap(loser="host/python-in-step", winner="host/viewer-in-loop", same_place=True),
-    Overlap(loser="host/python-in-step", winner="input/iterator-per-step", same_place=True),
     Overlap(loser="trend/step-outliers", winner="host/python-in-step", same_place=True),
     # Workers that are started again every epoch look like a cold start and like too many of them.
     Overlap(loser="input/cold-start", winner="input/respawned-workers"),

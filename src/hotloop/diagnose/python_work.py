@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hotloop.diagnose import costs
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, select
 from hotloop.diagnose.source import Loop, function_text, hooks, loops_around, rounds_around
@@ -43,13 +44,14 @@ _LOOKS = re.compile(
     r"\.detach\(|\.numpy\(|\.item\(|\.tolist\(|\.data\b|\bno_grad\b|\binference_mode\b|\bnp\."
 )
 _GIVES = re.compile(r"^\s*return[ \t]+(?!None\b)\S", re.M)
+_ASKS_ANEW = re.compile(r"^\s*[^=()]+=\s*next\(\s*iter\([\w.]+\)\s*\)\s*(#.*)?$")
 _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.grad\b")
 
 
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
-    others = viewer_lines(steps) + collecting_lines(steps)
+    others = viewer_lines(steps) + collecting_lines(steps) + dropping_lines(steps)
     lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
     return group_lines([line for line in lines if line not in others], steps.framework_call)
 
@@ -57,6 +59,14 @@ def beside_the_model(evidence: Evidence) -> list[LineGroup]:
 def collecting_lines(steps: Steps) -> list[LineCost]:
     """Lines of the step that call the garbage collector."""
     return select(steps, lambda line: line.phase == "other" and "gc.collect(" in line.source)
+
+
+def dropping_lines(steps: Steps) -> list[LineCost]:
+    """Lines that only take the one batch of a new iterator: the rest is dropping its order of samples."""
+    loader = steps.train_loader()
+    if loader is None or loader.settings.get("num_workers") or not costs.one_batch_each(loader):
+        return []
+    return select(steps, lambda line: line.phase == "other" and _ASKS_ANEW.search(line.source) is not None)
 
 
 def collector_s(evidence: Evidence) -> float:

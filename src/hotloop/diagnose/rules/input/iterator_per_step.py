@@ -10,6 +10,7 @@ from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import select
+from hotloop.diagnose.python_work import dropping_lines
 from hotloop.findings import Finding, Place
 
 ID = "input/iterator-per-step"
@@ -24,10 +25,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     steps, loader = evidence.steps, feed.loader
     asked = _asked(evidence)
-    # Its order of all samples is dropped where the batch was taken.
-    dropped = sum(
-        line.seconds for line in select(steps, lambda line: line.phase == "other") if line.place == asked
-    )
+    dropped = sum(line.seconds for line in dropping_lines(steps) if line.place == asked)
     started = feed.wait_s + feed.first_excess_s - feed.make_s + float(loader.iter_s.sum()) / steps.num_steps
     cost = max(0.0, started) + dropped / steps.num_steps
     if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
