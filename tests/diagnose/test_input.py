@@ -1169,6 +1169,9 @@ def test_an_iterator_for_every_batch_is_told_to_be_made_once() -> None:
     assert "next(batches)" in found(run)["input/respawned-workers"].advice
     single = replace(run, loaders=(replace(use, length=1),))
     assert "next(batches)" not in found(single)["input/respawned-workers"].advice
+    grown = found(replace(run, loaders=(replace(use, anew=True),)))["input/respawned-workers"]
+    assert grown.advice.startswith("Set num_workers=0:")
+    assert grown.remedies == ("no-workers",)
 
 
 def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
@@ -1196,7 +1199,7 @@ def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
     assert anew.cost_s_per_step == pytest.approx(0.0085, rel=0.01)
     assert "next(batches)" in anew.advice
     assert "host/python-in-step" not in findings
-    for kept in ({"num_iterators": 1}, {"length": 1}, {"length": None}):
+    for kept in ({"num_iterators": 1}, {"length": 1}, {"length": None}, {"anew": True}):
         assert "input/iterator-per-step" not in found(replace(run, loaders=(replace(use, **kept),)))
 
 

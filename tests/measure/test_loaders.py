@@ -336,7 +336,22 @@ def test_a_loader_over_a_dataset_that_grows_is_one_loader():
     (use,) = steps.loaders
     assert (use.num_iterators, use.num_batches) == (4, 40)
     assert use.settings["rebuilt"]
+    assert use.anew
     assert steps.num_epochs == 4
+
+
+@pytest.mark.parametrize(("lengths", "anew"), [((20, 20), False), ((20, 22), True)])
+def test_a_loader_whose_iterators_differ_in_length_does_not_read_the_same_twice(lengths, anew):
+    run = Script(PLAIN)
+    for number, length in enumerate(lengths, 1):
+        run.iterate(number, loader=1)
+        run.notes["iterator"][-1]["num_batches"] = length
+        for _ in range(20):
+            run.fetch(number, 1)
+            run.forward(3)
+            run.backward(3)
+            run.update(1)
+    assert measure(run.process(), {}).train_loader().anew is anew
 
 
 def test_loaders_of_the_folds_of_a_cross_validation_are_one():

@@ -64,7 +64,9 @@ def collecting_lines(steps: Steps) -> list[LineCost]:
 def dropping_lines(steps: Steps) -> list[LineCost]:
     """Lines that only take the one batch of a new iterator: the rest is dropping its order of samples."""
     loader = steps.train_loader()
-    if loader is None or loader.settings.get("num_workers") or not costs.one_batch_each(loader):
+    if loader is None or loader.anew or loader.settings.get("num_workers"):
+        return []
+    if not costs.one_batch_each(loader):
         return []
     return select(steps, lambda line: line.phase == "other" and _ASKS_ANEW.search(line.source) is not None)
 

@@ -120,6 +120,7 @@ def _use(
     given = _given_to(spans, events, fetch) if role == "evaluation" else fetch[:0]
     per_batch = max(1, len(fetch))
     by, where = str(note.get("by") or ""), _given_at(process, note, places)
+    lengths = _lengths(process, number)
     return LoaderUse(
         id=number,
         role=role,
@@ -128,7 +129,8 @@ def _use(
         dataset=dataset if isinstance(dataset, dict) else {},
         num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
         batches_per_epoch=_batches_per_epoch(batches[batches > 0]),
-        length=_length(process, number),
+        length=max(lengths, default=None),
+        anew=bool(note.get("rebuilt")) or len(set(lengths)) > 1,
         num_batches=len(fetch),
         wait_s=waits,
         ready=ready,
@@ -196,12 +198,12 @@ def _given_to(spans: Spans, events: Events, fetch: Ints) -> Ints:
     return index[mine]
 
 
-def _length(process: Process, number: int) -> int | None:
-    """The batches in a whole iterator of a loader; the most, where they differ."""
+def _lengths(process: Process, number: int) -> list[int]:
+    """The batches in a whole iterator of a loader, for each of its iterators."""
     told = [
         one.get("num_batches") for one in process.notes.get("iterator", ()) if one.get("loader") == number
     ]
-    return max((length for length in told if isinstance(length, int)), default=None)
+    return [length for length in told if isinstance(length, int)]
 
 
 def _batches_per_epoch(batches: Ints) -> float:

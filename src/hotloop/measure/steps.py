@@ -87,6 +87,7 @@ class LoaderUse:
     num_iterators: int = 0
     batches_per_epoch: float = 0.0
     length: int | None = None  # batches that an iterator would give, None where nobody knows
+    anew: bool = False  # what its iterators read is not surely the same: it was built again, or grew
     num_batches: int = 0
     wait_s: Floats = field(default_factory=lambda: np.zeros(0))  # each fetch, seconds
     ready: Floats = field(default_factory=lambda: np.zeros(0))  # batches ready when asked (nan unknown)

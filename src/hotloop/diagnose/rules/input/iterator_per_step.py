@@ -21,8 +21,8 @@ COSTED = True
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Price what a new iterator takes beyond making its one batch; one with workers has a rule of its own."""
     feed = costs.feed(evidence)
-    if feed is None or feed.workers or not costs.one_batch_each(feed.loader):
-        return
+    if feed is None or feed.workers or feed.loader.anew or not costs.one_batch_each(feed.loader):
+        return  # an iterator that is kept would miss what came since (a replay buffer)
     steps, loader = evidence.steps, feed.loader
     asked = _asked(evidence)
     dropped = sum(line.seconds for line in dropping_lines(steps) if line.place == asked)

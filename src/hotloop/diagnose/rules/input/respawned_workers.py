@@ -36,6 +36,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     per_epoch = got * _started_s(feed) / (epochs - 1)
     persistent, alone = _saved(feed, steps.num_steps, got)
     without = steps.step_s - alone <= costs.AS_FAST * (steps.step_s - persistent)
+    grows = loader.anew and costs.one_batch_each(loader)  # workers that stay would miss what came since
+    if grows:
+        without, persistent = True, 0.0
     cost = max(persistent, alone)
     if cost < evidence.limits.mention_ratio * steps.step_s:
         return
@@ -47,7 +50,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"stops them again: {units.duration(per_epoch)} for {loader.batches_per_epoch:.0f} "
             f"batch{'' if round(loader.batches_per_epoch) == 1 else 'es'}."
         ),
-        advice=_ONE_ITERATOR
+        advice=_NO_WORKERS
+        if grows
+        else _ONE_ITERATOR
         if costs.one_batch_each(loader)
         else _advice(without, rebuilt=bool(loader.settings.get("rebuilt"))),
         evidence=(
@@ -57,8 +62,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{units.duration(_mean(loader.shutdown_s))}",
             f"making a batch takes {units.duration(feed.make_s)}, taking it over "
             f"{units.duration(feed.deliver_s)}",
-            f"predicted for a step: {units.duration(steps.step_s - persistent)} with workers that stay, "
-            f"{units.duration(steps.step_s - alone)} without workers",
+            "predicted for a step: "
+            + ("" if grows else f"{units.duration(steps.step_s - persistent)} with workers that stay, ")
+            + f"{units.duration(steps.step_s - alone)} without workers",
             *(
                 (f"other programs held cores: {units.share(got)} of starting and stopping is counted",)
                 if got < 1
@@ -68,7 +74,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=_interval(cost, max(_saved(feed, steps.num_steps, 1.0)), feed),
         where=loader.where,
-        remedies=costs.offers(loader, *(("no-workers",) if without else ()), "persistent-workers"),
+        remedies=costs.offers(
+            loader,
+            *(("no-workers",) if without else ()),
+            *(() if grows else ("persistent-workers",)),
+        ),
         data={"per_epoch_s": per_epoch, "num_workers_0_saves_s_per_step": max(0.0, alone)},
     )
 
@@ -76,6 +86,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 _ONE_ITERATOR = (
     "Make the iterator once, batches = iter(loader), and ask next(batches) in each step: next(iter(loader)) "
     "starts workers for every batch, and only ever takes the first one of an epoch."
+)
+
+_NO_WORKERS = (
+    "Set num_workers=0: workers are started for every batch. An iterator that is kept would not see what the "
+    "dataset has gained since."
 )
 
 
