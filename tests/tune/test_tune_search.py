@@ -789,6 +789,13 @@ def test_of_several_loaders_the_one_that_would_be_written_is_changed(why: str, p
     arms = {one.remedy.id: one.written for each in found.candidates for one in each.arm}
     assert arms["num-workers"] is patched
     assert not arms["persistent-workers"]  # its source form alters more than is allowed
+    again = candidates.ideas(
+        evidence, (SLOW,), (catalogue.parse("persistent-workers"),), candidates.Limits(allow="exact"), (),
+        cannot=lambda arm: why if any(one.written for one in arm) else "",
+        several=("num-workers", "persistent-workers"),
+    )  # fmt: skip
+    both = [one.name for one in again.candidates if len(one.arm) > 1]
+    assert bool(both) is not patched  # live, it would meet the loaders that are not patched
 
 
 def test_launches_see_what_a_patch_has_done_less_often(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def ideas(
             *_without_workers(pipeline, have, cached),
         ):
             found[one.name] = one
-    kept: list[Candidate] = []
+    kept: dict[str, Candidate] = {}
     for each in found.values():
         one = replace(each, arm=_as_patched(each.arm, several, limits, cannot))
         why = _over(pipeline, one, have, limits)
@@ -166,8 +166,8 @@ def ideas(
         elif one.name not in tried and set(map(str, one.arm)) != set(map(str, have)):
             told = _told(pipeline, one, have)
             if _worth(told, have):
-                kept.append(told)
-    return Ideas(candidates=tuple(_varied(kept)), left_out=tuple(left.values()))
+                kept.setdefault(told.name, told)
+    return Ideas(candidates=tuple(_varied(kept.values())), left_out=tuple(left.values()))
 
 
 def in_one_pass(pipeline: Pipeline) -> Pipeline:
@@ -237,10 +237,14 @@ def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tu
 def _as_patched(
     arm: Arm, several: Collection[str], limits: Limits, cannot: Callable[[Arm], str] | None
 ) -> Arm:
-    """An arm with the patches of those remedies in place of their live forms, where they can be made."""
+    """An arm with the patches of those remedies in place of their live forms, where they can be made.
+
+    None of them is live beside a patch: it would meet the loaders that are not patched. One whose patch
+    alters more than is allowed goes.
+    """
     patched = [replace(one, written=True) if one.remedy.id in several else one for one in arm]
-    patched = [one if limits.forbids(effect_of(new)) else new for one, new in zip(arm, patched, strict=True)]
-    made = cannot is not None and not cannot(tuple(patched))
+    patched = [one for one in patched if one.remedy.id not in several or not limits.forbids(effect_of(one))]
+    made = cannot is not None and any(one.written for one in patched) and not cannot(tuple(patched))
     return tuple(patched) if made else arm
 
 
