@@ -101,6 +101,29 @@ def test_a_patch_of_files_in_no_common_tree_names_the_folder_around_them(
     assert (lib / "net.py").read_text() == "a = 2\n"
 
 
+def test_a_patch_of_two_repositories_within_another_names_the_top_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, net = tmp_path / "libs" / "a" / "train.py", tmp_path / "libs" / "b" / "net.py"
+    for path in (script, net):
+        path.parent.mkdir(parents=True)
+        path.write_text("a = 1\n")
+    for folder in (tmp_path, script.parent, net.parent):
+        subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    files = {path: (read(path), b"a = 2\n") for path in (script, net)}
+    scene = scene_of(script.parent, {})
+    patch = Patch(
+        scene=scene, applied=(), files=files, changes=(), left=(), remarks=(), expected=()
+    )  # fmt: skip
+    root = root_of(patch)
+    text = patch.diff(root).encode()
+    monkeypatch.chdir(script.parent)
+    monkeypatch.setenv("PYTHONPATH", str(net.parent))
+    assert of(text, ["python", "train.py"], "the patch").files == dict.fromkeys(files, b"a = 2\n")
+    subprocess.run(["git", "-C", str(root), "apply", "-"], input=text, check=True)
+    assert [path.read_text() for path in (script, net)] == ["a = 2\n"] * 2
+
+
 def test_paths_are_those_of_the_work_tree_or_of_the_folder_of_the_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

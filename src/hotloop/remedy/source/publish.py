@@ -67,11 +67,14 @@ def _in_conflict(path: Path) -> bool:
 
 
 def root_of(patch: Patch) -> Path:
-    """The folder a patch is applied in: its tree where that holds all files, else what all of them lie in."""
+    """The folder a patch is applied in: its tree where that holds all files, else what all of them lie in.
+
+    Within a work tree that is its top: git takes the paths of a patch from there, and skips the others.
+    """
     tree = tree_of(patch)
     if all(tree in path.parents for path in patch.files):
         return tree
-    return Path(os.path.commonpath([path.parent for path in patch.files]))
+    return _top(Path(os.path.commonpath([path.parent for path in patch.files])))
 
 
 def tree_of(patch: Patch) -> Path:
