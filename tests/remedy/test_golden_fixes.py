@@ -151,3 +151,24 @@ def test_what_is_written_already_asks_for_nothing(name: str, tmp_path: Path) -> 
     shutil.copytree(GOLDEN / name / "after", tmp_path / "after")
     again = patch_of(tmp_path / "after", after_run(facts, patch))
     assert {one.write for one in again.left} == {"nothing is left to write"}
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        "log.full if verbose else log.quiet",
+        "verbose and log.full or log.quiet",
+        "lambda *given: log.full(*given)",
+        "[each.full for each in (log,)][0]",
+        "(taken := log.full)",
+    ],
+)
+def test_a_method_that_has_another_name_may_be_called_from_anywhere(tmp_path: Path, tell: str) -> None:
+    facts = json.loads((GOLDEN / "log_in_a_method_handed_on" / "facts.json").read_text())
+    facts["rows"]["log"] = [["train.py: self.writer.add_scalar(name"]]
+    text = (GOLDEN / "log_in_a_method_handed_on" / "before" / "train.py").read_text()
+    text = text.replace("def scalar(", "def full(").replace("log.scalar(", "tell(")
+    (tmp_path / "train.py").write_text(text.replace("tell = log.scalar", f"tell = {tell}"))
+    patch = patch_of(tmp_path, facts)
+    assert not patch.files
+    assert "full is " in patch.left[0].why

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import libcst as cst
 
 from hotloop.measure.places import Frame
 from hotloop.remedy.source.code import Code, Function, last_name
 from hotloop.remedy.source.scene import Cannot, Scene
+
+#: Expressions that may stand for a part of theirs.
+_MAY_BE: Final = (cst.IfExp, cst.BooleanOperation, cst.NamedExpr, cst.Lambda)
 
 
 class Callers:
@@ -92,7 +96,11 @@ def only_caller(scene: Scene, code: Code, function: Function) -> tuple[Code, cst
     found = []
     for other in scene.codes(name):
         calls = [call for call in other.nodes(cst.Call) if last_name(call.func) == name]
-        found += [(other, call) for call in calls if _may_call(scene, other, call, is_method)]
+        calls = [call for call in calls if _may_call(scene, other, call, is_method)]
+        found += [(other, call) for call in calls]
+        for call in calls:
+            if other.above(call, cst.Lambda) is not None:
+                raise Cannot(f"{name} is called in a lambda", str(other.path), other.line(call))
         for read in other.names():
             if read.value == name and _is_handed_on(other, read, is_method=is_method):
                 raise Cannot(f"{name} is handed on as a value", str(other.path), other.line(read))
@@ -108,14 +116,20 @@ def _is_handed_on(code: Code, name: cst.Name, *, is_method: bool) -> bool:
     node: cst.CSTNode = name
     above = code.parents[node]
     if isinstance(above, cst.Attribute) and above.attr is name:
-        if not is_method:
+        if not is_method and not code.qualified(above):
             return False
         node, above = above, code.parents[above]
+    while isinstance(above, _MAY_BE) and node is not getattr(above, "test", None):
+        node, above = above, code.parents[above]
+        if isinstance(above, cst.Call) and above.func is node:
+            return True
+    if isinstance(above, cst.Param):
+        return above.default is node
     if isinstance(above, cst.Arg):
         return above.keyword is not name
     if isinstance(above, cst.Assign | cst.AnnAssign):
         return above.value is node
-    return isinstance(above, cst.Element | cst.DictElement | cst.Return)
+    return isinstance(above, cst.Element | cst.DictElement | cst.Return | cst.Yield | cst.ListComp)
 
 
 def _may_call(scene: Scene, code: Code, call: cst.Call, is_method: bool) -> bool:
