@@ -342,10 +342,93 @@ KEEPS_NOTHING = {
 }
 
 
-def patch(folder: Path, source: str) -> Patch:
+BODIES = {
+    "what lies in the keywords": ("", 'kw["seen"].append(1); return x * len(kw["seen"])'),
+    "what is taken out of the keywords": ("", 'seen = kw["seen"]; seen.append(1); return x * len(seen)'),
+    "an older generator": ("self.draws = np.random.RandomState(0)", "return x * self.draws.randn()"),
+    "a rarer distribution": ("self.draws = np.random.default_rng(0)", "return x * self.draws.laplace()"),
+    "a ufunc's at": ("self.load = np.zeros(4)", "np.add.at(self.load, 0, 1); return x * self.load[0]"),
+    "copyto": ("self.mean = np.zeros(8)", "np.copyto(self.mean, x.numpy()); return x"),
+    "a heap": ("self.top = []", "heapq.heappush(self.top, 1); return x * len(self.top)"),
+    "a queue": ("self.scales = queue.Queue()", "return x * self.scales.get()"),
+    "a generator that is gone through": (
+        "self.scales = (1 / n for n in range(1, 9))", "for scale in self.scales: return x * scale",
+    ),
+    "two gone through at once": (
+        "self.counts = itertools.count(1)", "for n, y in zip(self.counts, x): return y * n",
+    ),
+    "one of two": ("", "seen = self.log or SEEN; seen.append(1); return x * len(seen)"),
+    "what a method hands out": ("", "seen = self.mine(); seen.append(1); return x * len(seen)"),
+    "a method by a name that is made": ("", 'return getattr(self, "_" + self.mode)(x)'),
+    "a function out of a table": ("", "return TABLE[self.mode](x)"),
+    "one out of a table by a variable": ("", "f = TABLE[self.mode]; return f(x)"),
+    "what is done at a subscript": ("self.schedule = Schedule()", 'return x * self.schedule["scale"]'),
+}  # fmt: skip
+AROUND = """
+import heapq, itertools, queue
+import numpy as np
+
+SEEN, TABLE = [], {{}}
+
+class Schedule:
+    def __getitem__(self, name):
+        self.step += 1
+        return 1 / self.step
+
+class Block(nn.Module):
+    def __init__(self, mode="mixed", log=None):
+        super().__init__()
+        self.mode = mode
+        self.log = log
+        {made}
+
+    def mine(self):
+        return self.log
+
+    def body(self, x, **kw):
+        {body}
+
+    def forward(self, x):
+        return checkpoint(self.body, x, use_reentrant=False)
+"""
+
+
+def patch(folder: Path, source: str, **module: Any) -> Patch:
     (folder / "train.py").write_text(HEAD + dedent(source))
     (folder / "state.py").write_text("SEEN = []\ncalls = 0\n")
-    return patch_of(folder, FACTS)
+    return patch_of(folder, FACTS | {"module": [FACTS["module"][0] | module]})
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_what_a_body_keeps_leaves_checkpointing_in(case: str, tmp_path: Path) -> None:
+    made, body = BODIES[case]
+    found = patch(tmp_path, AROUND.format(made=made or "pass", body=body))
+    assert not found.files
+    assert "forward" in found.left[0].why or "cannot be told" in found.left[0].why
+
+
+def test_a_body_that_keeps_nothing_is_called_once(tmp_path: Path) -> None:
+    made = "self.parts = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))"
+    body = "kw['mask'] = None; return self.parts[0](x) + sum(part(x) for part in self.parts)"
+    assert patch(tmp_path, AROUND.format(made=made, body=body)).files
+
+
+@pytest.mark.parametrize(
+    ("norm", "classes", "left"),
+    [
+        ('getattr(nn, "BatchNorm1d")(8)', None, True),
+        ("nn.InstanceNorm1d(8, 1e-5, 0.1, True, True)", None, True),
+        ("nn.InstanceNorm1d(8, 1e-5, 0.1, True, False)", None, False),
+        ("made(8)", ["BatchNorm1d"], True),
+        ("made(8)", ["Block"], False),
+    ],
+)
+def test_running_statistics_leave_checkpointing_in(
+    tmp_path: Path, norm: str, classes: list[str] | None, left: bool
+) -> None:
+    recorded = {} if classes is None else {"buffer_classes": classes}
+    source = AROUND.format(made=f"self.part = {norm}", body="return self.part(x)")
+    assert bool(patch(tmp_path, source, buffer_bytes=64, **recorded).files) is not left
 
 
 @pytest.mark.parametrize("case", KEEPS)

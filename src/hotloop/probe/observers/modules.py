@@ -271,6 +271,9 @@ class Modules:
             "param_bytes": sum(_numel(p) * p.element_size() for p in params),
             "trainable_bytes": sum(_numel(p) * p.element_size() for p in params if p.requires_grad),
             "buffer_bytes": sum(_numel(b) * b.element_size() for b in inner.buffers()),
+            "buffer_classes": sorted(
+                {type(m).__name__ for m in inner.modules() if any(True for _ in m.buffers(recurse=False))}
+            ),
             "param_dtypes": dtypes,
             "devices": sorted({str(p.device) for p in params}),
             "training": inner.training,

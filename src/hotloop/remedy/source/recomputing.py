@@ -105,7 +105,22 @@ def _require_no_buffers_change(plan: Plan, codes: list[Code]) -> None:
     notes = plan.scene.process.notes.get("module", ())
     if notes and not any(note.get("buffer_bytes") for note in notes):
         return
+    own = {one.name.value for code in codes for one in code.nodes(cst.ClassDef)}
+    for foreign in (name for note in notes for name in note.get("buffer_classes", ()) if name not in own):
+        raise Cannot(f"what {foreign} keeps is updated twice in each step now, once without", write=BY_HAND)
     for code in codes:
+        for call in code.nodes(cst.Call):
+            given = (
+                argument(call, "track_running_stats", 4) if "InstanceNorm" in last_name(call.func) else None
+            )
+            if given is not None and code.source(given) != "False":
+                words = "its running statistics are updated twice in each step now, once without"
+                raise Cannot(words, str(code.path), code.line(call), write=BY_HAND)
+        for text in code.nodes(cst.SimpleString):
+            value = text_of(text) or ""
+            if value.isidentifier() and any(part in value.lower() for part in _RUNNING):
+                words = f"{value}: what it keeps is updated twice in each step now, once without"
+                raise Cannot(words, str(code.path), code.line(text), write=BY_HAND)
         for name in code.names():
             if any(part in name.value.lower() for part in _RUNNING):
                 words = f"{name.value}: what it keeps is updated twice in each step now, once without"

@@ -6,7 +6,7 @@ looked at, so that one of a base class, or of another object, is read as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import libcst as cst
@@ -14,7 +14,7 @@ import libcst as cst
 from hotloop.remedy.source.aliases import READ_ONLY, is_of_self, viewed
 from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.values import CHANGES, HOST_DRAWS, value_of
+from hotloop.remedy.source.values import CHANGES, HOST_DRAWS, text_of, value_of
 
 #: What to do by hand where it cannot be left out.
 BY_HAND: Final = "leave torch.utils.checkpoint out by hand, and compare what is trained (hotloop verify)"
@@ -24,7 +24,7 @@ Runs = Function | cst.Lambda
 #: Methods that change what they are called of.
 _MUTATES: Final = CHANGES | {
     "appendleft", "extendleft", "add", "popleft", "discard", "rotate", "put_nowait", "send", "__setitem__",
-    "__next__",
+    "__next__", "get_nowait", "recv", "read", "readline", "write",
 }  # fmt: skip
 #: Of these the ones that no tensor has.
 _OF_CONTAINERS: Final = _MUTATES - {"add", "fill", "put", "sort"}
@@ -32,7 +32,24 @@ _OF_CONTAINERS: Final = _MUTATES - {"add", "fill", "put", "sort"}
 _DRAWS: Final = frozenset([
     "random", "integers", "normal", "uniform", "choice", "choices", "shuffle", "permutation", "randint",
     "randrange", "standard_normal", "gauss", "sample", "binomial", "poisson", "exponential", "beta", "gamma",
+    "rand", "randn", "random_sample", "random_integers", "tomaxint", "bytes", "permuted", "random_raw",
+    "laplace", "lognormal", "gumbel", "logistic", "logseries", "multinomial", "multivariate_normal",
+    "multivariate_hypergeometric", "hypergeometric", "geometric", "negative_binomial", "noncentral_chisquare",
+    "noncentral_f", "chisquare", "dirichlet", "pareto", "power", "rayleigh", "standard_cauchy",
+    "standard_exponential", "standard_gamma", "standard_t", "triangular", "vonmises", "wald", "weibull",
+    "zipf", "getrandbits", "randbytes", "gammavariate", "betavariate", "expovariate", "normalvariate",
+    "lognormvariate", "vonmisesvariate", "paretovariate", "weibullvariate",
 ])  # fmt: skip
+#: Functions that change their first argument.
+_CHANGES_FIRST: Final = frozenset([
+    "at", "copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis", "heappush", "heappop",
+    "heapify", "heapreplace", "heappushpop", "insort", "insort_left", "insort_right", "setitem", "delitem",
+    "iadd", "isub", "imul", "iconcat", "next", "islice",
+])  # fmt: skip
+#: What gives an iterator: what was taken of it is gone.
+_ITERATORS: Final = frozenset(["iter", "map", "filter", "zip", "enumerate", "reversed", "open"])
+#: Methods that give something new.
+_GIVE_NEW: Final = frozenset(["copy", "split", "tolist"])
 #: What sets something under a name that is not looked at.
 _SETS: Final = frozenset(["setattr", "delattr", "exec", "eval", "globals", "vars", "__setattr__", "__dict__"])
 #: What has a function run with every forward.
@@ -65,9 +82,11 @@ def require_nothing_kept(codes: Sequence[Code], calls: Sequence[tuple[Code, cst.
             if given is not None and code.source(given) != "False" and name not in _IDEMPOTENT:
                 words = f"{name} may write over its input, which backward computes with again now"
                 raise Cannot(words, str(code.path), code.line(call), write=BY_HAND)
+    iterators = _iterators(codes)
     for code, function in _Runs(codes).from_forwards(calls):
         _require_nothing_set(code, function)
         _require_nothing_drawn(code, function)
+        _require_nothing_taken(code, function, iterators)
         _require_told(codes, code, function)
 
 
@@ -130,8 +149,13 @@ class _Runs:
                     found += [(where, function), *_returned(where, function)]
                 for where, owner in self._classes.get(other, ()):
                     methods = (one for one in owner.body.body if isinstance(one, cst.FunctionDef))
-                    found += [(where, one) for one in methods if one.name.value == "__call__"]
+                    found += [(where, one) for one in methods if _is_unnamed(one.name.value)]
         return found
+
+
+def _is_unnamed(name: str) -> bool:
+    """Whether a method is called without its name."""
+    return name.startswith("__") and name.endswith("__") and name not in _NEVER
 
 
 def _names(code: Code, node: cst.CSTNode) -> list[str]:
@@ -156,6 +180,8 @@ def _read(code: Code, function: Runs) -> dict[str, bool]:
                 found["__call__"] = True
         elif not isinstance(call.func, cst.Attribute):
             found["__call__"] = True
+        if last_name(call.func) == "getattr" and len(call.args) > 1:
+            found[text_of(call.args[1].value) or "__call__"] = True
     for around in code.nodes(cst.With, function):
         if any(not code.qualified(getattr(one.item, "func", one.item)) for one in around.items):
             found |= dict.fromkeys(_ENTERED, True)
@@ -247,20 +273,56 @@ def _lives_on(code: Code, function: Runs, name: cst.Name, seen: set[str]) -> boo
         return True
     given = [one for one in bound if isinstance(one, cst.Param)]
     if given and len(bound) == 1:
-        return not any(isinstance(one, cst.Param) and one.star in ("*", "**") for one in given)
+        return not given[0].star or _is_within(code, name)
     for one in bound:
         if isinstance(one, cst.Param):
             if not any(code.begin(other) < code.begin(name) for other in bound if other is not one):
                 return True
             continue
-        value = value_of(code, one)
-        if value is None:
-            value = _gone_through(code, one)
-        part = viewed(code, value) if value is not None else None
-        part = value if part is None and isinstance(value, cst.Attribute | cst.Subscript) else part
-        if part is not None and _is_held(code, function, part, seen):
-            return True
+        value = value_of(code, one) or _gone_through(code, one)
+        for each in _either(value) if value is not None else ():
+            part = viewed(code, each)
+            part = each if part is None and isinstance(each, cst.Attribute | cst.Subscript) else part
+            if part is not None and _is_held(code, function, part, seen):
+                return True
+            if part is None and _is_filled(code, name) and _is_handed_out(code, each):
+                return True
     return False
+
+
+def _is_within(code: Code, name: cst.Name) -> bool:
+    """Whether what lies in ``*args`` or ``**kwargs`` is meant, not these themselves."""
+    top, above = _whole(code, name)
+    if not _is_changed(code, name):
+        return True
+    inner = code.parents.get(name)
+    stored = isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.Del)
+    return isinstance(inner, cst.Subscript) and not (stored and top is inner)
+
+
+def _either(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What an expression may stand for: ``a or b``, ``a if c else b``."""
+    if isinstance(value, cst.BooleanOperation):
+        yield from (*_either(value.left), *_either(value.right))
+    elif isinstance(value, cst.IfExp):
+        yield from (*_either(value.body), *_either(value.orelse))
+    else:
+        yield value
+
+
+def _is_filled(code: Code, name: cst.Name) -> bool:
+    """Whether a method that only containers have is called of a variable."""
+    top, above = _whole(code, name)
+    return isinstance(above, cst.Call) and above.func is top and last_name(top) in _OF_CONTAINERS
+
+
+def _is_handed_out(code: Code, value: cst.BaseExpression) -> bool:
+    """Whether a call may give what another object keeps."""
+    if not isinstance(value, cst.Call):
+        return False
+    if isinstance(value.func, cst.Attribute):
+        return not code.qualified(value.func) and last_name(value.func) not in _GIVE_NEW
+    return isinstance(value.func, cst.Name) and bool(code.assignments(value.func, value.func.value))
 
 
 def _gone_through(code: Code, bound: cst.CSTNode) -> cst.BaseExpression | None:
@@ -307,14 +369,16 @@ def is_changed_at(code: Code, node: cst.CSTNode) -> bool:
         return above.target is top
     if isinstance(above, cst.Call) and above.func is top:
         method = last_name(top)
-        return top is not node and (method in _MUTATES or _is_in_place(method))
+        taken = method == "get" and all(arg.keyword is not None for arg in above.args)  # of a queue
+        return top is not node and (taken or method in _MUTATES or _is_in_place(method))
     if not isinstance(above, cst.Arg):
         return False
     if above.keyword is not None and above.keyword.value == "out":
         return True
     call = code.parents.get(above)
     name = last_name(call.func) if isinstance(call, cst.Call) else ""
-    return name == "next" or _is_in_place(name)
+    first = isinstance(call, cst.Call) and call.args[0] is above
+    return (first and name in _CHANGES_FIRST) or _is_in_place(name)
 
 
 def _is_in_place(name: str) -> bool:
@@ -357,6 +421,10 @@ def _require_told(codes: Sequence[Code], code: Code, function: Runs) -> None:
         if name.value in _SETS and not member and not code.assignments(name, name.value):
             words = f"what {name.value} sets in a forward cannot be told: {_TWICE}"
             raise Cannot(words, str(code.path), code.line(name), write=BY_HAND)
+    for call in code.nodes(cst.Call, function):
+        if (last_name(call.func) == "getattr" and _is_computed(call)) or _is_looked_up(code, call.func):
+            words = f"what {code.source(call)} calls cannot be told"
+            raise Cannot(words, str(code.path), code.line(call), write=BY_HAND)
     owner = code.above(function, cst.ClassDef)
     if owner is None or all(_is_known(codes, code, base.value) for base in owner.bases):
         return
@@ -364,6 +432,70 @@ def _require_told(codes: Sequence[Code], code: Code, function: Runs) -> None:
         if isinstance(call.func, cst.Attribute) and is_self(call.func.value) and not _is_users(codes, call):
             words = f"what {code.source(call.func)} of a library's class keeps cannot be told"
             raise Cannot(words, str(code.path), code.line(call), write=BY_HAND)
+
+
+def _is_computed(call: cst.Call) -> bool:
+    return len(call.args) < 2 or text_of(call.args[1].value) is None
+
+
+def _is_looked_up(code: Code, called: cst.BaseExpression) -> bool:
+    """``ACTS[self.act](x)``, and the same by a variable; of what an object holds the parts are followed."""
+    if isinstance(called, cst.Name):
+        values = [value_of(code, one.node) for one in code.assignments(called, called.value)]
+        return any(isinstance(one, cst.Subscript) and _is_looked_up(code, one) for one in values)
+    if not isinstance(called, cst.Subscript):
+        return False
+    base: cst.BaseExpression = called
+    while isinstance(base, cst.Subscript | cst.Attribute):
+        if is_of_self(base):
+            return False
+        base = base.value
+    bound = code.assignments(base, base.value) if isinstance(base, cst.Name) else ()
+    around = code.function_of(called)
+    return not bound or any(
+        isinstance(one.node, cst.Param) or code.function_of(one.node) is not around for one in bound
+    )
+
+
+def _iterators(codes: Sequence[Code]) -> set[str]:
+    """The attributes that are given an iterator anywhere."""
+    return {
+        target.target.attr.value
+        for code in codes
+        for assign in code.nodes(cst.Assign)
+        for target in assign.targets
+        if isinstance(target.target, cst.Attribute) and _is_iterator(code, assign.value)
+    }
+
+
+def _require_nothing_taken(code: Code, function: Runs, iterators: Collection[str]) -> None:
+    """Raises Cannot where an iterator that lives on is read: what is taken of it is gone."""
+    for node in code.nodes(cst.Attribute, function):
+        if node.attr.value in iterators and not code.qualified(node):
+            raise _taken(code, node)
+    for name in code.nodes(cst.Name, function):
+        if _is_member(code, name) or _is_local(code, function, name):
+            continue
+        given = [value_of(code, one.node) for one in code.assignments(name, name.value)]
+        if any(one is not None and _is_iterator(code, one) for one in given):
+            raise _taken(code, name)
+
+
+def _taken(code: Code, node: cst.CSTNode) -> Cannot:
+    return _set(code, node, f"what is taken of {code.source(node)} in a forward is gone")
+
+
+def _is_iterator(code: Code, value: cst.BaseExpression) -> bool:
+    if not isinstance(value, cst.Call):
+        return isinstance(value, cst.GeneratorExp)
+    name, whole = last_name(value.func), code.qualified(value.func)
+    if whole.startswith("itertools."):
+        return True
+    if name in _ITERATORS and isinstance(value.func, cst.Name):
+        return True
+    return any(
+        one.name.value == name and any(code.nodes(cst.Yield, one)) for one in code.nodes(cst.FunctionDef)
+    )
 
 
 def _is_known(codes: Sequence[Code], code: Code, base: cst.BaseExpression) -> bool:
