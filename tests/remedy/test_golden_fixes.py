@@ -172,3 +172,13 @@ def test_a_method_that_has_another_name_may_be_called_from_anywhere(tmp_path: Pa
     patch = patch_of(tmp_path, facts)
     assert not patch.files
     assert "full is " in patch.left[0].why
+
+
+@pytest.mark.parametrize("written", ["import torch, gc", "import torch; import gc"])
+def test_what_is_imported_beside_others_is_not_imported_again(tmp_path: Path, written: str) -> None:
+    facts = json.loads((GOLDEN / "gc_freeze" / "facts.json").read_text())
+    text = (GOLDEN / "gc_freeze" / "before" / "train.py").read_text()
+    (tmp_path / "train.py").write_text(text.replace("import torch", written))
+    (_, new) = patch_of(tmp_path, facts).files[tmp_path / "train.py"]
+    assert b"gc.freeze()" in new
+    assert new.count(b"import gc") + new.count(b", gc") == 1

@@ -154,7 +154,7 @@ class Plan:
 
     def statement(self, code: Code, text: str) -> None:
         """A statement at the start of a script, behind its imports."""
-        if any(code.source(line).strip() == text for line in code.module.body):
+        if any(code.source(line).strip() == text for line in code.module.body) or _imported(code, text):
             return  # it stands there
         wanted = self._pending.statements.setdefault(code.path, [])
         if text not in wanted:
@@ -344,3 +344,14 @@ class Plan:
 
 def _plain(text: str) -> Any:
     return re.sub(r"""^(["'])(.*)\1$""", r"\2", text)
+
+
+def _imported(code: Code, text: str) -> bool:
+    """Whether ``import NAME`` stands at the top of a file among others: ``import os, gc``."""
+    return any(
+        isinstance(small, cst.Import)
+        and any(text == f"import {code.source(one.name)}" and one.asname is None for one in small.names)
+        for line in code.module.body
+        if isinstance(line, cst.SimpleStatementLine)
+        for small in line.body
+    )
