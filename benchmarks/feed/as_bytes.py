@@ -86,7 +86,7 @@ def loops(shape: tuple[int, ...], normalize: bool, workers: int, rounds: int) ->
     made = Images(shape, normalize)
 
     def loader() -> Any:
-        return DataLoader(made, batch_size=shape[0], num_workers=workers, persistent_workers=True)
+        return DataLoader(made, batch_size=shape[0], num_workers=workers)
 
     coded, here = CodedBatches(loader()), Lookup()
     ways: dict[str, Callable[[], Iterator[Any]]] = {
@@ -102,7 +102,7 @@ def loops(shape: tuple[int, ...], normalize: bool, workers: int, rounds: int) ->
             read(next(batches)[0], buffers)
             started, cpu = time.perf_counter(), time.process_time()
             count = sum(read(images, buffers) for images, _ in batches)
-            if turn:  # the first epoch starts the workers
+            if turn:  # the first epoch warms up
                 per_batch = (time.perf_counter() - started, time.process_time() - cpu)
                 seen[way].append(tuple(value / count for value in per_batch))
     size = buffers[torch.float32].nbytes

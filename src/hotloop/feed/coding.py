@@ -210,13 +210,14 @@ class CodedBatches:
             raise TypeError(f"as_bytes needs a DataLoader, not a {type(loader).__name__}")
         self._loader = loader
         self._coding: Coding | None = None
-        self._kept: Any = None  # the iterator whose workers stay
 
     def why_not(self) -> str:
         """Why batches travel as they are, "" where they do not."""
         loader = self._loader
         if not loader.num_workers:
             return "num_workers=0: nothing is carried from worker to training process"
+        if loader.persistent_workers:  # those that code would be others, started beside them
+            return "persistent_workers=True: its workers are the loader's own, and stay"
         if type(loader).__iter__ is not DataLoader.__iter__ and not _is_ours(loader):
             return f"{type(loader).__name__} iterates in its own way"
         if "collate_fn" not in loader.__dict__:
@@ -229,15 +230,14 @@ class CodedBatches:
         loader = self._loader
         if self.why_not():
             return iter(loader)
-        own = loader.collate_fn, loader._iterator
-        if self._coding is None or self._coding._collate_fn is not own[0]:
-            self._coding, self._kept = Coding(own[0]), None
-        loader.collate_fn, loader._iterator = self._coding, self._kept
+        own = loader.collate_fn
+        if self._coding is None or self._coding._collate_fn is not own:
+            self._coding = Coding(own)
+        loader.collate_fn = self._coding
         try:
             iterator: Iterator[Any] = iter(loader)
         finally:
-            self._kept = loader._iterator
-            loader.collate_fn, loader._iterator = own
+            loader.collate_fn = own
         return iterator
 
 

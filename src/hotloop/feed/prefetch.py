@@ -36,8 +36,9 @@ class DevicePrefetcher:
         as_bytes: float32 and float64 tensors that hold at most 256 values, or 256 in each channel, as images
             do that were made of bytes, travel as one byte a value, from the workers on, and become what they
             were on the device: the same bits, looked up in a table that each worker learns. Needs a
-            DataLoader with workers; a batch that does not fit travels as it is, and :attr:`why_not` says
-            where none can. Not for the CPU, where looking up costs more than carrying bytes saves.
+            DataLoader with workers that end with the epoch; a batch that does not fit travels as it is, and
+            :attr:`why_not` says where none can. Not for the CPU, where looking up costs more than carrying
+            bytes saves.
 
     Tensors anywhere in the batch are copied, in dictionaries, sequences, named tuples and dataclasses; an
     object with a ``to`` method of its own is moved by it, when its batch is handed out; everything else stays

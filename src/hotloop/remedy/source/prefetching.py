@@ -90,6 +90,8 @@ def _why_no_bytes(plan: Plan) -> str:
         return f"the loader is a {built.kind}, which may go through its batches in a way of its own"
     if not plan.settings.get("num_workers", built.settings.get("num_workers")):
         return "without workers nothing is carried from one process to another: add num-workers"
+    if plan.settings.get("persistent_workers", built.settings.get("persistent_workers")):
+        return "persistent_workers=True: the batches of workers that stay travel as they are"
     if (built.settings.get("dataset") or {}).get("class") in ("CachedDataset", "Baked"):
         return "the dataset gives whole batches"
     seen = (field for note in plan.scene.process.notes.get("batch", ()) for field in note.get("fields", ()))
