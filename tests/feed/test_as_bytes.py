@@ -209,6 +209,25 @@ def twice(samples: list[Any]) -> Any:
     return images, images, images.float()[1:]
 
 
+class Attributes(dict[str, Any]):
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+class Noted(Named):
+    note: str
+
+
+def attributes(samples: list[Any]) -> Any:
+    return Attributes(image=torch.stack([s[0] for s in samples]))
+
+
+def noted(samples: list[Any]) -> Any:
+    batch = Noted(torch.stack([s[0] for s in samples]), [s[1] for s in samples])
+    batch.note = "a"
+    return batch
+
+
 class Held:
     def __init__(self, images: torch.Tensor) -> None:
         self.images = images
@@ -351,6 +370,20 @@ def test_workers_that_stay_are_the_ones_of_the_loader_itself() -> None:
         return order, torch.get_rng_state().tolist()
 
     assert drawn(Through) == drawn(iter)
+
+
+@pytest.mark.parametrize("collate_fn", [attributes, noted])
+def test_containers_of_another_class_come_as_they_are(collate_fn: Callable[[Any], Any]) -> None:
+    one = loader(data=Images(scaled, length=12), collate_fn=collate_fn)
+    assert num_coded(epoch(CodedBatches(one))) == 0
+    ((found,), (wanted,)) = epoch(Through(one)), epoch(one)
+    assert type(found) is type(wanted) and vars(found) == vars(wanted)
+    assert same(found.image, wanted.image)
+
+
+def test_what_holds_nothing_coded_is_the_same_object() -> None:
+    batch = {"a": [collections.OrderedDict(b=torch.rand(2)), Named(1, (2,))]}
+    assert Lookup()(batch) is batch and type(batch["a"][0]) is collections.OrderedDict
 
 
 def test_a_dictionary_that_somebody_watches_is_looked_up_too() -> None:

@@ -256,15 +256,20 @@ def _only_stacks(stack: Any) -> bool:
 def _children(node: Any) -> Sequence[Any] | None:
     """What is in a container of Python's own, or a named tuple; None for anything else."""
     kind = type(node)
-    if kind is list or kind is tuple:
+    if kind is list or kind is tuple or _is_named(node):
         return node  # type: ignore[no-any-return]
-    if kind is dict:
-        return list(node.values())
-    return node if _is_named(node) else None
+    return list(dict.values(node)) if kind is dict or _is_watched(node) else None
 
 
 def _is_named(node: Any) -> bool:
-    return isinstance(node, tuple) and hasattr(node, "_fields") and type(node) is not Coded
+    """Whether it is a named tuple, and its fields are all there is to it."""
+    named = isinstance(node, tuple) and hasattr(node, "_fields")
+    return named and type(node) is not Coded and not hasattr(node, "__dict__")
+
+
+def _is_watched(node: Any) -> bool:
+    """Whether it is a plain dictionary, handed on by whoever watches its reads."""
+    return f"{type(node).__module__}.{type(node).__qualname__}" == "hotloop.probe.tracked.TrackedBatch"
 
 
 def _leaves(node: Any) -> Iterator[Any]:
@@ -282,16 +287,16 @@ def _is_known(tree: Any) -> bool:
 
 
 def _mapped(function: Callable[[Any], Any], node: Any) -> Any:
-    """The same tree with ``function`` applied to its leaves, in order."""
-    kind = type(node)
-    if kind is list:
-        return [_mapped(function, child) for child in node]
-    if isinstance(node, dict):  # as it was made, or as whoever watches its reads hands it on
-        return {key: _mapped(function, child) for key, child in dict.items(node)}
-    if kind is tuple or _is_named(node):
-        made = [_mapped(function, child) for child in node]
-        return tuple(made) if kind is tuple else tuple.__new__(kind, made)
-    return function(node)
+    """The tree with ``function`` applied to its leaves, in order; what has none that change stays itself."""
+    inner = _children(node)
+    if inner is None:
+        return function(node)
+    made = [_mapped(function, child) for child in inner]
+    if all(new is old for new, old in zip(made, inner, strict=True)):
+        return node
+    if isinstance(node, dict):
+        return dict(zip(dict.keys(node), made, strict=True))
+    return made if type(node) is list else tuple.__new__(type(node), made)
 
 
 # -- how a tensor lies ---------------------------------------------------------------------------------------
