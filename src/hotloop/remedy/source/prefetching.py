@@ -12,11 +12,13 @@ import libcst as cst
 
 from hotloop.record import rows as row
 from hotloop.remedy.source.calls import sites_of
-from hotloop.remedy.source.code import Code, argument, has_spread, last_name
+from hotloop.remedy.source.code import Code, argument, has_spread, is_self, last_name
 from hotloop.remedy.source.feeds import imported
+from hotloop.remedy.source.follow import Follower
+from hotloop.remedy.source.loaders import call_of
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.values import chain_of, text_of, value_of
+from hotloop.remedy.source.values import bound_to_self, chain_of, text_of, value_of
 
 #: What hands on one item of its first argument for each of its own.
 _AROUND: Final = frozenset(["enumerate", "tqdm"])
@@ -30,6 +32,8 @@ _ANYWHERE: Final = frozenset(
 )
 #: Loaders whose workers ``as_bytes`` knows.
 _CARRY: Final = frozenset(["torch.utils.data.dataloader.DataLoader", "hotloop.feed.loader.Loader"])
+#: Names followed from the loop to the loader's call.
+_DEEP: Final = 8
 _FLOATS: Final = frozenset(["float32", "float64"])
 _BY_HAND: Final = (
     "return uint8 from the dataset and convert on the device, which may round otherwise: "
@@ -44,7 +48,8 @@ def device_prefetch(plan: Plan, value: Any) -> None:
     words = loop.code.source(loop.given)
     if f"{words}.state_dict" in loop.code.text.text:
         raise Cannot("the loader's state would be that of batches read ahead", str(loop.code.path), loop.line)
-    as_bytes = "ship-uint8" in plan.asked and not _why_no_bytes(plan)
+    wanted = "ship-uint8" in plan.asked and not _why_no_bytes(plan)
+    as_bytes = wanted and not _why_another(plan, loop.code, loop.given)
     _go_over(plan, loop, ", as_bytes=True" if as_bytes else "")
     built = plan.scene.loaders
     if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
@@ -63,11 +68,16 @@ def ship_uint8(plan: Plan, value: Any) -> None:
     if why:
         raise Cannot(why, str(code.path), code.line(node), write=_BY_HAND)
     there = _prefetcher_of(code, node)
+    loop = _Loop(plan) if there is None else None
+    given = loop.given if loop is not None else argument(there, "loader", 0) if there is not None else None
+    why = _why_another(plan, code, given)
+    if why:
+        raise Cannot(why, str(code.path), code.line(node), write=_BY_HAND)
     if there is not None:
         plan.keyword(code, there, "as_bytes", "True")
-        return
-    ahead = any(change.remedy == "device-prefetch" for change in plan.changes)
-    _go_over(plan, _Loop(plan), f"{'' if ahead else ', depth=0'}, as_bytes=True")
+    elif loop is not None:
+        ahead = any(change.remedy == "device-prefetch" for change in plan.changes)
+        _go_over(plan, loop, f"{'' if ahead else ', depth=0'}, as_bytes=True")
 
 
 def _go_over(plan: Plan, loop: _Loop, more: str) -> None:
@@ -98,6 +108,32 @@ def _why_no_bytes(plan: Plan) -> str:
     if not any(str(field.get("dtype")).removeprefix("torch.") in _FLOATS for field in seen):
         return "no field of float32 or float64 was seen in a batch"
     return ""
+
+
+def _why_another(plan: Plan, code: Code, given: cst.BaseExpression | None) -> str:
+    """Why what the loop goes over may be no DataLoader, which ``as_bytes`` refuses; "" where it is one."""
+    follower = Follower(plan.scene, ())
+    where, node = code, given
+    for _ in range(_DEEP):
+        if isinstance(node, cst.Name):
+            bound = list({id(one.node): one.node for one in where.assignments(node, node.value)}.values())
+            if len(bound) == 1 and isinstance(bound[0], cst.Param):
+                passed = follower.passed(where, bound[0], None)
+                where, node = passed[:2] if passed is not None else (where, None)
+            else:
+                node = value_of(where, bound[0]) if len(bound) == 1 else None
+        elif isinstance(node, cst.Attribute) and is_self(node.value):
+            owner = where.above(node, cst.ClassDef)
+            values = list(bound_to_self(where, owner, node.attr.value)) if owner is not None else []
+            node = values[0] if len(values) == 1 else None
+        else:
+            break
+    try:
+        _, call, _ = call_of(plan, plan.scene.loaders[0])
+    except Cannot as cannot:
+        return str(cannot)
+    words = code.source(given) if given is not None else "what is passed by * or **"
+    return "" if node is call else f"{words} may be something other than the DataLoader itself"
 
 
 def _training_loop(plan: Plan) -> tuple[Code, cst.For]:
