@@ -826,6 +826,20 @@ def test_a_viewer_costs_its_polling_and_its_rendering() -> None:
     assert items["host/viewer-in-loop"].where == place
 
 
+@pytest.mark.parametrize(("others", "served"), [((), False), (("send",), True)])
+def test_a_connection_that_is_only_received_from_is_no_viewer(others: tuple[str, ...], served: bool) -> None:
+    """An actor that sends its batches to a learner."""
+    lines = [
+        hot("batch[y] = y", 1.0, "receive", role="viewer", statement="target = make_targets"),
+        hot("heat[y, x]", 1.0, "parse", statement="target = make_targets"),
+    ]
+    place = Place(file=TRAIN, line=at_line("target = make_targets"), function="main")
+    sites = [SiteCost(place=place, operation=name, count=100, seconds=0.01) for name in ("recv", *others)]
+    items = found(run(lines, {"other": 0.02}, sites={"socket": tuple(sites)}))
+    assert ("host/viewer-in-loop" in items) == served
+    assert ("host/python-in-step" in items) != served
+
+
 def test_the_function_that_serves_a_viewer_is_named_for_its_remedy() -> None:
     place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
     within = Place(file="/w/viewer.py", line=9, function="Viewer.poll")

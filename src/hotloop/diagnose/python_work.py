@@ -12,7 +12,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, select
 from hotloop.diagnose.source import Loop, function_text, hooks, loops_around, rounds_around
 from hotloop.findings import Place
-from hotloop.measure.steps import LineCost, ModuleCost, Steps
+from hotloop.measure.steps import LineCost, ModuleCost, SiteCost, Steps
 
 #: Lines of these roles have rules of their own.
 _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "input"}
@@ -97,11 +97,13 @@ def _mostly_profiling(steps: Steps) -> bool:
 
 def viewer_lines(steps: Steps) -> list[LineCost]:
     """Lines that serve a socket in the step, and those reached from the same statements: what it renders."""
-    sites = [site for site in steps.sites.get("socket", ()) if site.in_step and site.place]
+    sites = [site for site in served_sockets(steps) if site.place]
     loop = steps.source_loop
     polling = {_line(site.place) for site in sites if site.place}
     functions = {_function(site.place) for site in sites if site.place}
     functions -= {_function(loop)} if loop else set()
+    if _only_received(steps):
+        return []
     lines = select(steps, lambda line: line.phase == "other")
     serving = [
         line
@@ -112,6 +114,16 @@ def viewer_lines(steps: Steps) -> list[LineCost]:
     return [
         line for line in lines if line in serving or (line.statement and _line(line.statement) in statements)
     ]
+
+
+def served_sockets(steps: Steps) -> list[SiteCost]:
+    """Sites in the step that serve a socket, none where all of them only receive: that may be the data."""
+    return [] if _only_received(steps) else [one for one in steps.sites.get("socket", ()) if one.in_step]
+
+
+def _only_received(steps: Steps) -> bool:
+    operations = {one.operation for one in steps.sites.get("socket", ()) if one.in_step}
+    return operations == {"recv"}
 
 
 def python_in_model(evidence: Evidence) -> list[LineGroup]:

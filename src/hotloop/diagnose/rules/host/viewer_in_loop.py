@@ -9,7 +9,7 @@ from hotloop.diagnose.causes import at, beyond, cause, reachable
 from hotloop.diagnose.costs import enough
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import sampled_interval
-from hotloop.diagnose.python_work import viewer_lines
+from hotloop.diagnose.python_work import served_sockets, viewer_lines
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LineCost, SiteCost
 from hotloop.units import duration, share
@@ -22,7 +22,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps = evidence.steps
     if not enough(evidence):
         return
-    sockets = [site for site in steps.sites.get("socket", ()) if site.in_step]
+    sockets = served_sockets(steps)
     lines = viewer_lines(steps)
     seconds = max(sum(site.seconds for site in sockets), sum(line.seconds for line in lines))
     if seconds <= 0 or not (sockets or lines):
