@@ -130,8 +130,8 @@ def test_shuffled_batches_of_later_epochs_are_put_together_from_what_was_kept(co
     assert form.status() == "no sample came a second time"
     found = [heat(points, 9) for points in batches(4)]
     assert all(equal(one, other) for one, other in zip(found, wanted, strict=True))
-    # An epoch of six batches, eight samples made again one by one, and one looked at again in 18 batches.
-    assert sum(CALLS) == 24 + 8 + 1
+    # An epoch of six batches, eight samples made again one by one; of 18 batches two, and a sample.
+    assert sum(CALLS) == 24 + 8 + 2 * 4 + 1
     assert form.status() == "in effect"
     found[-1]["maps"].fill_(7)  # the script's to write to
     assert equal(heat(next(batches(1)), 9), wanted[0])
@@ -218,14 +218,42 @@ def test_a_look_again_finds_a_function_that_changed_and_ends_it(context: Any) ->
     assert "gave another result for the same sample" in form.status()
 
 
+def distinct(epochs: int, count: int, size: int) -> Iterator[torch.Tensor]:
+    """Epochs of points of which none is there twice."""
+    points = torch.stack([torch.arange(count) % 10, torch.arange(count)], dim=1)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(epochs):
+        for at in torch.randperm(count, generator=generator).split(size):
+            yield points[at].clone()
+
+
 def test_one_sample_is_made_again_now_and_then_and_a_whole_batch_rarely(context: Any) -> None:
     form = put(context, "phased")
-    for points in batches(60):
+    for points in distinct(4, 400, 4):
         assert torch.equal(phased(points), points)
-    hits = 59 * 6
-    assert CALLS.count(4) == 6 + hits // 256
-    assert CALLS.count(1) == 2 * 4 + hits // 16 - hits // 256
+    # Of three epochs the first batch and the 65th.
+    assert CALLS.count(4) == 100 + 3 * 2
+    assert CALLS.count(1) == 2 * 4 + 300 // 16
     assert form.status() == "in effect"
+
+
+def test_whole_batches_of_short_epochs_are_not_made_again_in_each(context: Any) -> None:
+    put(context, "phased")
+    for points in distinct(60, 24, 4):
+        phased(points)
+    hits = 59 * 6
+    assert CALLS.count(4) == 6 + -(-hits // 18)
+
+
+@pytest.mark.parametrize("before", [2, 3, 5])
+def test_another_result_for_some_samples_from_an_epoch_on_is_seen_in_its_first_batch(
+    context: Any, before: int
+) -> None:
+    form = put(context, "one_phased")
+    for number, points in enumerate(distinct(before + 1, 960, 32)):
+        PHASE[0] = 5 if number >= before * 30 else 0
+        assert torch.equal(one_phased(points), points + PHASE[0] * (points[:, :1] == 3))
+    assert "gave another result for the same sample" in form.status()
 
 
 def test_another_result_for_one_sample_ends_it_once_that_one_is_made_again(context: Any) -> None:
@@ -246,7 +274,7 @@ def test_methods_are_kept_for_each_object(context: Any) -> None:
     for points in batches(2):
         assert torch.equal(one.targets(points), points + 1)
         assert torch.equal(other.targets(points), points + 3)
-    assert sum(CALLS) == 2 * 24 + 8
+    assert sum(CALLS) == 2 * 24 + 8 + 4  # the first batch of the second epoch is made again
 
 
 def test_what_the_function_reads_besides_is_part_of_what_it_was_given(

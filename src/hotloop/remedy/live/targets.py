@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import math
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -20,10 +21,10 @@ from typing import Any, Final
 from hotloop.remedy.live.form import Form
 
 #: Calls whose samples are made again one by one; once kept ones are used, every so many calls one sample, and
-#: every so many all of a batch.
+#: all of a batch every so many, and in the first of an epoch.
 _CHECKED: Final = 2
 _AGAIN_EVERY: Final = 16
-_WHOLE_EVERY: Final = 256
+_WHOLE_EVERY: Final = 64
 #: Arguments known by their identity: more are made anew for each call.
 _MOST_OBJECTS: Final = 64
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
@@ -123,6 +124,8 @@ class Samples:
         self._place = 0  # among the values of a call, of a tensor with one entry for each sample
         self._held: dict[int, Any] = {}  # values known by their identity: it must stay theirs
         self._checked = self._hits = 0
+        self._looked = -_AGAIN_EVERY  # the hit at which all of a batch was made again
+        self._seen: float = math.inf  # samples asked for since an epoch began; inf: the next hit begins one
 
     def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked | None:
         """Take a call apart; None where it has no samples."""
@@ -141,9 +144,10 @@ class Samples:
         asked.keys = self._keys(asked, len(asked.leaves[place]))
         kept = [self._known.get(key) for key in asked.keys]
         if not kept or any(one is None for one in kept):
+            self._seen = math.inf
             return None
         self._hits += 1
-        if self._hits % _WHOLE_EVERY == 0:
+        if self._is_time(len(kept)):
             return None
         if self._hits % _AGAIN_EVERY == 0 and not self._holds(asked, kept):
             return None
@@ -152,6 +156,17 @@ class Samples:
             self._torch.stack(one).to(device) for one, device in zip(columns, self._devices, strict=True)
         ]
         return (self._tree.tree_unflatten(results, self._spec),)
+
+    def _is_time(self, count: int) -> bool:
+        """Whether all of a batch is to be made again. An epoch ends when as many were asked for as kept."""
+        self._seen += count
+        begins = self._seen > len(self._known)
+        if begins:
+            self._seen = count
+        if self._hits - self._looked < (_AGAIN_EVERY if begins else _WHOLE_EVERY):
+            return False
+        self._looked = self._hits
+        return True
 
     def _holds(self, asked: Asked, kept: Sequence[Any]) -> bool:
         """Whether one of the samples of a batch, another each time, is made as it was kept."""
