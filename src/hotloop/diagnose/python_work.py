@@ -97,13 +97,13 @@ def _mostly_profiling(steps: Steps) -> bool:
 
 def viewer_lines(steps: Steps) -> list[LineCost]:
     """Lines that serve a socket in the step, and those reached from the same statements: what it renders."""
-    sites = [site for site in served_sockets(steps) if site.place]
-    loop = steps.source_loop
-    polling = {_line(site.place) for site in sites if site.place}
-    functions = {_function(site.place) for site in sites if site.place}
-    functions -= {_function(loop)} if loop else set()
     if _only_received(steps):
         return []
+    places = [site.place for site in served_sockets(steps) if site.place]
+    loop = steps.source_loop
+    polling = {_line(place) for place in places}
+    functions = {_function(place) for place in places}
+    functions -= {_function(loop)} if loop else set()
     lines = select(steps, lambda line: line.phase == "other")
     serving = [
         line

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
+#: Packages that step environments themselves.
+STEP_THEM: Final = frozenset(["torchrl", "stable_baselines3", "sb3_contrib", "tianshou", "gymnasium"])
 #: ``obs, reward, done, info = env.step(action)``; an optimizer's or a scheduler's step gives nothing back.
 _STEP = re.compile(r"^(?P<made>[\w.\[\], ()*:]+?)\s*=\s*(await\s+)?(?P<of>[\w.\[\]]+)\.step\(\s*[^\s)]")
 _ENVIRONMENT = re.compile(r"(^|[._])(env|environment|sim|simulat(or|ion)|game)s?(\[\w*\])?$", re.I)

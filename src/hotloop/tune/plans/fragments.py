@@ -32,9 +32,7 @@ def fragments(settings: Mapping[str, Any], remedies: Iterable[Applied], steps: S
     """One fragment per place, in the order the settings are given."""
     known = {setting.name: setting for setting in steps.settings}
     places: dict[tuple[str, str], dict[str, Any]] = {}
-    written: dict[
-        tuple[str, str], set[str]
-    ] = {}  # the names of the arguments, which keys may have others for
+    written: dict[tuple[str, str], set[str]] = {}  # names of arguments: a key may spell one otherwise
     words = []
     for name, value in settings.items():
         kind, where, key, spelled = _placed(known.get(name), name, value, steps.train_loader())

@@ -19,15 +19,13 @@ from hotloop.diagnose.reading import opens, scales, sleeps
 from hotloop.diagnose.rollouts import Rollout
 from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
+from hotloop.measure.environments import STEP_THEM
 from hotloop.measure.lines import package_of
 from hotloop.measure.steps import LineCost, LoaderUse
 
 ID = "input/slow-sample"
 EFFORT = EDIT
 COSTED = True
-
-#: Packages that step environments.
-_PLAY = frozenset(["torchrl", "stable_baselines3", "sb3_contrib", "tianshou", "gymnasium"])
 
 #: Locks that processes share.
 _LOCKS = "multiprocessing.synchronize"
@@ -160,7 +158,7 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     rolled = inline.rollout
     share = max(rolled.inside_share, rolled.asking_share) if rolled is not None else spot.share
     cost = share * inline.wait_s
-    plays = package_of(spot.lines[0].within) in _PLAY
+    plays = package_of(spot.lines[0].within) in STEP_THEM
     collects = inline.rollout is None and (plays or in_framework(evidence.steps, spot.place))
     ratio = units.share(inline.wait_s / evidence.steps.step_s)
     # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
