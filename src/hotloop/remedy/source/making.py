@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final
 
 import libcst as cst
 import numpy as np
@@ -14,13 +14,24 @@ import numpy as np
 from hotloop.findings import Place
 from hotloop.remedy.source import files, hidden
 from hotloop.remedy.source.aliases import READ_ONLY, shared, viewed
-from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_self, last_name
+from hotloop.remedy.source.code import Code, Function, is_self, last_name
 from hotloop.remedy.source.held import CHANGE_ARGUMENT, is_changed
+from hotloop.remedy.source.kinds import (
+    GENERATORS,
+    MEASURES,
+    PLAIN_CALLS,
+    SEEDS,
+    STORES,
+    Kind,
+    Kinds,
+    Maker,
+    Variable,
+    is_member,
+)
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import (
     HOST_DRAWS,
-    assignment,
     bound_to_self,
     executes,
     parameters_of,
@@ -29,46 +40,24 @@ from hotloop.remedy.source.values import (
     value_of,
 )
 
-#: A number or a text; arrays, and containers of them; a random generator of the script's own, an open file,
-#: and what else goes on as it is read; what may be anything.
-Kind = Literal["plain", "array", "generator", "other"]
-_KINDS: Final[tuple[Kind, ...]] = ("plain", "array", "generator", "other")
-Maker = Function | cst.Lambda
-#: A variable: the file, and a node that stands for it.
-Variable = tuple[Code, cst.Name]
-
 _BY_TORCH: Final = frozenset([
     "normal", "bernoulli", "multinomial", "poisson", "random_", "uniform_", "normal_", "exponential_",
     "bernoulli_", "dropout",
 ])  # fmt: skip
-_SEEDS: Final = frozenset(
-    ["seed", "manual_seed", "manual_seed_all", "set_state", "setstate", "set_rng_state"]
-)
-_GENERATORS: Final = frozenset(["default_rng", "RandomState", "Generator", "Random"])
-_PLAIN_CALLS: Final = frozenset([
-    "int", "float", "str", "bool", "len", "min", "max", "round", "abs", "range", "sum", "repr",
-])  # fmt: skip
-#: Packages whose functions give numbers, texts and paths.
-_PLAIN_MODULES: Final = ("os.", "math.", "time.", "pathlib.")
 #: What is not looked into and may do anything.
 _BLIND: Final = frozenset(
     ["exec", "eval", "globals", "locals", "vars", "setattr", "delattr", "getattr", "input", "iter"]
 )
-_DEEP: Final = 100
-#: Functions of libraries that read a file whole.
-_READ: Final = ("json.load", "yaml.safe_load", "pandas.read_")
 #: Packages that draw nothing from Python's or numpy's global generator by themselves.
 _DRAW_NOTHING: Final = sys.stdlib_module_names | {
     "torch", "numpy", "tqdm", "yaml", "einops", "matplotlib", "tensorboard", "tiktoken", "omegaconf", "rich",
     "psutil", "hotloop",
 }  # fmt: skip
 #: Built-in functions that change nothing of what they are given.
-_CHANGE_NOTHING: Final = _PLAIN_CALLS | {
+_CHANGE_NOTHING: Final = PLAIN_CALLS | {
     "list", "tuple", "set", "dict", "sorted", "zip", "enumerate", "map", "filter", "reversed", "isinstance",
     "print", "any", "all", "type", "id", "slice", "bytes", "bytearray", "memoryview", "range",
 }  # fmt: skip
-_STORES: Final = (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Element)
-_MEASURES: Final = frozenset(["shape", "ndim", "dtype", "device", "nbytes", "size"])
 
 
 class Making:
@@ -82,7 +71,7 @@ class Making:
         self._plan, self._code, self._loop = plan, code, loop
         self.call = call
         self.looped = looped
-        self._kinds: dict[int, Kind] = {}  # by the node that binds a variable
+        self._kinds = Kinds(plan.scene)
         self.handed: cst.Call = call  # the call of the function that makes them
         self.iterated: cst.Name | None = None  # of ``next(iterator)``
         self.owner: cst.Name | None = None  # of ``owner.next_batch()``
@@ -93,7 +82,9 @@ class Making:
             values = [value_of(code, one.node) for one in code.assignments(given, given.value)]
             if len(values) == 1 and isinstance(values[0], cst.Call):
                 self.iterated, self.handed = given, values[0]
-        first = self._function(code, self.handed.func) if is_next == (self.iterated is not None) else None
+        first = (
+            self._kinds.function(code, self.handed.func) if is_next == (self.iterated is not None) else None
+        )
         self.functions: list[tuple[Code, Maker]] = [first] if first is not None else []
         if first is not None and _yields(*first) != (looped or self.iterated is not None):
             self.functions = []
@@ -105,9 +96,9 @@ class Making:
                 *where.nodes(cst.Attribute, function),
             ]
             for node in named:  # also what is not called here, but handed to map
-                if isinstance(node, cst.Name) and _is_member(where, node):
+                if isinstance(node, cst.Name) and is_member(where, node):
                     continue
-                reached = self._function(where, node)
+                reached = self._kinds.function(where, node)
                 if reached is not None and not any(one is reached[1] for _, one in self.functions):
                     self.functions.append(reached)
 
@@ -118,7 +109,7 @@ class Making:
             return []
         bound = [one.node for one in code.assignments(node.value, node.value.value)]
         value = value_of(code, bound[0]) if len(bound) == 1 else None
-        found = self._class(code, value) if isinstance(value, cst.Call) else None
+        found = self._kinds.class_of(code, value) if isinstance(value, cst.Call) else None
         if not isinstance(value, cst.Call) or found is None or found[1].bases or found[1].decorators:
             return []
         own = {one.name.value: one for one in found[1].body.body if isinstance(one, cst.FunctionDef)}
@@ -164,34 +155,6 @@ class Making:
             and self.iterated is None
             and not any(kind == "generator" for _, _, kind in self._variables)
         )
-
-    def _function(self, code: Code, node: cst.CSTNode) -> tuple[Code, Maker] | None:
-        """The user's function that an expression names."""
-        if isinstance(node, cst.Attribute) and code.qualified(node):
-            module, _, name = code.qualified(node).rpartition(".")
-            return self._of_module(code, module, name)
-        if not isinstance(node, cst.Name):
-            return None
-        bound = [one.node for one in code.assignments(node, node.value)]
-        if len(bound) != 1:
-            return None
-        if isinstance(bound[0], cst.FunctionDef):
-            return None if bound[0].asynchronous or bound[0].decorators else (code, bound[0])
-        value = value_of(code, bound[0])
-        if isinstance(value, cst.Lambda):
-            return code, value
-        module, _, name = code.qualified(node).rpartition(".")
-        return self._of_module(code, module, name) if module else None
-
-    def _of_module(self, code: Code, module: str, name: str) -> tuple[Code, Maker] | None:
-        path = self._plan.scene.module(module.lstrip("."), code.path)
-        if path is None:
-            return None
-        other = self._plan.scene.code(path)
-        bound = [one.node for one in other.global_names(name)]
-        if len(bound) == 1 and isinstance(bound[0], cst.FunctionDef) and not bound[0].decorators:
-            return other, bound[0]
-        return None
 
     # -- what it reads of the rest -------------------------------------------------------------------------
 
@@ -272,7 +235,7 @@ class Making:
             call = code.parents.get(above) if isinstance(above, cst.Arg) else None
             if not isinstance(call, cst.Call) or not isinstance(above, cst.Arg):
                 continue
-            if self._function(code, call.func) is not None and not self._only_reads(
+            if self._kinds.function(code, call.func) is not None and not self._only_reads(
                 code, call, above, "array"
             ):
                 words = f"{batch.value} may be changed here, which may be a part of what the next is made of"
@@ -290,48 +253,34 @@ class Making:
             names = (name for arg in self.built.args for name in self._code.nodes(cst.Name, arg.value))
             given += [(self._code, name) for name in names]
         for code, name in [*given, *self._free()]:
-            if _is_member(code, name) or self._is_code(code, name):
+            if is_member(code, name) or self._kinds.is_code(code, name):
                 continue
             above = code.parents.get(name)
             field = above if isinstance(above, cst.Attribute) and above.value is name else None
-            code, name = self._imported(code, name) or (code, name)
+            code, name = self._kinds.imported(code, name) or (code, name)
             bound = code.assignments(name, name.value)
             if not bound:
                 continue
             at = min(code.span(one.node)[0] for one in bound)
-            self._kinds.clear()
+            self._kinds.forget()
             if name is self.iterated or name is self.owner:
                 kind: Kind = "generator"
             else:
-                kind = self._kind_of(code, field, 0) if field is not None else self._kind(code, name)
+                kind = (
+                    self._kinds.of(code, field, 0) if field is not None else self._kinds.of_name(code, name)
+                )
             found.setdefault(
                 (str(code.path), at, field.attr.value if field is not None else ""), (code, name, kind)
             )
         return list(found.values())
 
-    def _is_users(self, code: Code, whole: str) -> bool:
-        """Whether what a full name stands for is in a file of the user's."""
-        package = whole.lstrip(".").partition(".")[0]
-        return whole.startswith(".") or self._plan.scene.module(package, code.path) is not None
-
     def _require_named(self, code: Code, under: cst.CSTNode) -> None:
         """Raises Cannot where an attribute of another file's, or of a class there, is read."""
         for node in code.nodes(cst.Attribute, under):
             whole = code.qualified(node)
-            if whole and self._is_users(code, whole) and self._function(code, node) is None:
+            if whole and self._kinds.is_users(code, whole) and self._kinds.function(code, node) is None:
                 words = f"what {code.source(node)} holds, and whether the loop changes it, cannot be told"
                 raise Cannot(words, str(code.path), code.line(node))
-
-    def _imported(self, code: Code, name: cst.Name) -> Variable | None:
-        """The variable of another file of the user's that an imported name stands for."""
-        module, _, plain = code.qualified(name).rpartition(".")
-        path = self._plan.scene.module(module.lstrip("."), code.path) if module else None
-        if path is None:
-            return None
-        other = self._plan.scene.code(path)
-        nodes = [one.node for one in other.global_names(plain)]
-        names = [one for one in nodes if isinstance(one, cst.Name)]
-        return (other, names[0]) if names else None
 
     def _free(self) -> Iterator[Variable]:
         for code, function in self.functions:
@@ -339,200 +288,6 @@ class Making:
                 bound = [one.node for one in code.assignments(name, name.value)]
                 if bound and not any(code.holds(function, one) for one in bound):
                     yield code, name
-
-    def _is_code(self, code: Code, name: cst.Name) -> bool:
-        """Whether a name stands for a module, or a function."""
-        bound = [one.node for one in code.assignments(name, name.value)]
-        if not bound or self._function(code, name) is not None:
-            return True
-        if code.qualified(name):
-            return self._imported(code, name) is None
-        return all(
-            isinstance(one, cst.FunctionDef) or isinstance(value_of(code, one), cst.Lambda) for one in bound
-        )
-
-    def _kind(self, code: Code, name: cst.Name, depth: int = 0) -> Kind:
-        bound = [one.node for one in code.assignments(name, name.value)]
-        return _joined(self._kind_bound(code, one, depth) for one in bound) if bound else "other"
-
-    def _kind_bound(self, code: Code, node: cst.CSTNode, depth: int) -> Kind:
-        """The kind of what a variable is given at one place; by itself it is no other than the rest."""
-        if id(node) not in self._kinds:
-            self._kinds[id(node)] = "plain"
-            self._kinds[id(node)] = self._kind_given(code, node, depth)
-        return self._kinds[id(node)]
-
-    def _kind_given(self, code: Code, node: cst.CSTNode, depth: int) -> Kind:
-        value = value_of(code, node)
-        if value is not None:
-            return self._kind_of(code, value, depth + 1)
-        if isinstance(node, cst.Param):
-            passed = self._passed(code, node) if depth <= _DEEP else None
-            kinds = [self._kind_of(other, one, depth + 1) for other, one in passed or ()]
-            return _joined(kinds) if kinds else "other"
-        above = code.parents.get(node)
-        outer = code.parents.get(above) if isinstance(above, cst.Element) else None
-        whole = code.parents.get(code.parents.get(outer, outer)) if isinstance(outer, cst.Tuple) else None
-        if isinstance(whole, cst.Assign):  # several names for what a call gives
-            return _joined(["array", self._kind_of(code, whole.value, depth + 1)])
-        while isinstance(above, cst.Element | cst.Tuple | cst.AsName):
-            above = code.parents.get(above)
-        if isinstance(above, cst.WithItem):
-            return self._kind_of(code, above.item, depth + 1)
-        if isinstance(above, cst.CompFor | cst.For):
-            return self._kind_of(code, above.iter, depth + 1)
-        return "other"
-
-    def _kind_of(self, code: Code, node: cst.BaseExpression, depth: int) -> Kind:
-        """What an expression gives, as far as its own text says."""
-        if depth > _DEEP:
-            return "other"
-        deeper = depth + 1
-        if isinstance(
-            node, cst.Integer | cst.Float | cst.SimpleString | cst.FormattedString | cst.Comparison
-        ):
-            return "plain"
-        if isinstance(node, cst.Name):
-            return "plain" if node.value in LITERALS else self._kind(code, node, deeper)
-        if isinstance(node, cst.UnaryOperation):
-            return self._kind_of(code, node.expression, deeper)
-        if isinstance(node, cst.BinaryOperation | cst.BooleanOperation):
-            return _joined(self._kind_of(code, one, deeper) for one in (node.left, node.right))
-        if isinstance(node, cst.IfExp):
-            return _joined(self._kind_of(code, one, deeper) for one in (node.body, node.orelse))
-        if isinstance(node, cst.ListComp | cst.SetComp | cst.GeneratorExp):
-            return _joined(["array", self._kind_of(code, node.elt, deeper)])
-        if isinstance(node, cst.DictComp):
-            return _joined(["array", *(self._kind_of(code, one, deeper) for one in (node.key, node.value))])
-        if isinstance(node, cst.List | cst.Tuple | cst.Set | cst.Dict):
-            held = [one.value for one in node.elements]
-            return _joined(["array", *(self._kind_of(code, one, deeper) for one in held)])
-        if isinstance(node, cst.Subscript):
-            return self._kind_of(code, node.value, deeper)
-        if isinstance(node, cst.Attribute):
-            whole = code.qualified(node)
-            if (whole and not self._is_users(code, whole)) or node.attr.value in _MEASURES:
-                return "plain"
-            return self._kind_of_field(code, node, deeper)
-        return self._kind_of_call(code, node, deeper) if isinstance(node, cst.Call) else "other"
-
-    def _kind_of_field(self, code: Code, node: cst.Attribute, depth: int) -> Kind:
-        """Of a parsed argument, or a setting that a class of the user's has and nobody sets later."""
-        made = self._made(code, node.value, depth) if isinstance(node.value, cst.Name) else None
-        owner = self._class(*made) if made is not None else None
-        if isinstance(node.value, cst.Name) and made is None:  # the class itself
-            bound = [one.node for one in code.assignments(node.value, node.value.value)]
-            owner = (code, bound[0]) if len(bound) == 1 and isinstance(bound[0], cst.ClassDef) else None
-        if owner is None and (made is None or last_name(made[1].func) != "parse_args"):
-            return _joined(["array", self._kind_of(code, node.value, depth)])
-        for other in self._plan.scene.codes(node.attr.value):
-            for one in other.nodes(cst.Attribute):
-                own = is_self(one.value) and (owner is None or other.above(one, cst.ClassDef) is not owner[1])
-                stored = isinstance(other.parents.get(one), _STORES) or hidden.is_stored(other, one)
-                if one.attr.value == node.attr.value and not own and stored:
-                    return "other"
-        if owner is None:
-            return "plain"
-        where, kept = owner
-        values = [
-            given
-            for line in kept.body.body
-            if isinstance(line, cst.SimpleStatementLine)
-            for name, given in map(assignment, line.body)
-            if name == node.attr.value
-        ]
-        given = values[0] if len(values) == 1 else None
-        return "plain" if given is not None and self._kind_of(where, given, depth) == "plain" else "other"
-
-    def _class(self, code: Code, call: cst.Call) -> tuple[Code, cst.ClassDef] | None:
-        """The user's class that a call builds one of."""
-        found = [one for one in code.nodes(cst.ClassDef) if one.name.value == last_name(call.func)]
-        return (code, found[0]) if len(found) == 1 else None
-
-    def _made(self, code: Code, name: cst.Name, depth: int) -> tuple[Code, cst.Call] | None:
-        """The call that gives a variable what it stands for, through the functions that it is passed to."""
-        bound = [one.node for one in code.assignments(name, name.value)]
-        value = value_of(code, bound[0]) if len(bound) == 1 else None
-        if isinstance(value, cst.Call):
-            return code, value
-        if len(bound) != 1 or not isinstance(bound[0], cst.Param) or depth > _DEEP:
-            return None
-        passed = self._passed(code, bound[0])
-        found = [
-            self._made(other, one, depth + 1) if isinstance(one, cst.Name) else None
-            for other, one in passed or ()
-        ]
-        return found[0] if len(found) == 1 else None
-
-    def _passed(self, code: Code, param: cst.Param) -> list[tuple[Code, cst.BaseExpression]] | None:
-        """What a function of the user's is given for a parameter wherever it is called; None: not known."""
-        function = code.function_of(param)
-        if function is None or param not in parameters_of(function):
-            return None
-        found: list[tuple[Code, cst.BaseExpression]] = []
-        for other in self._plan.scene.codes(function.name.value):
-            for call in other.nodes(cst.Call):
-                reached = self._function(other, call.func)
-                if reached is None or reached[1] is not function:
-                    continue
-                at = position_of(code, function, param, call)
-                value = argument(call, param.name.value, at) or param.default
-                if value is None or any(arg.star for arg in call.args):
-                    return None
-                found.append((other, value))
-        return found or None
-
-    def _kind_of_call(self, code: Code, node: cst.Call, depth: int) -> Kind:
-        name, whole = last_name(node.func), code.qualified(node.func)
-        if whole:
-            if name in _GENERATORS and whole.startswith((*HOST_DRAWS, "torch.")):
-                return "generator"
-            if whole.startswith(_PLAIN_MODULES) or whole == "torch.device":
-                return "plain"
-            if self._function(code, node.func) is not None:
-                return self._kind_returned(code, node, depth)
-            if whole.startswith(("torch.nn.", "torch.optim.", "torch.jit.", "torch.utils.", "torch.hub.")):
-                return "other"
-            if self._is_users(code, whole):
-                return "other"
-            given = _joined([self._kind_of(code, arg.value, depth) for arg in node.args])
-            return (
-                "array" if whole.startswith((*READ_ONLY, *_READ)) and given in ("plain", "array") else "other"
-            )
-        builtin = isinstance(node.func, cst.Name) and not code.assignments(node.func, name)
-        if builtin:
-            if name in ("list", "tuple", "dict", "set", "sorted", "zip", "enumerate", "bytes", "reversed"):
-                return _joined(["array", *(self._kind_of(code, arg.value, depth) for arg in node.args)])
-            if name == "open":
-                return "generator"
-            return "plain" if name in _PLAIN_CALLS else "other"
-        if self._function(code, node.func) is not None:
-            return self._kind_returned(code, node, depth)
-        if isinstance(node.func, cst.Attribute):
-            inner = self._kind_of(code, node.func.value, depth)
-            made = inner == "generator" and name not in _SEEDS  # what seeds one gives it back
-            return "array" if made else _joined(["array", inner])
-        return "other"
-
-    def _kind_returned(self, code: Code, node: cst.Call, depth: int) -> Kind:
-        """Of what a function of the user's gives that it made itself."""
-        reached = self._function(code, node.func)
-        if reached is None or depth > _DEEP:
-            return "other"
-        where, function = reached
-        if isinstance(function, cst.Lambda):
-            return self._kind_of(where, function.body, depth)
-        kinds: list[Kind] = []
-        for back in where.nodes(cst.Return, function):
-            if where.function_of(back) is not function or back.value is None:
-                continue
-            for name in where.nodes(cst.Name, back.value):
-                bound = [one.node for one in where.assignments(name, name.value)]
-                outside = any(not where.holds(function, one) for one in bound)
-                if outside and not _is_member(where, name) and not self._is_code(where, name):
-                    return "other"
-            kinds.append(self._kind_of(where, back.value, depth))
-        return _joined(kinds) if kinds else "other"
 
     def _require_told(self, code: Code, function: Maker) -> None:
         """Raises Cannot where a function does more than to make a batch of what it reads."""
@@ -543,7 +298,7 @@ class Making:
         self._require_given_once(code, function)
         for node in code.nodes(cst.Attribute, function):
             named = isinstance(node.value, cst.Name) and not code.qualified(node)
-            if named and self._function(code, node.value) is not None:
+            if named and self._kinds.function(code, node.value) is not None:
                 words = f"what {code.source(node)} holds, and whether the loop changes it, cannot be told"
                 raise Cannot(words, place, code.line(node))
         outside = {name.value for where, name in self._free() if where is code}
@@ -554,7 +309,7 @@ class Making:
         )
         own -= {"self"} if self.owner is not None else set()
         for name in code.nodes(cst.Name, function):
-            if name.value in outside | own and not _is_member(code, name) and is_changed(code, name):
+            if name.value in outside | own and not is_member(code, name) and is_changed(code, name):
                 raise Cannot(f"{name.value} is changed in it", place, code.line(name))
         for assign in code.nodes(cst.Assign, function):
             target = assign.targets[0].target
@@ -571,7 +326,7 @@ class Making:
         """Raises Cannot where an array of the rest of the script is given to what may write into it."""
         name, whole = last_name(call.func), code.qualified(call.func)
         builtin = isinstance(call.func, cst.Name) and not code.assignments(call.func, name)
-        if self._function(code, call.func) is not None or (builtin and name in _CHANGE_NOTHING):
+        if self._kinds.function(code, call.func) is not None or (builtin and name in _CHANGE_NOTHING):
             return
         for arg in call.args:
             of = viewed(code, arg.value)
@@ -580,7 +335,7 @@ class Making:
                 continue
             if whole.startswith((*READ_ONLY, "random.", "itertools.")) and not _is_out(call, arg, whole):
                 continue
-            if self._kind_of(code, arg.value, 0) != "plain":
+            if self._kinds.of(code, arg.value, 0) != "plain":
                 words = f"{code.source(arg.value)} may be written by {code.source(call.func)}"
                 raise Cannot(words, str(code.path), code.line(call))
 
@@ -588,7 +343,7 @@ class Making:
         """Raises Cannot where what it gave may be filled again for the next batch."""
         for given in code.nodes(cst.Yield, function):
             for name in code.nodes(cst.Name, given.value) if given.value is not None else ():
-                if not _is_member(code, name) and is_changed(code, name):
+                if not is_member(code, name) and is_changed(code, name):
                     words = f"{name.value} is filled again for the next batch"
                     raise Cannot(words, str(code.path), code.line(name))
         for node in code.nodes(cst.Attribute, function) if self.owner is not None else ():
@@ -598,13 +353,13 @@ class Making:
             while isinstance(above, cst.Attribute | cst.Subscript) and above.value is top:
                 top, above = above, code.parents.get(above)  # type: ignore[assignment]
             method = last_name(top) if isinstance(above, cst.Call) and above.func is top else ""
-            changed = (top is not node and isinstance(above, _STORES)) or (
+            changed = (top is not node and isinstance(above, STORES)) or (
                 top is not node and method.endswith("_")
             )
             if isinstance(above, cst.AugAssign) and above.target is node:
                 klass = code.above(node, cst.ClassDef)
                 values = bound_to_self(code, klass, node.attr.value) if klass is not None else ()
-                changed = any(self._kind_of(code, one, 0) != "plain" for one in values)
+                changed = any(self._kinds.of(code, one, 0) != "plain" for one in values)
             if isinstance(above, cst.Arg) and above.keyword is not None and above.keyword.value == "out":
                 changed = True
             if changed:
@@ -619,14 +374,14 @@ class Making:
         )
         words = f"what {code.source(call.func)} does between two batches cannot be told"
         self._require_not_filled(code, call, given)
-        if name in _SEEDS:
+        if name in SEEDS:
             raise Cannot(f"{code.source(call)} sets a generator", *place)
         if whole.startswith("torch.distributed."):
             raise Cannot("ranks meet there, in the order of the loop", *place)
-        if self._function(code, call.func) is not None:
+        if self._kinds.function(code, call.func) is not None:
             return
         if whole:
-            if self._is_users(code, whole):
+            if self._kinds.is_users(code, whole):
                 raise Cannot(words, *place)
             return
         if isinstance(call.func, cst.Name):
@@ -662,7 +417,11 @@ class Making:
         for other in self._plan.scene.codes(variable.value):
             for node in other.nodes(cst.Attribute):
                 whole = other.qualified(node) if node.attr.value == variable.value else ""
-                if whole and self._is_users(other, whole) and isinstance(other.parents.get(node), _STORES):
+                if (
+                    whole
+                    and self._kinds.is_users(other, whole)
+                    and isinstance(other.parents.get(node), STORES)
+                ):
                     raise Cannot(f"{variable.value} is set here", str(other.path), other.line(node))
 
     def _require_only_read(self, code: Code, variable: cst.Name, kind: Kind, seen: set[str]) -> None:
@@ -679,7 +438,7 @@ class Making:
         given = [value for one in bound if (value := value_of(code, one.node)) is not None]
         alike = {name for value in given for name in shared(code, value)}
         for name in code.names():
-            if name.value in alike - seen and not self._is_code(code, name):
+            if name.value in alike - seen and not self._kinds.is_code(code, name):
                 self._require_steady(code, name, kind, seen)
 
     def _require_kept(self, code: Code, access: cst.CSTNode, seen: set[str]) -> None:
@@ -724,7 +483,7 @@ class Making:
             return any(self._is_part(code, one.value, name) for one in value.elements)
         if isinstance(value, cst.IfExp):
             return any(self._is_part(code, one, name) for one in (value.body, value.orelse))
-        if isinstance(value, cst.Call) and self._function(code, value.func) is not None:
+        if isinstance(value, cst.Call) and self._kinds.function(code, value.func) is not None:
             return any(self._is_part(code, arg.value, name) for arg in value.args)
         return False
 
@@ -736,7 +495,7 @@ class Making:
         before = before and code.function_of(access) is code.function_of(self._loop)
         if isinstance(self._loop, cst.For) and code is self._code:
             before = before or code.holds(self._loop.iter, access)
-        if isinstance(above, cst.Attribute) and above.attr.value in _MEASURES and (before or kind == "array"):
+        if isinstance(above, cst.Attribute) and above.attr.value in MEASURES and (before or kind == "array"):
             return
         if isinstance(above, cst.Arg) and (before or kind == "array"):
             call = code.parents[above]
@@ -779,9 +538,9 @@ class Making:
             return kind == "array" and not _is_out(call, arg, whole) and not in_place
         if builtin:
             return name == "len" or (
-                kind == "array" and name in _PLAIN_CALLS | {"print", "set", "list", "enumerate"}
+                kind == "array" and name in PLAIN_CALLS | {"print", "set", "list", "enumerate"}
             )
-        reached = self._function(code, call.func)
+        reached = self._kinds.function(code, call.func)
         if reached is None or kind != "array" or not isinstance(reached[1], cst.FunctionDef):
             return False
         where, function = reached[0], reached[1]
@@ -817,7 +576,7 @@ class Making:
             statements: list[cst.BaseSmallStatement] = [*code.nodes(cst.Import)]
             for statement in [*statements, *code.nodes(cst.ImportFrom)]:
                 for package in _packages(code, statement):
-                    if package not in _DRAW_NOTHING and not self._is_users(code, package):
+                    if package not in _DRAW_NOTHING and not self._kinds.is_users(code, package):
                         words = f"{package} may draw in between: the order of both would be another"
                         raise Cannot(words, str(code.path), code.line(statement))
         for code in self._plan.scene.codes(""):
@@ -832,7 +591,7 @@ class Making:
                     raise Cannot(f"{code.source(one.func)} is {words}", str(code.path), code.line(one))
         for code in self._plan.scene.codes(last_name(self.handed.func)):
             for call in code.nodes(cst.Call):
-                reached = self._function(code, call.func)
+                reached = self._kinds.function(code, call.func)
                 known = reached is not None and reached[1] is self.functions[0][1]
                 looped = any(call is one for one in self.calls)
                 if known and not looped and not self._is_before(code, call) and call is not self.handed:
@@ -910,7 +669,7 @@ class Making:
         seen: set[int] = set()
         while waiting:
             code, name = waiting.pop()
-            code, name = self._imported(code, name) or (code, name)
+            code, name = self._kinds.imported(code, name) or (code, name)
             for one in code.assignments(name, name.value):
                 if id(one.node) in seen:
                     continue
@@ -918,17 +677,17 @@ class Making:
                 for where, value in self._given(code, one.node) or ():
                     found += [(where, call) for call in files.reads(where, value, lasting=True)]
                     for call in where.nodes(cst.Call, value):
-                        reached = self._function(where, call.func)
+                        reached = self._kinds.function(where, call.func)
                         if reached is not None:
                             found += [(reached[0], read) for read in files.reads(*reached, lasting=True)]
                     names = where.nodes(cst.Name, value)
-                    waiting += [(where, inner) for inner in names if not _is_member(where, inner)]
+                    waiting += [(where, inner) for inner in names if not is_member(where, inner)]
         return found
 
     def _given(self, code: Code, node: cst.CSTNode) -> list[tuple[Code, cst.BaseExpression]] | None:
         """What a variable is given at one place; None: not known."""
         if isinstance(node, cst.Param):
-            return self._passed(code, node)
+            return self._kinds.passed(code, node)
         value = value_of(code, node)
         above = code.parents.get(node)
         if value is None and isinstance(above, cst.AsName):
@@ -938,7 +697,7 @@ class Making:
 
     def _values(self, code: Code, name: cst.Name) -> list[tuple[Code, cst.BaseExpression]]:
         """What a variable may stand for; nothing where that is not known."""
-        code, name = self._imported(code, name) or (code, name)
+        code, name = self._kinds.imported(code, name) or (code, name)
         given = [self._given(code, one.node) for one in code.assignments(name, name.value)]
         known = [one for one in given if one is not None]
         return (
@@ -951,7 +710,7 @@ class Making:
         if isinstance(call.func, cst.Attribute) and is_self(call.func.value) and klass is not None:
             methods = [one.name.value for one in klass.body.body if isinstance(one, cst.FunctionDef)]
             return call.func.attr.value in methods
-        return self._function(code, call.func) is not None
+        return self._kinds.function(code, call.func) is not None
 
     def _goes_on(self, code: Code, call: cst.Call) -> bool:
         """Whether a file opened before the loop may be written in it."""
@@ -963,7 +722,7 @@ class Making:
             if code is self._code and code.holds(around, self._loop):
                 return True
             home = self._code.function_of(self._loop)
-            called = (self._function(code, one.func) for one in code.nodes(cst.Call, around))
+            called = (self._kinds.function(code, one.func) for one in code.nodes(cst.Call, around))
             return any(one is not None and one[1] is home for one in called)
         if isinstance(above, cst.Attribute):
             return False  # open(...).write(...)
@@ -1045,32 +804,19 @@ def _uses_elsewhere(code: Code, name: str) -> Iterator[cst.CSTNode]:
     for taken in code.nodes(cst.ImportFrom):
         names = taken.names if not isinstance(taken.names, cst.ImportStar) else ()
         if any(last_name(one.name) == name for one in names):
-            yield from (one for one in code.names() if one.value == name and not _is_member(code, one))
+            yield from (one for one in code.names() if one.value == name and not is_member(code, one))
     for node in code.nodes(cst.Attribute):
         if node.attr.value == name and code.qualified(node):
             yield node
-
-
-def _joined(kinds: Iterable[Kind]) -> Kind:
-    """The kind of what holds several."""
-    return max(kinds, key=_KINDS.index, default="plain")
 
 
 def _draws(code: Code, under: cst.CSTNode) -> Iterator[cst.Call]:
     """Calls that draw from Python's or numpy's global generator, or set it."""
     for call in code.nodes(cst.Call, under):
         whole = code.qualified(call.func)
-        if whole.startswith(HOST_DRAWS) and last_name(call.func) not in _GENERATORS:
+        if whole.startswith(HOST_DRAWS) and last_name(call.func) not in GENERATORS:
             yield call
 
 
 def _yields(code: Code, function: Maker) -> bool:
     return any(code.function_of(one) is function for one in code.nodes(cst.Yield, function))
-
-
-def _is_member(code: Code, name: cst.Name) -> bool:
-    """Whether a name is an attribute's, or a keyword's, and no variable."""
-    above = code.parents.get(name)
-    return (isinstance(above, cst.Attribute) and above.attr is name) or (
-        isinstance(above, cst.Arg) and above.keyword is name
-    )
