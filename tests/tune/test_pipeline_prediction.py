@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from known_pipelines import MIB, pipeline
 
+from hotloop.measure.steps import LoaderUse
 from hotloop.tune.pipeline import Setup, gain, predict
-from hotloop.tune.pipeline.calibrate import _warm, _without
+from hotloop.tune.pipeline.calibrate import _cached_s, _warm, _without
 from hotloop.tune.pipeline.handover import Handover
 from hotloop.tune.pipeline.pipeline import EpochCost
 from hotloop.tune.pipeline.predict import _COLD_S, alone
@@ -217,3 +218,20 @@ def test_a_model_that_does_not_explain_its_run_says_so() -> None:
 def test_a_setup_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Setup(**wrong)
+
+
+def test_what_is_too_large_to_be_written_where_the_last_batch_was_is_not_gathered_at_once() -> None:
+    """10 ms of copying from 32 MB on is pages that are new each time: collating shows how long it takes."""
+
+    def cached_s(size: float, collate_s: float) -> float:
+        loader = LoaderUse(
+            id=1, role="train", where=None, dataset={}, num_iterators=3, batches_per_epoch=40,
+            settings={"collate_fn": "torch.utils.data._utils.collate.default_collate"},
+            batch_bytes=size, batch_fields=({"bytes": size},), collate_s=collate_s,
+        )  # fmt: skip
+        return _cached_s(loader, 4)
+
+    assert cached_s(20e6, 0.018) == pytest.approx(0.0025, rel=0.05)
+    assert cached_s(40e6, 0.018) == pytest.approx(0.018)
+    assert cached_s(40e6, 0.100) == pytest.approx(0.025, rel=0.05)
+    assert cached_s(40e6, 0.001) == pytest.approx(0.005, rel=0.05)

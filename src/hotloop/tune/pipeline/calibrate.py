@@ -120,14 +120,19 @@ def _making(feed: Feed) -> tuple[Floats, float]:
 def _cached_s(loader: LoaderUse, samples: float) -> float:
     """What a batch out of a cache takes in the process that makes it."""
     if loader.settings.get("collate_fn") == "torch.utils.data._utils.collate.default_collate":
-        return ASSUMED.gather_s + ASSUMED.gather_s_per_byte * loader.batch_bytes
+        copied_s = ASSUMED.gather_s + ASSUMED.gather_s_per_byte * loader.batch_bytes
+        fresh_s = ASSUMED.ship_s_per_byte * (sum(_sizes(loader)) - _recycled_bytes(loader))
+        return copied_s + min(fresh_s, max(0.0, loader.collate_s - copied_s))  # collating does it
     return loader.collate_s + ASSUMED.cached_sample_s * samples
 
 
 def _recycled_bytes(loader: LoaderUse) -> float:
     """Of a batch, what the training thread would write into memory that it has used before."""
-    sizes = [float(field.get("bytes") or 0) for field in loader.batch_fields] or [loader.batch_bytes]
-    return sum(size for size in sizes if size < ASSUMED.fresh_bytes)
+    return sum(size for size in _sizes(loader) if size < ASSUMED.fresh_bytes)
+
+
+def _sizes(loader: LoaderUse) -> list[float]:
+    return [float(field.get("bytes") or 0) for field in loader.batch_fields] or [loader.batch_bytes]
 
 
 def _own_work(steps: Steps) -> tuple[Floats, npt.NDArray[np.bool_]]:
