@@ -45,9 +45,9 @@ from hotloop import flow  # noqa: E402
 from hotloop.remedy import catalogue  # noqa: E402
 from hotloop.report.ranks import lead  # noqa: E402
 from hotloop.tune.ratios import Ratio, unpaired  # noqa: E402
-from hotloop.tune.trial import rate  # noqa: E402
+from hotloop.tune.trial import queue_of, rate  # noqa: E402
 
-#: Steps beyond tune's for what is cured: its workers make batches ahead, which do not count.
+#: Steps beyond tune's for what is cured, at least: its workers make batches ahead, which do not count.
 AHEAD = 64
 #: Whole systems: what else they are given, so that a case is of minutes.
 WORKLOADS = {
@@ -158,7 +158,9 @@ def try_one(subject: Subject, folder: Path, budget: str, pairs: int, allow: str)
     if told.get("in_force"):  # the others are a patch
         applied += ["--patch", str(folder / "tune" / told["in_force"])]
     steps = told.get("launch", {}).get("steps")
-    more = max(steps + AHEAD, told["launch"]["fill_steps"]) if steps else None
+    ahead = max(AHEAD, queue_of(told["best"]["settings"])) if told else AHEAD
+    more = max(steps + ahead, told["launch"]["fill_steps"]) if steps else None
+    row["once"] = told.get("launch", {}).get("once", 0)
     arms: dict[str, tuple[list[str], list[str], int | None]] = {
         "found": (subject.found, [], steps),
         "tuned": (subject.found, applied, more),
@@ -252,7 +254,7 @@ def launch(
         return None
     steps = lead(examination.ranks)
     # The third epoch on, where there is one: all that is told apart is steady by then.
-    found = rate(examination.ranks, steps, fills=True) if steps is not None else None
+    found = rate(examination.ranks, steps, fills=True, once=row.get("once", 0)) if steps is not None else None
     if found is None:
         row["failures"].append(f"{out.name}: no steps: {done.stderr[-200:]}")
         return None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ def test_facts_are_plain_json_and_name_the_parts_the_rules_read() -> None:
     assert found["ram_bytes"] > 1 << 28
     assert found["storage"]["kind"] in {"nvme", "ssd", "rotational", "virtual", "network", "tmpfs", "unknown"}
     assert isinstance(found["gpus"], list)
+
+
+def test_open_files_are_those_a_process_may_have() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert machine.facts(with_gpus=False)["open_files"] == 256
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_narrower_affinity_is_fewer_cores() -> None:

@@ -13,7 +13,7 @@ from hotloop.tune.pipeline import Setup, gain, predict
 from hotloop.tune.pipeline.calibrate import _cached_s, _warm, _without
 from hotloop.tune.pipeline.handover import Handover
 from hotloop.tune.pipeline.pipeline import EpochCost
-from hotloop.tune.pipeline.predict import _COLD_S, alone
+from hotloop.tune.pipeline.predict import _COLD_S, alone, fast
 
 
 def test_the_setup_of_the_run_is_what_is_not_said() -> None:
@@ -218,6 +218,14 @@ def test_a_model_that_does_not_explain_its_run_says_so() -> None:
 def test_a_setup_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Setup(**wrong)
+
+
+def test_a_search_does_not_go_by_which_worker_got_the_slow_batches() -> None:
+    """Every fourth batch is slow: with four workers one gets them all, in the order measured."""
+    uneven = pipeline(np.where(np.arange(200) % 8 == 0, 0.081, 0.001), 0.001, batches_per_epoch=200)
+    lucky = predict(uneven, Setup(num_workers=8, prefetch_factor=64)).s_per_step
+    assert fast(uneven, Setup(num_workers=8, prefetch_factor=64)) < 0.8 * lucky
+    assert fast(pipeline(), Setup(num_workers=2)) == predict(pipeline(), Setup(num_workers=2)).s_per_step
 
 
 def test_what_is_too_large_to_be_written_where_the_last_batch_was_is_not_gathered_at_once() -> None:

@@ -17,6 +17,7 @@ from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.measure.steps import Interval
+from hotloop.phases import COLUMN
 from hotloop.remedy import catalogue
 from hotloop.remedy.live.form import MET_NOTHING
 from hotloop.remedy.remedy import Effect
@@ -25,7 +26,7 @@ from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
 from hotloop.tune.pipeline import Setup, gain
-from hotloop.tune.pipeline.pipeline import EpochCost
+from hotloop.tune.pipeline.pipeline import EpochCost, Memory
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.search import Search
 from hotloop.tune.subject import subject
@@ -188,12 +189,66 @@ def test_a_winner_that_is_alone_and_clear_needs_no_second_round(tmp_path: Path) 
     assert not [key for key in keys if key.startswith("race-1/1/")]
 
 
-def test_the_start_of_a_single_epoch_is_in_no_prediction() -> None:
-    starts = EpochCost(start_s=0.0, worker_start_s=0.05, wake_s=0.0, stop_s=0.0)
-    epochs = pipeline(epoch=starts, batches_per_epoch=20)
-    once = candidates.in_one_pass(epochs)
-    assert gain(once, Setup(num_workers=4))[0] == pytest.approx(810 / 240, rel=0.02)
-    assert gain(epochs, Setup(num_workers=4))[0] < 2.5
+def test_workers_of_a_single_epoch_start_and_neither_stay_nor_are_waited_for() -> None:
+    starts = EpochCost(start_s=0.0, worker_start_s=0.05, wake_s=0.0, stop_s=10.0)
+    kept = Setup(persistent_workers=True)
+    once = candidates.in_one_pass(pipeline(epoch=starts, batches_per_epoch=20, recorded=kept))
+    assert gain(once, Setup(num_workers=4))[0] == pytest.approx((810 + 50) / (240 + 200), rel=0.02)
+
+
+def test_what_waits_is_given_more_workers_than_cores_where_there_is_room_for_them() -> None:
+    """Batches of 96 ms, steps of 2 ms: 48 workers keep up, if nothing of a batch computes."""
+
+    def most(room_bytes: float = np.inf, **fields: Any) -> int:
+        memory = replace(known.memory, room_bytes=room_bytes, batch_bytes=8192, **fields.pop("memory", {}))
+        given = replace(known, memory=memory, **fields)
+        (found,) = candidates._by_model(given, (), once=True)
+        return next(one.value for one in found.arm if one.remedy.id == "num-workers")
+
+    known = pipeline(0.096, 0.002)
+    assert most() == 48
+    assert most(make_cores=0.25) == 16  # 4 cores
+    assert most(room_bytes=40 * 50 * 2**20) == 40
+    assert most(memory={"open_files": 32 * (4 + 2)}) == 32
+    assert most(memory={"shared_bytes": 50 * 8192}) == 24
+    starts = EpochCost(start_s=0.0, worker_start_s=0.010, wake_s=0.0, stop_s=0.0)
+    assert most(epoch=starts, batches_per_epoch=60) <= 20 < most(epoch=starts, batches_per_epoch=10_000)
+
+
+def test_few_workers_far_ahead_are_as_good_as_many() -> None:
+    """Every fortieth batch opens a chunk for 0.6 s, of which the others take nothing."""
+    chunks = np.where(np.arange(400) % 40 == 0, 0.6, 0.0003)
+    (found,) = candidates._by_model(pipeline(chunks, 0.013), (), once=True)
+    values = {one.remedy.id: one.value for one in found.arm}
+    assert values["num-workers"] <= 4
+    assert values["num-workers"] * values["prefetch-factor"] >= 40
+    few = Memory(main_bytes=0, worker_bytes=1, batch_bytes=50 * 2**20, measured=True)
+    (found,) = candidates._by_model(pipeline(chunks, 0.013, memory=few), (), once=True)
+    values = {one.remedy.id: one.value for one in found.arm}
+    assert values["num-workers"] * values.get("prefetch-factor", 2) * 50 * 2**20 <= 2 << 30
+
+
+def test_the_start_of_workers_counts_in_a_run_of_a_single_pass() -> None:
+    """Ten steps of 10 ms, the first of them after a second of workers that start: it is warm-up."""
+    scenario = Scenario(factors())
+    evidence = scenario._evidence(frozenset(), 0.010)
+    phases = np.zeros_like(evidence.steps.phases)
+    phases[0, COLUMN["epoch_gap"]], phases[0, COLUMN["data_wait"]] = 0.9, 0.1
+    steady = np.arange(len(phases)) > 0
+    steps = replace(evidence.steps, phases=phases, steady=steady)
+    long, single, longer = (rate((steps,), steps, once=once) for once in (0, STEPS, 10 * STEPS))
+    assert long is not None and long.s_per_step == pytest.approx(0.010)
+    assert single is not None and single.s_per_step == pytest.approx(0.010 + 1.0 / STEPS)
+    assert longer is not None and longer.s_per_step == pytest.approx(0.010 + 1.0 / (10 * STEPS))
+
+
+def test_workers_beyond_the_cores_are_explained(tmp_path: Path) -> None:
+    tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path)
+    for waiting, told in ((0.96, True), (0.1, False)):
+        words = render(replace(tuned, cores=2.0, waiting=waiting), ["train"], None, tmp_path)
+        assert ("num-workers=4: more than the 2 cores" in " ".join(words.split())) == told
+    words = render(replace(tuned, cores=4.0, waiting=0.96), ["train"], None, tmp_path)
+    assert "more than the" not in words
 
 
 def test_what_is_read_once_is_not_cached(tmp_path: Path) -> None:

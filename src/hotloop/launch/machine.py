@@ -2,15 +2,17 @@
 
 Keys of ``facts``: cores (usable: affinity and cgroup quota together, may be fractional), cpu_count,
 cpu_model, ram_bytes, memory_limit_bytes (cgroup; absent without a limit), swap_bytes, shm_bytes,
-shm_free_bytes, storage {path, kind, filesystem, device, free_bytes} of the working folder, gpus (list, see
-``launch.gpu``), oom_kills (while the command ran, see ``launch.oom_kills``), kernel, os, arch, python,
-hostname, container ("docker", "kubernetes", "podman", "lxc", ...; absent outside one), cpu_governor.
+shm_free_bytes, open_files (of a process; absent without a limit), storage {path, kind, filesystem, device,
+free_bytes} of the working folder, gpus (list, see ``launch.gpu``), oom_kills (while the command ran, see
+``launch.oom_kills``), kernel, os, arch, python, hostname, container ("docker", "kubernetes", "podman", "lxc",
+...; absent outside one), cpu_governor.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +152,11 @@ def _shm(index: int) -> int | None:
     return shutil.disk_usage(path)[index] if path.is_dir() else None
 
 
+def _open_files() -> int | None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if most == resource.RLIM_INFINITY else most
+
+
 _FACTS: Final[dict[str, Callable[[], Any]]] = {
     "cores": usable_cores,
     "cpu_count": os.cpu_count,
@@ -160,6 +167,7 @@ _FACTS: Final[dict[str, Callable[[], Any]]] = {
     "swap_bytes": lambda: psutil.swap_memory().total,
     "shm_bytes": lambda: _shm(0),
     "shm_free_bytes": lambda: _shm(2),
+    "open_files": _open_files,
     "kernel": platform.release,
     "os": platform.system,
     "arch": platform.machine,

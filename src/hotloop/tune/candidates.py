@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from hotloop.diagnose import Evidence
 from hotloop.errors import UsageError
+from hotloop.feed.throughput import Setting
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.tune.pipeline import Pipeline, Setup, calibrate, gain, predict
-from hotloop.tune.pipeline.pipeline import EpochCost
+from hotloop.tune.pipeline.pipeline import AHEAD, Memory
 from hotloop.tune.pipeline.predict import fast
 from hotloop.tune.trial import Arm, edited, effect_of, spell
 from hotloop.units import size
@@ -39,12 +40,14 @@ _LEAST_GAIN: Final = 1.02
 _AGAIN: Final = 1.1
 _SLACK: Final = 1.02
 _ALIKE: Final = 1.005
-_MOST_WORKERS: Final = 16
-#: What batches made ahead may take of the memory.
+#: Numbers of workers that are thought of, where the cores, memory and descriptors have room for them.
+_WORKERS_TRIED: Final = (*range(9), *range(10, 17, 2), 20, 24, 32, 40, 48, 56, 64)
+#: Batches ahead in all, at most, and what they may take of the memory beyond so many workers as they are.
+_USUAL: Final = 16
+_MOST_AHEAD: Final = 256
 _MOST_AHEAD_BYTES: Final = 2 << 30
 #: What says so where it is no finding.
 _MODEL: Final = "pipeline"
-_NO_START: Final = EpochCost(start_s=0.0, worker_start_s=0.0, wake_s=0.0, stop_s=0.0)
 #: Batches of an epoch that make the workers' start and end worth a look.
 SHORT_EPOCH: Final = 200
 
@@ -171,8 +174,9 @@ def ideas(
 
 
 def in_one_pass(pipeline: Pipeline) -> Pipeline:
-    """The model of a run of a single epoch: its workers are started before the steps that count."""
-    return replace(pipeline, epoch=_NO_START)
+    """The model of a run of a single epoch: no worker stays for another or is waited for at its end."""
+    recorded = replace(pipeline.recorded, persistent_workers=False)
+    return replace(pipeline, recorded=recorded, epoch=replace(pipeline.epoch, stop_s=0.0))
 
 
 def _worth(told: Candidate, have: Arm) -> bool:
@@ -333,42 +337,63 @@ def setup_of(arm: Arm) -> Setup | None:
 
 
 def _by_model(pipeline: Pipeline, have: Arm, *, once: bool) -> Iterator[Candidate]:
-    """The best few settings of the loader by prediction: the smallest that is near the best, and the best."""
+    """The best few settings of the loader by prediction: of what is near the best, and of what is as good,
+    what takes least memory.
+    """
     recorded = pipeline.recorded
-    # Workers that compute gain nothing beyond the cores.
-    most = min(float(_MOST_WORKERS), (recorded.cores or 1.0) / max(pipeline.make_cores, 1e-3) + 2)
-    grid = [workers for workers in (*range(9), *range(10, _MOST_WORKERS + 1, 2)) if workers <= most]
     short = pipeline.batches_per_epoch < SHORT_EPOCH and not once
-    best: dict[bool, dict[int, Setup]] = {}
-    seconds: dict[bool, dict[int, float]] = {}
+    best: dict[bool, list[tuple[Setup, float]]] = {}
     for kept in dict.fromkeys((bool(recorded.persistent_workers), short)):
-        best[kept] = {workers: Setup(num_workers=workers, persistent_workers=kept) for workers in grid}
-        seconds[kept] = {workers: fast(pipeline, setup) for workers, setup in best[kept].items()}
+        setups = [replace(setup, persistent_workers=kept) for setup in _settings(pipeline)]
+        best[kept] = [(setup, fast(pipeline, setup)) for setup in setups]
     # Workers that stay are another remedy: they have to be worth it.
-    kept = min(seconds, key=lambda one: min(seconds[one].values()) * (_SLACK if one else 1.0))
-    setups, known = best[kept], seconds[kept]
-    near = min(workers for workers in grid if known[workers] <= _SLACK * min(known.values()))
-    tries = [near]
-    if predict(pipeline, setups[near]).confirm:
-        tries.append(min(workers for workers in grid if known[workers] <= _ALIKE * min(known.values())))
-    for workers in dict.fromkeys(tries):
-        yield from _loader(have, recorded, _deeper(pipeline, setups[workers], known[workers]))
+    known = min(
+        best.items(), key=lambda one: min(seconds for _, seconds in one[1]) * (_SLACK if one[0] else 1.0)
+    )[1]
+    tries = [_least(known, _SLACK)]
+    if predict(pipeline, tries[0]).confirm:
+        tries.append(_least(known, _ALIKE))
+    for setup in dict.fromkeys(tries):
+        yield from _loader(have, recorded, setup)
 
 
-def _deeper(pipeline: Pipeline, setup: Setup, seconds: float) -> Setup:
-    """With more batches ahead: the fewest that are near the best; as it is where they give nothing."""
-    workers = setup.num_workers or 0
-    each = workers * max(1.0, pipeline.memory.batch_bytes)
-    depths = [depth * (pipeline.recorded.prefetch_factor or 2) for depth in (2, 4, 8, 16)]
-    known = {
-        depth: fast(pipeline, replace(setup, prefetch_factor=depth))
-        for depth in depths
-        if workers and depth * each <= _MOST_AHEAD_BYTES
-    }
-    near = [depth for depth, one in known.items() if one <= _SLACK * min(known.values())]
-    if not near or seconds <= 1.03 * known[near[0]]:
-        return setup
-    return replace(setup, prefetch_factor=near[0])
+def _least(known: Sequence[tuple[Setup, float]], slack: float) -> Setup:
+    """The first that is near the fastest."""
+    most_s = slack * min(seconds for _, seconds in known)
+    return next(setup for setup, seconds in known if seconds <= most_s)
+
+
+def _settings(pipeline: Pipeline) -> list[Setup]:
+    """The numbers of workers and batches ahead that there is room for, what takes least memory first."""
+    recorded, memory = pipeline.recorded, pipeline.memory
+    now = recorded.prefetch_factor or 2
+    # Workers that compute gain nothing beyond the cores.
+    most = (recorded.cores or 1.0) / max(pipeline.make_cores, 1e-3) + 2
+    most_ahead = min(_MOST_AHEAD, pipeline.batches_per_epoch)
+    found = [Setting("process", 0, now)]
+    for workers in (count for count in _WORKERS_TRIED if 0 < count <= most):
+        depths = {*(now * depth for depth in (2, 4, 8, 16)), -(-AHEAD // workers)}
+        deeper = [depth for depth in depths if now < depth <= most_ahead / workers]
+        found += [Setting("process", workers, depth) for depth in (now, *deeper)]
+    taken_bytes = _taken(memory, Setting("process", recorded.num_workers or 0, now))
+    room_bytes = taken_bytes + memory.room_bytes / (recorded.ranks or 1)
+    usual = [one for one in found if one.prefetch_factor == now and one.num_workers <= _USUAL]
+    fitting = [
+        one
+        for one in found
+        if not one.num_workers
+        or (
+            _taken(memory, one) <= room_bytes
+            and (one in usual or one.num_ahead * memory.batch_bytes <= _MOST_AHEAD_BYTES)
+            and memory.carries(one.num_workers, one.prefetch_factor)
+        )
+    ]
+    fitting.sort(key=lambda one: (_taken(memory, one), one.num_workers, one.prefetch_factor))
+    return [Setup(num_workers=one.num_workers, prefetch_factor=one.prefetch_factor) for one in fitting]
+
+
+def _taken(memory: Memory, setting: Setting) -> int:
+    return setting.memory_bytes(int(memory.worker_bytes), int(memory.batch_bytes))
 
 
 def _cached(pipeline: Pipeline, evidence: Evidence, arm: Arm, found: Iterable[Candidate]) -> list[Candidate]:

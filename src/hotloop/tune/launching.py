@@ -99,6 +99,11 @@ class Launcher:
         self._before_s = self.journal.seconds
 
     @property
+    def single(self) -> int:
+        """The batches of a run that goes through its data a single time, 0 where it does not."""
+        return self.epoch if self.once else 0
+
+    @property
     def left_s(self) -> float:
         """Seconds of the budget that are left; those of an earlier part of this tuning count."""
         return self.budget_s - self._before_s - (monotonic() - self._begun_s)
@@ -197,7 +202,7 @@ class Launcher:
             self.steps = num
             self.launch_s = min(wall_s, self.start_s + num * trial.s_per_step)
         most = round(self.steps * self.longer(())) if self.steps is not None else None
-        cut = rate(seen.evidence.ranks, steps, strict=False, most=most)
+        cut = rate(seen.evidence.ranks, steps, strict=False, most=most, once=self.single)
         self.found = trial
         if cut is not None:
             self.found = replace(trial, s_per_step=cut.s_per_step, samples_per_s=cut.samples_per_s)
@@ -285,7 +290,7 @@ class Launcher:
         if ran.ended_for and most_s < timeout_s and self.left_s <= 0:
             self.spent = True
             raise Spent
-        trial = replace(_judged(key, request, ran, self.bench), seconds=monotonic() - begun_s)
+        trial = replace(_judged(key, request, ran, self.bench, self.single), seconds=monotonic() - begun_s)
         self.journal.add(trial)
         self.say.done(trial)
         return trial
@@ -334,8 +339,8 @@ def epoch_of(seen: Examined) -> int:
     return round(whole if loader.num_iterators < 2 else loader.batches_per_epoch)
 
 
-def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
-    """What came of a launch."""
+def _judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Trial:
+    """What came of a launch; ``once`` as in ``rate``."""
     folder = request.folder
     blank = Trial(
         key=key,
@@ -363,7 +368,7 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench) -> Trial:
     if missing:
         return replace(blank, status="refused", why="; ".join(missing))
     filling = bool(fills(request.arm))
-    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling)
+    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling, once=once)
     if found is None:
         return replace(blank, why="too few training steps were seen")
     return replace(

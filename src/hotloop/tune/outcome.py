@@ -17,7 +17,7 @@ from hotloop.tune.patching import Written
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
 from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, spell
-from hotloop.units import duration, rate
+from hotloop.units import duration, rate, share
 
 #: The patch that is in force under the command that tune ends with, as it was raced.
 IN_FORCE: Final = "best.diff"
@@ -44,7 +44,7 @@ def to_json(
             "predicted_ci95": list(tuned.bounds) if tuned.best and tuned.bounds else None,
             "why": list(tuned.why),
         },
-        "launch": {"steps": tuned.steps, "fill_steps": tuned.fill_steps},
+        "launch": {"steps": tuned.steps, "fill_steps": tuned.fill_steps, "once": tuned.once},
         "trials": [trial.to_json() for trial in tuned.trials],
         "left_out": [vars(one) for one in tuned.left_out],
         "command": shlex.join(command_of(tuned.best, command, patch)),
@@ -56,6 +56,8 @@ def to_json(
     }
 
 
+#: The share of making a batch that waits, from which on workers beyond the cores are no mistake.
+_WAITS: Final = 0.5
 #: Samples that draw random numbers draw others under these.
 _OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers"})
 
@@ -212,6 +214,12 @@ def _effects(tuned: Tuned) -> list[str]:
         if one.remedy.alters
     ]
     words += [f"{one.remedy.id}: needs hotloop at run time" for one in arm if one.remedy.depends]
+    words += [
+        f"{one}: more than the {tuned.cores:g} cores, and right here: making a batch waits for"
+        f" {share(tuned.waiting)} of its time; torch's warning of too many workers counts cores alone"
+        for one in arm
+        if one.remedy.id == "num-workers" and 0 < tuned.cores < one.value and tuned.waiting > _WAITS
+    ]
     words += [
         f"{one}: the first epoch fills it, as slow as now; the gain is of those after it"
         for one in fills(arm)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from hotloop.remedy.live.form import LEFT_TO_SOURCE, MET_NOTHING
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills, rarer
+from hotloop.tune.pipeline import Pipeline
 from hotloop.tune.racing import CLEAR, LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Examined, Trial, spell
@@ -74,6 +75,9 @@ class Tuned:
     steps: int | None = None  # of a launch; None: to its end
     fill_steps: int = 0  # of one whose cache fills first
     needs: Needs | None = None  # of what was not tried for want of time
+    once: int = 0  # batches of a run that goes through its data a single time
+    cores: float = 0.0  # that the run may use, where workers are told
+    waiting: float = 0.0  # the share of making a batch that waits and does not compute
 
 
 @dataclass(kw_only=True)
@@ -90,6 +94,7 @@ class Search:
     _gained: float = 1.0  # of the arm in force over the run as found
     _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
     _alone_s: float | None = None  # a step that waits for nothing
+    _pipeline: Pipeline | None = None  # of the run as found
     _ran: bool = False  # something of the last race did
     _had_room: bool = False  # for a launch of it
     _needs: Needs | None = None  # of the first candidate that had no room
@@ -100,7 +105,8 @@ class Search:
         launcher = self.launcher
         first, seen = launcher.first()
         first_seen = seen
-        self._alone_s = self._step_alone(seen)
+        self._pipeline = pipeline_of(seen.evidence) if seen.evidence is not None else None
+        self._alone_s = self._step_alone()
         base = launcher.found or first
         best: Arm = ()
         predicted: float | None = 1.0
@@ -144,12 +150,15 @@ class Search:
             steps=launcher.steps,
             fill_steps=FILL_EPOCHS * launcher.epoch,
             needs=self._needs,
+            once=launcher.single,
+            cores=(self._pipeline.recorded.cores or 0.0) if self._pipeline else 0.0,
+            waiting=1 - self._pipeline.make_cores if self._pipeline else 0.0,
         )
 
-    def _step_alone(self, seen: Examined) -> float | None:
+    def _step_alone(self) -> float | None:
         """What a step takes that waits for nothing: where steps wait, a launch of its own is worth it."""
         launcher = self.launcher
-        pipeline = pipeline_of(seen.evidence) if seen.evidence is not None else None
+        pipeline = self._pipeline
         if pipeline is None or pipeline.device_s or pipeline.waited_s < _WAITS * pipeline.measured_s:
             return None
         if (pipeline.recorded.ranks or 1) > 1:  # they would end at different steps

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from hotloop.diagnose import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
+from hotloop.phases import COLUMN
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import Effect
 from hotloop.remedy.source.in_force import InForce
@@ -19,6 +20,9 @@ from hotloop.whatif.estimate import WhatIf
 
 #: refused: a remedy was not in effect; failed: the command did; ended: by hotloop, for time or memory.
 Status = Literal["measured", "refused", "failed", "ended"]
+
+#: What a step waits before it has its batch, workers that start included.
+_WAITS: Final = [COLUMN["data_wait"], COLUMN["epoch_gap"]]
 
 #: An arm of the search: the remedies in force, in the order they were taken up.
 Arm = tuple[Applied, ...]
@@ -167,6 +171,7 @@ def rate(
     strict: bool = True,
     fills: bool = False,
     most: int | None = None,
+    once: int = 0,
 ) -> Rate | None:
     """The rate of a run: from step to step, all between them included; None with fewer than two steps.
 
@@ -175,7 +180,8 @@ def rate(
     after the first epoch are not cached before. Where less than an epoch was seen the batches that may have
     been made ahead while the loop warmed up are left out, as many as the queue holds; not ``strict``: unless
     there are no others. Warm-up steps and steps with a compile in them never count. ``most``: as a run would
-    have it that was over after so many steps.
+    have it that was over after so many steps. ``once``: the steps of a run that goes through its data a
+    single time: what those left out waited, workers that start first of all, is spread over them.
     """
     num = min(steps.num_steps, most or steps.num_steps)
     if num < 2:
@@ -198,6 +204,9 @@ def rate(
     seconds = float(length[counted].sum())
     samples = sum(float(np.nansum(one.samples)) / max(1, one.num_steps) for one in ranks)
     per_step = seconds / int(counted.sum())
+    if once:
+        waited = steps.phases[:num, _WAITS].sum(axis=1)
+        per_step += float((waited[~counted] - waited[counted].mean()).sum()) / max(once, num)
     return Rate(
         s_per_step=per_step,
         samples_per_s=samples / per_step if samples > 0 else None,

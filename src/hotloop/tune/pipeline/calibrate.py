@@ -240,7 +240,17 @@ def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: in
         batch_bytes=loader.batch_bytes,
         measured=bool(own and workers),
         room_bytes=np.inf if room is None else room / 2,  # feed.budget: "auto"
+        shared_bytes=_shared_bytes(evidence),
+        open_files=float(evidence.machine.get("open_files") or np.inf) / 2,
+        batch_tensors=max(1, len(loader.batch_fields)),
     )
+
+
+def _shared_bytes(evidence: Evidence) -> float:
+    """What one rank's batches may take of /dev/shm."""
+    free = evidence.machine.get("shm_free_bytes")
+    ranks = max(1, len(evidence.ranks))
+    return np.inf if free is None else evidence.limits.shm_ratio * float(free) / ranks
 
 
 def _grown(evidence: Evidence, process: Process) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Limit = Literal["input", "transfer", "device", "cores"]
 
+#: Batches ahead in all that even few workers are thought of with.
+AHEAD: Final = 64
+#: Descriptors of a worker in the training process: a queue's two ends, and what its end is told by.
+WORKER_FILES: Final = 4
 #: What can be taken as costing nothing, each as a whole.
 FREE = ("data", "evaluation", "checkpoint", "epochs")
 
@@ -81,7 +85,8 @@ class EpochCost:
 class Memory:
     """Host memory in bytes: the training process, one worker's own, one batch; per rank.
 
-    ``room_bytes``: what a cache of samples may take that is given no size.
+    ``room_bytes``: what a cache of samples may take that is given no size. ``shared_bytes`` and
+    ``open_files`` are what batches on their way may take of shared memory and of a process's descriptors.
     """
 
     main_bytes: float
@@ -89,6 +94,17 @@ class Memory:
     batch_bytes: float
     measured: bool  # a worker's own was measured, not assumed
     room_bytes: float = np.inf
+    shared_bytes: float = np.inf
+    open_files: float = np.inf
+    batch_tensors: int = 1
+
+    def carries(self, workers: int, prefetch: int) -> bool:
+        """Whether the batches that so many workers have ready at once find shared memory and descriptors."""
+        ahead = workers * prefetch
+        files = workers * WORKER_FILES + ahead * self.batch_tensors
+        return not workers or (
+            (ahead + 1) * self.batch_bytes <= self.shared_bytes and files <= self.open_files
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

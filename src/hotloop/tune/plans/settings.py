@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from hotloop.feed import guide_rules
 from hotloop.feed.throughput import INLINE, BatchCost, Setting, process_settings
 from hotloop.tune.pipeline import Pipeline, Setup
+from hotloop.tune.pipeline.pipeline import AHEAD
 from hotloop.tune.pipeline.predict import fast
 
 #: Batches ahead per worker; the first is what is tried with every number of workers.
@@ -55,7 +56,11 @@ class Field:
 
     def all(self, advance: Advance) -> list[Timed]:
         """Those worth a thought, what takes least memory first."""
-        first = [setting for setting in self._counts() if self._fits(setting)]
+        counts = list(self._counts())
+        deep = [
+            one._replace(prefetch_factor=-(-AHEAD // one.num_workers)) for one in counts if one.num_workers
+        ]
+        first = [one for one in (*counts, *deep) if self._fits(one)]
         for number, setting in enumerate(first):
             advance(0.7 * number / len(first), str(setting))
             self.timed(setting)
@@ -78,7 +83,8 @@ class Field:
     def _fits(self, setting: Setting) -> bool:
         memory = self.pipeline.memory
         taken = setting.memory_bytes(int(memory.worker_bytes), int(memory.batch_bytes))
-        return setting == INLINE or taken <= self.room_bytes
+        carried = memory.carries(setting.num_workers, setting.prefetch_factor)
+        return setting == INLINE or (taken <= self.room_bytes and carried)
 
     def _counts(self) -> Iterable[Setting]:
         """No workers, then 1 to as many as keep pace with the step, and half as many again."""
