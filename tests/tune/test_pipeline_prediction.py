@@ -10,7 +10,7 @@ from known_pipelines import MIB, pipeline
 
 from hotloop.measure.steps import LoaderUse
 from hotloop.tune.pipeline import Setup, gain, predict
-from hotloop.tune.pipeline.calibrate import _cached_s, _warm, _without
+from hotloop.tune.pipeline.calibrate import _cached_s, _epoch_cost, _warm, _without
 from hotloop.tune.pipeline.handover import Handover
 from hotloop.tune.pipeline.pipeline import EpochCost
 from hotloop.tune.pipeline.predict import _COLD_S, alone, fast
@@ -75,6 +75,19 @@ def test_workers_that_stay_save_their_start_every_epoch() -> None:
     assert (new - kept) * 10 == pytest.approx(0.020 + 0.020 + 0.050, rel=0.01)
     endless = predict(pipeline(epoch=epochs), Setup(num_workers=2)).s_per_step
     assert endless == pytest.approx(0.020, rel=0.01)
+
+
+def test_an_epoch_without_workers_costs_its_iterator_alone() -> None:
+    """As the run shows, from its second on; workers that stay are told of each epoch, which takes longer."""
+    stay = EpochCost(start_s=0.002, worker_start_s=0.0, wake_s=0.0, stop_s=0.0)
+    short = pipeline(batches_per_epoch=10, epoch=stay)
+    inline = predict(short, Setup(num_workers=0)).s_per_step
+    assert inline == pytest.approx(0.050 + stay.inline_s / 10)
+    loader = LoaderUse(
+        id=1, role="train", where=None, dataset={}, num_iterators=4, batches_per_epoch=10, settings={},
+        iter_s=np.array([0.0004, 0.00007, 0.00008, 0.00009]), wait_s=np.full(40, 0.05),
+    )  # fmt: skip
+    assert _epoch_cost(loader, 0, Handover()).between_s(0, False) == pytest.approx(0.00008)
 
 
 def test_what_new_workers_slow_is_paid_by_them_alone() -> None:

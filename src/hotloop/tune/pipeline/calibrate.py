@@ -180,10 +180,12 @@ def _device_s(evidence: Evidence) -> float:
 def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
     # A worker at work is waited for when it is shut down.
     usual = EpochCost(stop_s=ASSUMED.stop_s + float(np.mean(loader.make_s if workers else loader.wait_s)))
+    again = loader.iter_s[1:]  # the first iterator starts the workers that stay, and imports what it needs
+    if not workers and len(again):
+        return replace(usual, inline_s=float(again.mean()))
     if not workers or not len(loader.iter_s):
         return usual
     kept = bool(loader.settings.get("persistent_workers"))
-    again = loader.iter_s[1:]  # the first iterator starts the workers that stay
     start = float(loader.iter_s[0] if kept else loader.iter_s.mean())
     start_s = float(again.mean()) if kept and len(again) else usual.start_s
     return EpochCost(
