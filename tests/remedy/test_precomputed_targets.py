@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tests.running import run_observed
 
 from hotloop.errors import UsageError
 from hotloop.remedy import catalogue
+from hotloop.remedy.live import closed
 from hotloop.remedy.live.targets import PrecomputedTargets, Samples, functions
 
 CALLS: list[int] = []
@@ -265,6 +268,140 @@ def test_another_result_for_one_sample_ends_it_once_that_one_is_made_again(conte
         found = one_phased(points)
     assert torch.equal(found, points + 5 * (points[:, :1] == 3))
     assert "gave another result for the same sample" in form.status()
+
+
+SIGMA = 1.5
+NAMES = ["eye", "nose"]
+
+
+def bump(distance: float) -> float:
+    return math.exp(-(distance**2) / (2 * SIGMA**2))
+
+
+def drawn(points: torch.Tensor, size: int = 8) -> torch.Tensor:
+    """Of nothing but its arguments, as its code shows."""
+    maps = torch.zeros(points.shape[0], size, size)
+    for number in range(len(points)):
+        x, y = points[number, 0].item(), points[number, 1].item()
+        for at in [max(0, int(x) - 1), min(size - 1, int(x))]:
+            maps[number, int(y) % size, at % size] = bump(at - x)
+    with torch.no_grad():
+        return maps.clamp_(0, 1).to(torch.float32)
+
+
+def divided_in_rare_batches(points: torch.Tensor) -> torch.Tensor:
+    return points / points.max().clamp(min=900)
+
+
+@pytest.mark.parametrize(
+    ("name", "functions"),
+    [
+        ("drawn", {"drawn", "bump"}),
+        ("divided_in_rare_batches", {"divided_in_rare_batches"}),
+        ("shifted", {"shifted"}),
+        ("phased", set()),
+        ("heat", set()),
+        ("noisy", set()),
+        ("noisy_in_python", set()),
+        ("generated", set()),
+        ("counted", set()),
+        ("timed", set()),
+        ("empty", set()),
+        ("of_a_list", set()),
+        ("through_a_list", set()),
+        ("by_a_default", set()),
+        ("imported", set()),
+        ("stored", set()),
+    ],
+)
+def test_a_function_is_shown_to_read_nothing_else_by_all_that_it_names(
+    name: str, functions: set[str]
+) -> None:
+    def counted(points: Any) -> Any:
+        global SHIFT
+        SHIFT += 0
+        return points
+
+    def timed(points: Any) -> Any:
+        return [points + time.monotonic() for _ in range(1)]
+
+    def empty(points: Any) -> Any:
+        return torch.empty(4)
+
+    def of_a_list(points: Any) -> Any:
+        return points + len(NAMES)
+
+    def through_a_list(points: Any) -> Any:
+        return [len(NAMES) for _ in points]
+
+    def by_a_default(points: Any, seen: Any = PHASE) -> Any:
+        return points
+
+    def imported(points: Any) -> Any:
+        import zlib
+
+        return points + zlib.crc32(b"")
+
+    def stored(points: Any) -> Any:
+        points.made = True
+        return points
+
+    found = closed.reached({**globals(), **locals()}[name])
+    assert {one.__name__ for one in found} == functions
+
+
+def made_again(samples: Samples, batches: Iterator[torch.Tensor], function: Any) -> list[int]:
+    """How many samples ``function`` was asked for, call by call, where results come out of ``samples``."""
+    sizes: list[int] = []
+
+    def counted(points: torch.Tensor) -> Any:
+        sizes.append(len(points))
+        return function(points)
+
+    samples._function = counted
+    for points in batches:
+        asked = samples.ask((points,), {})
+        assert asked is not None
+        found = samples.recall(asked)
+        if found is None:
+            before = samples.state()
+            found = (counted(points),)
+            samples.learn(asked, before, found[0])
+        assert torch.equal(found[0], function(points))
+    return sizes
+
+
+def test_what_arguments_alone_decide_is_made_again_ever_less_often() -> None:
+    samples = Samples(torch, drawn, 1e9)
+    sizes = made_again(samples, distinct(9, 256, 8), drawn)
+    assert not samples.why
+    # An epoch and the first batch after it; two batches and a sample of every fourth one by one; of 256
+    # batches the second, fourth, eighth ... a sample.
+    assert sizes.count(8) == 32 + 1
+    assert sizes.count(1) == 2 * 8 + 8 + 8
+    assert len(sizes) == sizes.count(8) + sizes.count(1)
+
+
+def test_what_depends_on_others_in_rare_batches_is_seen_as_it_is_learnt(context: Any) -> None:
+    form = put(context, "divided_in_rare_batches")
+    for points in distinct(2, 2000, 20):
+        assert torch.equal(divided_in_rare_batches(points), points / points.max().clamp(min=900))
+    assert "depends on the others of its batch" in form.status()
+
+
+def test_a_function_that_another_one_calls_is_part_of_what_it_was_given(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(context, "drawn")
+    for points in batches(3):
+        drawn(points)
+    wanted = drawn(points)
+    monkeypatch.setattr(sys.modules[__name__], "SIGMA", 4.0)
+    assert not torch.equal(drawn(points), wanted)
+    monkeypatch.setattr(sys.modules[__name__], "SIGMA", 1.5)
+    assert torch.equal(drawn(points), wanted)
+    monkeypatch.setattr(sys.modules[__name__], "bump", lambda distance: 0.25)
+    assert drawn(points).max() == 0.25
 
 
 def test_methods_are_kept_for_each_object(context: Any) -> None:

@@ -18,16 +18,19 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from hotloop.remedy.live import closed
 from hotloop.remedy.live.form import Form
 
 #: Calls whose samples are made again one by one; once kept ones are used, every so many calls one sample, and
-#: all of a batch every so many, and in the first of an epoch.
+#: all of a batch every so many, and in the first of an epoch. Where its code shows that a function reads
+#: nothing else, one sample of every so many calls whose results are learnt, and later a batch once and a
+#: sample in the second, fourth, eighth, ... call.
 _CHECKED: Final = 2
+_ALONE_EVERY: Final = 4
 _AGAIN_EVERY: Final = 16
 _WHOLE_EVERY: Final = 64
 #: Arguments known by their identity: more are made anew for each call.
 _MOST_OBJECTS: Final = 64
-_PLAIN: Final = (bool, int, float, str, bytes, type(None))
 _CHANGED: Final = "it gave another result for the same sample: kept ones were used until then"
 _DEPENDS: Final = "what it gives for a sample depends on the others of its batch"
 #: Types that random numbers are drawn from, of torch, numpy and Python.
@@ -45,7 +48,8 @@ class PrecomputedTargets(Form):
 
     Refused where it draws random numbers, changes what it is given, or a sample's result depends on the rest
     of its batch: the first batches are made again sample by sample to see. Now and then a sample, and more
-    rarely a batch, is made although it is kept; the first difference ends it.
+    rarely a batch, is made although it is kept, ever less often where the code shows that the arguments
+    decide; the first difference ends it.
     """
 
     def install(self) -> None:
@@ -117,13 +121,16 @@ class Samples:
     def __init__(self, torch: Any, function: Callable[..., Any], room: float) -> None:
         self.why = ""
         self._torch, self._function, self._room = torch, function, room
+        # one call for all devices; older versions of torch have not got it
+        self._casts = getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled)
         self._tree = importlib.import_module("torch.utils._pytree")
         self._known: dict[bytes, list[Any]] = {}
         self._spec: Any = None  # of results
         self._devices: list[Any] = []
         self._place = 0  # among the values of a call, of a tensor with one entry for each sample
         self._held: dict[int, Any] = {}  # values known by their identity: it must stay theirs
-        self._checked = self._hits = 0
+        self._closed = closed.reached(function) if isinstance(function, FunctionType) else ()
+        self._checked = self._learnt = self._hits = 0
         self._looked = -_AGAIN_EVERY  # the hit at which all of a batch was made again
         self._seen: float = math.inf  # samples asked for since an epoch began; inf: the next hit begins one
 
@@ -147,15 +154,21 @@ class Samples:
             self._seen = math.inf
             return None
         self._hits += 1
-        if self._is_time(len(kept)):
-            return None
-        if self._hits % _AGAIN_EVERY == 0 and not self._holds(asked, kept):
+        if self._is_shown():
+            whole, one = self._hits == 1, self._hits & (self._hits - 1) == 0
+        else:
+            whole, one = self._is_time(len(kept)), self._hits % _AGAIN_EVERY == 0
+        if whole or (one and not self._holds(asked, kept)):
             return None
         columns = zip(*kept, strict=True)
         results = [
             self._torch.stack(one).to(device) for one, device in zip(columns, self._devices, strict=True)
         ]
         return (self._tree.tree_unflatten(results, self._spec),)
+
+    def _is_shown(self) -> bool:
+        """Whether the function reads nothing but what a call is known by, as its code shows."""
+        return bool(self._closed) and not self._held
 
     def _is_time(self, count: int) -> bool:
         """Whether all of a batch is to be made again. An epoch ends when as many were asked for as kept."""
@@ -208,9 +221,12 @@ class Samples:
         keys = asked.keys if len(asked.keys) == count else self._keys(asked, count)
         if len(self._held) > _MOST_OBJECTS:
             raise Unfit("it is given other objects in each call")
+        self._learnt += 1
         if self._checked < _CHECKED:
             self._checked += 1
-            self._check(asked, results, count)
+            self._check(asked, results, range(count))
+        elif self._is_shown() and self._learnt % _ALONE_EVERY == 0:
+            self._check(asked, results, [self._learnt // _ALONE_EVERY % count])
         for number, key in enumerate(keys):
             now = [leaf[number] for leaf in results]
             kept = self._known.get(key)
@@ -253,11 +269,11 @@ class Samples:
                 found.append(hashlib.blake2b(leaf.tobytes()).digest())
         return tuple(found)
 
-    def _check(self, asked: Asked, results: Sequence[Any], count: int) -> None:
-        """Make each sample's results alone. Raises Unfit where they are others."""
+    def _check(self, asked: Asked, results: Sequence[Any], numbers: Sequence[int]) -> None:
+        """Make the results of these samples alone. Raises Unfit where they are others."""
         before = self.state()
-        for number in range(count):
-            found = self._alone(asked, number, count)
+        for number in numbers:
+            found = self._alone(asked, number, len(results[0]))
             wanted = [leaf[number : number + 1] for leaf in results]
             if before != self.state() or not self._same(wanted, found):
                 raise Unfit(_DEPENDS)
@@ -289,7 +305,10 @@ class Samples:
 
     def _keys(self, asked: Asked, count: int) -> list[bytes]:
         """One for each sample: what is its own, and what the whole call was given."""
-        plain = [value for value in self._around(asked) if isinstance(value, _PLAIN)]
+        around = self._around(asked)
+        plain = [value for value in around if isinstance(value, closed.PLAIN)]
+        plain += [id(value.__code__) for value in around if type(value) is FunctionType]
+        plain += [self._torch.get_default_dtype(), self._casts()]
         whole = hashlib.blake2b(repr((asked.spec, plain)).encode(), digest_size=16)
         rows = [hashlib.blake2b(digest_size=16) for _ in range(count)]
         for leaf in asked.leaves:
@@ -307,16 +326,15 @@ class Samples:
 
     def _around(self, asked: Asked) -> list[Any]:
         """What the function may read besides: the module's values that it names, attributes of objects."""
-        code = getattr(self._function, "__code__", None)
-        values = getattr(self._function, "__globals__", {})
-        read = [values[name] for name in (code.co_names if code is not None else ()) if name in values]
+        function = self._function
+        read = closed.named(self._closed or ([function] if isinstance(function, FunctionType) else []))
         objects = [leaf for leaf in asked.leaves if not isinstance(leaf, self._torch.Tensor)]
         held = [value for leaf in objects for value in getattr(leaf, "__dict__", {}).values()]
         return [*read, *objects, *held]
 
     def _named(self, leaf: Any) -> str:
         torch = self._torch
-        if isinstance(leaf, (*_PLAIN, torch.device, torch.dtype, torch.Size)):
+        if isinstance(leaf, (*closed.PLAIN, torch.device, torch.dtype, torch.Size)):
             return f"{type(leaf).__name__} {leaf!r}"
         if _is_array(leaf):
             return f"{leaf.dtype} {leaf.shape} {hashlib.blake2b(leaf.tobytes()).hexdigest()}"
