@@ -21,7 +21,7 @@ from hotloop.phases import COLUMN
 from hotloop.remedy import catalogue
 from hotloop.remedy.live.form import MET_NOTHING
 from hotloop.remedy.remedy import Effect
-from hotloop.tune import candidates
+from hotloop.tune import candidates, search
 from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
@@ -187,6 +187,16 @@ def test_a_winner_that_is_alone_and_clear_needs_no_second_round(tmp_path: Path) 
     keys = [trial.key for trial in tuned.trials]
     assert "race-1/0/prefetch-factor=8" in keys
     assert not [key for key in keys if key.startswith("race-1/1/")]
+
+
+@pytest.mark.parametrize(("budget_s", "told"), [(60.0, True), (30.0, False)])
+def test_the_step_alone_is_told_where_a_race_and_its_confirmation_have_room_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float, told: bool
+) -> None:
+    """Launches of ten seconds, steps that wait."""
+    monkeypatch.setattr(search, "pipeline_of", lambda evidence: pipeline(waited_s=0.030))
+    scenario = Scenario(factors(num_workers=2.0), (SLOW,), wall_s=10.0)
+    assert ("alone" in {trial.key for trial in tune(scenario, tmp_path, budget_s=budget_s).trials}) == told
 
 
 def test_workers_of_a_single_epoch_start_and_neither_stay_nor_are_waited_for() -> None:

@@ -33,6 +33,8 @@ _FILL_PART: Final = 0.25
 #: part of the budget its start may take.
 _WAITS: Final = 0.2
 _ALONE_PART: Final = 0.1
+#: Launches that a race of one arm and its confirmation are.
+_RACED: Final = 3
 #: Arms of one race.
 _MOST_ARMS: Final = 5
 #: Candidates that make a run of blocks worth its start; seconds for each, at most this part of what is left.
@@ -163,7 +165,10 @@ class Search:
             return None
         if (pipeline.recorded.ranks or 1) > 1:  # they would end at different steps
             return None
-        if "alone" not in launcher.journal.trials and launcher.start_s > _ALONE_PART * launcher.budget_s:
+        # The model is less sure without it; a gain that no launches are left to confirm is none.
+        dear = launcher.start_s > _ALONE_PART * launcher.budget_s
+        dear = dear or launcher.left_s < launcher.start_s + _RACED * launcher.launch_s
+        if "alone" not in launcher.journal.trials and dear:
             return None
         with suppress(Spent):
             return launcher.alone()
