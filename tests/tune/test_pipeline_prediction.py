@@ -90,6 +90,21 @@ def test_an_epoch_without_workers_costs_its_iterator_alone() -> None:
     assert _epoch_cost(loader, 0, Handover()).between_s(0, False) == pytest.approx(0.00008)
 
 
+def test_many_workers_that_import_before_they_begin_share_the_cores() -> None:
+    """Spawned ones, two seconds each; forked ones are awake by the time all have been started."""
+    spawned = EpochCost(start_s=0.0, worker_start_s=0.020, wake_s=2.0, stop_s=0.0)
+    known = pipeline(0.100, 0.001, batches_per_epoch=64, epoch=spawned)  # 4 cores
+    seconds = 64 * predict(known, Setup(num_workers=64)).s_per_step
+    assert seconds == pytest.approx(64 * 2.0 / 4 + 0.1, rel=0.02)
+    forked = replace(spawned, worker_start_s=0.010, wake_s=0.020)
+    seconds = 64 * predict(replace(known, epoch=forked), Setup(num_workers=64)).s_per_step
+    assert seconds == pytest.approx(64 * 0.010 + 0.020 + 0.1 + 0.064, rel=0.05)
+    for had in (2, 4, 16):
+        recorded = Setup(num_workers=had, cores=4.0, ranks=1)
+        assert spawned.woken_s(had, 4.0, recorded) == pytest.approx(2.0)
+    assert spawned.woken_s(32, 4.0, recorded) == pytest.approx(2 * 2.0)
+
+
 def test_what_new_workers_slow_is_paid_by_them_alone() -> None:
     slow = EpochCost(start_s=0.0, worker_start_s=0.0, wake_s=0.0, stop_s=0.0, slow_s=0.050)
     plain, known = (pipeline(batches_per_epoch=10.0, **given) for given in ({}, {"epoch": slow}))

@@ -75,6 +75,16 @@ class EpochCost:
     slow_s: float = 0.0
     inline_s: float = 0.0001  # benchmarks/recovery: 0.07 - 0.2 ms
 
+    def woken_s(self, workers: int, cores: float, recorded: Setup) -> float:
+        """``wake_s`` of so many workers, told by those ``recorded``: it computes (a spawned one imports),
+        and those started first do while others are.
+        """
+        had, on = recorded.num_workers or 0, (recorded.cores or 1.0) / (recorded.ranks or 1)
+        alone_s = self.wake_s
+        if had > on:
+            alone_s = min(alone_s, (self.wake_s + had * self.worker_start_s) * on / had)
+        return max(alone_s, workers * (alone_s / cores - self.worker_start_s))
+
     def between_s(self, workers: int, persistent: bool) -> float:
         """Seconds of the training thread between two epochs."""
         if workers == 0:

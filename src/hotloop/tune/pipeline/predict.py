@@ -222,17 +222,19 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         step = step * ratio
     # Another device: the host launches, it does not compute.
     step_cores = pipeline.step_cores if setup.step_s is None else min(1.0, pipeline.step_cores)
-    kept = bool(setup.persistent_workers)
+    kept, cores = bool(setup.persistent_workers), setup.cores / setup.ranks
     stage = Stage(
         workers=workers,
         ahead=workers * setup.prefetch_factor,
         receive_s=pipeline.receive_s if workers else 0.0,
         latency_s=pipeline.latency_s,
         overhead_s=pipeline.overhead_s if workers else 0.0,
-        wake_s=0.0 if kept or "epochs" in setup.free else pipeline.epoch.wake_s,
+        wake_s=0.0
+        if kept or "epochs" in setup.free
+        else pipeline.epoch.woken_s(workers, cores, pipeline.recorded),
         make_cores=make_cores,
         step_cores=step_cores,
-        cores=setup.cores / setup.ranks,
+        cores=cores,
         in_order=bool(setup.in_order),
     )
     other_s = {name: seconds for name, seconds in pipeline.other_s.items() if name not in setup.free}
