@@ -10,6 +10,7 @@ import numpy as np
 from hotloop.diagnose import rollouts
 from hotloop.diagnose.causes import at, cause, in_framework, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
+from hotloop.diagnose.elementwise import ADVICE, by_elements
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
 from hotloop.diagnose.python_work import (
@@ -124,6 +125,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     ]
     if exposed < 1:
         numbers.append(f"{share(1 - exposed)} of it is hidden behind the device and costs nothing")
+    remedies = by_elements(evidence, hottest.place)
     return cause(
         evidence,
         ID,
@@ -135,11 +137,12 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         if where == _IN_A_HOOK
         else rollouts.ADVICE
         if rollout
-        else _advice(evidence, group),
+        else _advice(evidence, group) + (ADVICE if remedies else ""),
         numbers=numbers,
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
+        remedies=remedies,
         data={"nature": group.nature(), "library": hottest.library},
     )
 

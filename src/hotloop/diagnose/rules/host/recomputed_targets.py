@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause, reachable, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
+from hotloop.diagnose.elementwise import ADVICE, by_elements
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
 from hotloop.diagnose.source import function_text
@@ -39,6 +40,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     function = group.function if group.function != _loop_function(evidence) else ""
     subject = f"{function}()" if function else "Work on the batch"
     named = reachable(hottest.place, function)
+    remedies = by_elements(evidence, hottest.place)
     varies = bool(_RANDOM.search(function_text(evidence, hottest.place)))
     return cause(
         evidence,
@@ -47,7 +49,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
             f"{subject}{at(hottest.place)} depends on the batch alone, yet it is done in every step: "
             f"{duration(cost)} ({share(cost / steps.step_s)})."
         ),
-        advice=_advice(varies, named),
+        advice=_advice(varies, named) + (ADVICE if remedies else ""),
         numbers=[
             f"{duration(group.seconds / steps.num_steps)} per step from {group.num_samples} samples",
             f"hottest line {spot(hottest.place)}: {hottest.source.strip()}",
@@ -56,7 +58,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
-        remedies=() if varies else ("use-precomputed-targets",),
+        remedies=(*(() if varies else ("use-precomputed-targets",)), *remedies),
         data={"random": varies, "nature": group.nature(), "function": named},
     )
 

@@ -9,6 +9,7 @@ from hotloop.diagnose import costs, says
 from hotloop.diagnose.collating import collate_share, in_collate, per_sample_lines
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import OPPORTUNITY
+from hotloop.diagnose.elementwise import by_elements
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest
 from hotloop.diagnose.reading import is_random, may_vary, only_same, scales
@@ -79,7 +80,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where=spot.place,
         remedies=("pretransform", "cache-samples", "bake")
         if scales(spot.source)
-        else ("cache-samples", "bake"),
+        else (*by_elements(evidence, spot.place), "cache-samples", "bake"),
         data={"epochs": epochs, "share_of_make": spot.share},
     )
 

@@ -9,6 +9,7 @@ from hotloop.diagnose import costs, says
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, collate_share, in_collate
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.elementwise import ADVICE, by_elements
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, hottest
 from hotloop.findings import Finding
@@ -32,13 +33,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return  # writing into shared memory: shipping, not collating
     cost = feed.saved_by_make(share) * costs.exposed_ratio(evidence.steps, "data_wait")
     spot = _inside(feed, name)
+    remedies = by_elements(evidence, spot.place if spot is not None else None)
     yield Finding(
         id=ID,
         message=(
             f"{name or 'collate'}() takes {units.duration(feed.loader.collate_s)} of the "
             f"{units.duration(made)} it takes to make a batch."
         ),
-        advice=_advice(name),
+        advice=_advice(name) + (ADVICE if remedies else ""),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -48,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place if spot is not None else feed.loader.where,
-        remedies=("batched-get",) if name in DEFAULT_COLLATE else ("batched-collate",),
+        remedies=("batched-get",) if name in DEFAULT_COLLATE else (*remedies, "batched-collate"),
         data={"collate_share_of_make": share},
     )
 

@@ -12,6 +12,7 @@ from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.elementwise import by_elements
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, drawing_lines, hottest, making_lines, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
@@ -68,7 +69,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where=spot.place,
         remedies=("pretransform", "cache-samples", "bake")
         if scales(spot.source)
-        else ("cache-samples", "bake"),
+        else (*by_elements(evidence, spot.place), "cache-samples", "bake"),
         data={"share_of_make": spot.share, "on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
     )
 
@@ -182,7 +183,9 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=() if inline.handed_over or inline.rollout or collects else ("background-batches",),
+        remedies=()
+        if inline.handed_over or inline.rollout or collects
+        else (*by_elements(evidence, spot.place), "background-batches"),
         severity="info" if small else "medium",
         data={
             "share_of_make": spot.share,
