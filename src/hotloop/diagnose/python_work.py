@@ -38,14 +38,17 @@ _OF_MODULES = ("forward", "__call__")
 _OVER_PARAMETERS = re.compile(
     r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
 )
-_UPDATES = re.compile(r"\.(mul_|add_|lerp_|copy_|sub_|data\b)|\*=|\+=")
+_UPDATES = re.compile(
+    r"\.(mul_|add_|lerp_|copy_|sub_|div_|clamp_\w*|zero_|addcmul_|addcdiv_|data\b)|\*=|\+=|-=|/="
+)
 #: A hook that takes what it sees out of the graph only looks at it; one that returns a value is of the model.
 _LOOKS = re.compile(
     r"\.detach\(|\.numpy\(|\.item\(|\.tolist\(|\.data\b|\bno_grad\b|\binference_mode\b|\bnp\."
 )
 _GIVES = re.compile(r"^\s*return[ \t]+(?!None\b)\S", re.M)
 _ASKS_ANEW = re.compile(r"^\s*[^=()]+=\s*next\(\s*iter\([\w.]+\)\s*\)\s*(#.*)?$")
-_SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.grad\b")
+_SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.item\(")
+_GRADIENTS = re.compile(r"\.grad\b")
 
 
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
@@ -267,13 +270,15 @@ def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
 
 
 def per_parameter(evidence: Evidence, group: LineGroup) -> str:
-    """What a group does to each parameter in turn: "update" (an average), "scan", or ""."""
+    """What a group does to each parameter in turn: "update" (in place), "scan" (it only looks), or ""."""
     loop = inner_loop(evidence, group.hottest)
     if loop is None or not _OVER_PARAMETERS.search(loop.over):
         return ""
     if _SCANS.search(loop.text):
         return "scan"
-    return "update" if _UPDATES.search(loop.text) else ""
+    if _UPDATES.search(loop.text):
+        return "update"
+    return "scan" if _GRADIENTS.search(loop.text) else ""
 
 
 def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:

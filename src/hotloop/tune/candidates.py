@@ -28,6 +28,7 @@ _EITHER: Final = (
     ("autocast-bf16", "autocast-fp16"),
     ("compile", "cuda-graphs"),
     ("fused-optimizer", "foreach"),
+    ("foreach-loop", "foreach-lerp"),
 )
 _WORKERS: Final = ("num-workers", "no-workers")
 #: Useless without each other.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import pairwise
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -284,6 +285,7 @@ class Modules:
             "has_conv": bool(convs),
             "conv_ndim": ndims[-1] if ndims else 0,
             "checkpointing": bool(self._probe.facts.get("checkpointing")),
+            **_shared(inner, params),
             "children": [
                 [name, type(child).__name__, sum(_numel(p) for p in child.parameters())]
                 for name, child in list(inner.named_children())[:64]
@@ -355,6 +357,24 @@ def _find(module: Any, cls: str) -> Any:
     while type(module).__name__ != cls:
         module = getattr(module, _WRAPPERS[type(module).__name__][1])
     return module
+
+
+def _shared(module: Any, params: list[Any]) -> dict[str, bool]:
+    """Whether a tensor has several names (``tied``); whether different ones lie in each other's memory."""
+    buffers = list(module.buffers())
+    named = list(module.named_parameters(remove_duplicate=False))
+    named += list(module.named_buffers(remove_duplicate=False))
+    spans = []
+    for tensor in (*params, *buffers):
+        try:
+            start, length = int(tensor.data_ptr()), tensor.numel() * tensor.element_size()
+        except (RuntimeError, ValueError, NotImplementedError, TypeError):
+            continue  # lazy, sharded, or without memory of its own
+        if start:
+            spans.append((str(tensor.device), start, start + length))
+    spans.sort()
+    overlapping = any(one[0] == after[0] and after[1] < one[2] for one, after in pairwise(spans))
+    return {"tied": len(named) > len(params) + len(buffers), "overlapping": overlapping}
 
 
 def _numel(param: Any) -> int:

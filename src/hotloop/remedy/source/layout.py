@@ -215,6 +215,13 @@ def wrap(plan: Plan, code: Code, nodes: Sequence[cst.CSTNode], head: str) -> Non
         at = code.text.text.find("\n", end) + 1 or last
 
 
+def require_own_line(code: Code, node: cst.CSTNode) -> None:
+    """Raises Cannot where other statements share the line that one begins in."""
+    start = code.span(node)[0]
+    if code.text.text[code.line_start(start) : start].strip():
+        raise Cannot("other statements stand on this line", str(code.path), code.line(node))
+
+
 def _block_indent(code: Code, node: cst.CSTNode) -> str:
     """The blanks before a statement. Raises Cannot where others share its line."""
     start = code.span(node)[0]

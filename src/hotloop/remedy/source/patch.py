@@ -34,6 +34,7 @@ _EITHER: Final = (
     ("autocast-bf16", "autocast-fp16"),
     ("compile", "cuda-graphs", "compile-dynamic"),
     ("fused-optimizer", "foreach"),
+    ("foreach-loop", "foreach-lerp"),
 )
 
 

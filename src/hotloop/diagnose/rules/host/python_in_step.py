@@ -10,7 +10,7 @@ import numpy as np
 from hotloop.diagnose import rollouts
 from hotloop.diagnose.causes import at, cause, in_framework, spot
 from hotloop.diagnose.costs import enough, exposed_ratio
-from hotloop.diagnose.elementwise import ADVICE, by_elements
+from hotloop.diagnose.elementwise import ADVICE, REMEDY, by_elements
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
 from hotloop.diagnose.python_work import (
@@ -39,6 +39,9 @@ _HOOK_ADVICE = (
     "Look every N steps (the hook can return at once in the others), or remove the hook once it has seen "
     "enough."
 )
+
+#: What writes a loop over parameters as calls for all of them; the first alters the rounding.
+_FOREACH = ("foreach-lerp", "foreach-loop")
 
 #: Calls that make other samples of the batch.
 _AUGMENTS = re.compile(r"\b\w*(aug|augs|augment\w*|transforms?|mix_?up|cut_?mix|jitter|crop|flip)\(", re.I)
@@ -125,7 +128,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     ]
     if exposed < 1:
         numbers.append(f"{share(1 - exposed)} of it is hidden behind the device and costs nothing")
-    remedies = by_elements(evidence, hottest.place)
+    remedies = _FOREACH if _updates_parameters(evidence, group) else by_elements(evidence, hottest.place)
     return cause(
         evidence,
         ID,
@@ -137,7 +140,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         if where == _IN_A_HOOK
         else rollouts.ADVICE
         if rollout
-        else _advice(evidence, group) + (ADVICE if remedies else ""),
+        else _advice(evidence, group) + (ADVICE if REMEDY in remedies else ""),
         numbers=numbers,
         cost_s=cost,
         where=hottest.place,
@@ -194,6 +197,11 @@ def _of_rounds(evidence: Evidence, rounds: Rounds) -> Finding:
     )
 
 
+def _updates_parameters(evidence: Evidence, group: LineGroup) -> bool:
+    place = group.hottest.place
+    return not in_framework(evidence.steps, place) and per_parameter(evidence, group) == "update"
+
+
 _NATURES = {
     "python": "interpreter time or many tiny calls",
     "native": "long calls into native code",
@@ -232,8 +240,8 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
     each = per_parameter(evidence, group)
     if each == "update":
         return (
-            "Update all parameters in one call (torch._foreach_lerp_, torch.optim.swa_utils), "
-            "or every few steps."
+            "Update all parameters in one call (torch._foreach_lerp_, torch.optim.swa_utils; hotloop fix "
+            "writes it), or every few steps."
         )
     if each == "scan":
         return "Look at all gradients in one call (torch._foreach_norm or clip_grad_norm_), every N steps."

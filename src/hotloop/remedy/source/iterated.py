@@ -1,0 +1,256 @@
+"""What a loop over tensors goes over: whether each comes once, and shares no memory with another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import libcst as cst
+
+from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name
+from hotloop.remedy.source.listed import Translator
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.values import bound_to_self, parameters_of, position_of, text_of, value_of
+
+#: Weights and their gradients; buffers, which may be integers; everything, tied weights twice.
+Kind = Literal["parameters", "buffers", "state", "names"]
+
+_PARAMETERS: Final = ("parameters", "named_parameters")
+_BUFFERS: Final = ("buffers", "named_buffers")
+_WRAPS: Final = ("list", "tuple", "reversed", "sorted")
+_PARTS: Final = ("values", "items", "keys")
+#: Methods whose result has memory of its own.
+_NEW: Final = frozenset(["clone", "deepcopy", "zeros_like", "ones_like", "empty_like", "randn_like"])
+_GROWS: Final = frozenset(["append", "extend", "insert", "update", "setdefault"])
+#: What lists of tensors are called.
+_OF_TENSORS: Final = re.compile(
+    r"param|grad|weight|shadow|buffer|state|tensor|ema|model|moment|veloc|average|target|source", re.I
+)
+_DEPTH: Final = 6
+_WHERE: Final = "the same tensor may come twice"
+
+
+class Iterated:
+    """The iterable of one loop. Raises Cannot where what is changed may come twice."""
+
+    def __init__(self, plan: Plan, code: Code, loop: cst.For) -> None:
+        self._plan, self._code, self._loop = plan, code, loop
+        self.kinds: set[Kind] = set()
+
+    def require(self, written: set[str]) -> None:
+        """Look at what the changed names go over, and at the rest as far as it must be tensors."""
+        self._require_own_methods()
+        for target, iterable in self._pairs(self._loop.target, self._loop.iter):
+            names = {one.value for one in self._code.nodes(cst.Name, target)}
+            if names & written:
+                self._distinct(self._code, iterable, _DEPTH)
+            elif not _OF_TENSORS.search(self._flat(iterable)):
+                raise Cannot(
+                    f"whether {self._flat(iterable)} holds tensors is not known",
+                    str(self._code.path),
+                    self._code.line(iterable),
+                )
+        owners = [self._flat(one) for one in self._owners(self._loop.iter)]
+        for one in owners:
+            if any(other != one and other.startswith(f"{one}.") for other in owners):
+                raise self._cannot(self._loop, f"what {one} has is part of the other: {_WHERE}")
+        self._require_apart()
+
+    def _pairs(
+        self, target: cst.BaseExpression, iterable: cst.BaseExpression
+    ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+        """Each part of a target with what it goes over, through ``zip`` and ``enumerate``."""
+        name = last_name(iterable.func) if isinstance(iterable, cst.Call) else ""
+        parts = [one.value for one in target.elements] if isinstance(target, cst.Tuple | cst.List) else []
+        if isinstance(iterable, cst.Call) and name in ("zip", "enumerate") and parts:
+            given = [arg.value for arg in iterable.args if arg.keyword is None]
+            if any(arg.star for arg in iterable.args):
+                raise self._cannot(iterable, "what * hands over is not known")
+            if name == "enumerate":
+                yield from self._pairs(parts[1], given[0])
+                return
+            for part, one in zip(parts, given, strict=False):
+                yield from self._pairs(part, one)
+            return
+        yield target, iterable
+
+    def _distinct(self, code: Code, node: cst.BaseExpression, depth: int) -> None:
+        """Raises Cannot unless every tensor of an iterable comes once."""
+        if depth == 0:
+            raise self._unknown(code, node)
+        if isinstance(node, cst.Call):
+            self._of_call(code, node, depth)
+        elif isinstance(node, cst.Subscript):
+            index = node.slice[0].slice
+            if len(node.slice) != 1 or not isinstance(index, cst.Index) or text_of(index.value) != "params":
+                raise self._unknown(code, node)
+            self.kinds.add("parameters")
+        elif isinstance(node, cst.ListComp | cst.GeneratorExp | cst.DictComp):
+            self._of_comprehension(code, node, depth)
+        elif isinstance(node, cst.Name):
+            self._of_name(code, node, depth)
+        elif isinstance(node, cst.Attribute) and is_self(node.value):
+            self._of_attribute(code, node, depth)
+        else:
+            raise self._unknown(code, node)
+
+    def _of_call(self, code: Code, call: cst.Call, depth: int) -> None:
+        name = last_name(call.func)
+        of = call.func.value if isinstance(call.func, cst.Attribute) else None
+        if of is not None and name in (*_PARAMETERS, *_BUFFERS):
+            if argument(call, "remove_duplicate") is not None:
+                raise self._unknown(code, call)
+            self.kinds.add("parameters" if name in _PARAMETERS else "buffers")
+        elif of is not None and name == "state_dict":
+            self._require_untied(code, call)
+            self.kinds.add("state")
+        elif of is not None and name in _PARTS and not call.args:
+            self._distinct(code, of, depth - 1)
+        elif call.args and (name == "deepcopy" or (of is None and name in _WRAPS)):
+            self._distinct(code, call.args[0].value, depth - 1)
+        elif of is None and name == "filter" and len(call.args) == 2:
+            chosen = call.args[0].value
+            asked = code.source(chosen.body) if isinstance(chosen, cst.Lambda) else "?"
+            if not asked.endswith(".requires_grad"):
+                raise self._unknown(code, call)
+            self._distinct(code, call.args[1].value, depth - 1)
+        else:
+            raise self._unknown(code, call)
+
+    def _of_comprehension(
+        self, code: Code, node: cst.ListComp | cst.GeneratorExp | cst.DictComp, depth: int
+    ) -> None:
+        one = node.value if isinstance(node, cst.DictComp) else node.elt
+        if node.for_in.inner_for_in is not None:
+            raise self._unknown(code, node)
+        made = {last_name(call.func) for call in code.nodes(cst.Call, one)}
+        while isinstance(one, cst.Call | cst.Attribute):
+            if isinstance(one, cst.Call) and last_name(one.func) in _NEW:
+                return
+            if isinstance(one, cst.Attribute) and one.attr.value not in ("data", "grad"):
+                raise self._unknown(code, node)
+            one = one.func.value if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute) else (
+                one.value if isinstance(one, cst.Attribute) else cst.Name("")
+            )  # fmt: skip
+        names = {name.value for name in code.nodes(cst.Name, node.for_in.target)}
+        if not isinstance(one, cst.Name) or one.value not in names or made - {"detach"}:
+            raise self._unknown(code, node)
+        self._distinct(code, node.for_in.iter, depth - 1)
+
+    def _of_name(self, code: Code, node: cst.Name, depth: int) -> None:
+        bound = code.assignments(node, node.value)
+        if not bound or self._grows(code, node.value):
+            raise self._unknown(code, node)
+        for one in bound:
+            above = code.parents.get(one.node)
+            param = one.node if isinstance(one.node, cst.Param) else above
+            if isinstance(param, cst.Param):
+                self._of_parameter(code, param, depth)
+                continue
+            value = value_of(code, one.node)
+            if value is None:
+                raise self._unknown(code, node)
+            self._distinct(code, value, depth - 1)
+
+    def _of_parameter(self, code: Code, param: cst.Param, depth: int) -> None:
+        function = code.function_of(param)
+        if function is None:
+            raise self._unknown(code, param)
+        given = list(self._arguments(code, function, param))
+        if not given:
+            raise self._unknown(code, param)
+        for where, value in given:
+            self._distinct(where, value, depth - 1)
+
+    def _arguments(
+        self, code: Code, function: Function, param: cst.Param
+    ) -> Iterator[tuple[Code, cst.BaseExpression]]:
+        """What every call gives a parameter. Raises Cannot where a function is more than called."""
+        name = function.name.value
+        owner = code.above(function, cst.ClassDef) if name == "__init__" else None
+        called = owner.name.value if owner is not None else name
+        if param not in parameters_of(function):
+            raise self._unknown(code, param)
+        for other in self._plan.scene.codes(called):
+            for use in other.nodes(cst.Name):
+                above = other.parents[use]
+                if use.value != called or isinstance(above, cst.FunctionDef | cst.ClassDef | cst.ImportAlias):
+                    continue
+                whole = above if isinstance(above, cst.Attribute) and above.attr is use else use
+                call = other.parents[whole]
+                if not isinstance(call, cst.Call) or call.func is not whole:
+                    raise self._unknown(other, use)
+                at = position_of(code, function, param, call)
+                value = argument(call, param.name.value, at)
+                if value is None:
+                    raise self._unknown(other, call)
+                yield other, value
+
+    def _of_attribute(self, code: Code, node: cst.Attribute, depth: int) -> None:
+        owner = code.above(node, cst.ClassDef)
+        if owner is None or self._grows(code, node.attr.value):
+            raise self._unknown(code, node)
+        values = list(bound_to_self(code, owner, node.attr.value))
+        if not values:
+            raise self._unknown(code, node)
+        for value in values:
+            self._distinct(code, value, depth - 1)
+
+    def _grows(self, code: Code, name: str) -> bool:
+        """Whether something is put into a list of that name, or added to it."""
+        for call in code.nodes(cst.Call):
+            of = call.func.value if isinstance(call.func, cst.Attribute) else None
+            if of is not None and last_name(call.func) in _GROWS and last_name(of) == name:
+                return True
+        return any(last_name(one.target) == name for one in code.nodes(cst.AugAssign))
+
+    # -- what the run says -------------------------------------------------------------------------------
+
+    def _require_apart(self) -> None:
+        notes = self._plan.scene.process.notes.get("module", ())
+        if any(note.get("overlapping") for note in notes):
+            words = "the run had parameters that lie in each other's memory: their order counts"
+            raise self._cannot(self._loop, words)
+
+    def _require_untied(self, code: Code, node: cst.CSTNode) -> None:
+        notes = self._plan.scene.process.notes.get("module", ())
+        if not notes or any(note.get("tied", True) for note in notes):
+            words = "a state_dict() has tied weights under each of their names, and is changed twice there"
+            raise Cannot(words, str(code.path), code.line(node), write="go over parameters() and buffers()")
+
+    def _require_own_methods(self) -> None:
+        """Raises Cannot where ``parameters()`` is a method of the user's, which may give anything."""
+        for name in _PARAMETERS:
+            for code in self._plan.scene.codes(name):
+                for function in code.nodes(cst.FunctionDef):
+                    if function.name.value == name:
+                        words = f"{name}() is written here: {_WHERE}"
+                        raise Cannot(words, str(code.path), code.line(function))
+
+    def _owners(self, node: cst.BaseExpression) -> Sequence[cst.BaseExpression]:
+        return [
+            call.func.value
+            for call in self._code.nodes(cst.Call, node)
+            if last_name(call.func) in (*_PARAMETERS, *_BUFFERS, "state_dict")
+            and isinstance(call.func, cst.Attribute)
+        ]
+
+    def _flat(self, node: cst.CSTNode) -> str:
+        return "".join(self._code.source(node).split())
+
+    def _unknown(self, code: Code, node: cst.CSTNode) -> Cannot:
+        text = " ".join(code.source(node).split())
+        return Cannot(f"what {text} holds is not known: {_WHERE}", str(code.path), code.line(node))
+
+    def _cannot(self, node: cst.CSTNode, why: str) -> Cannot:
+        return Cannot(why, str(self._code.path), self._code.line(node))
+
+
+def is_over_tensors(code: Code, loop: cst.For) -> bool:
+    """Whether a loop may have a form for all tensors at once: its body changes what it goes over."""
+    try:
+        return bool(Translator(code, loop).read().written)
+    except Cannot:
+        return False

@@ -1,0 +1,111 @@
+"""Loops over parameters written with list forms: what is computed stays; what cannot be told is left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import foreach_scripts
+from foreach_scripts import HEAD, REFUSED, WRITTEN
+from golden import patch_of
+
+from hotloop.remedy.source.patch import Patch
+
+torch = pytest.importorskip("torch")
+
+#: What a run notes of a model like those of the scripts.
+MODULE = {"tied": False, "overlapping": False, "param_dtypes": {"float32": 40}}
+
+
+def patch_with(folder: Path, text: str, remedy: str, **facts: Any) -> Patch:
+    (folder / "train.py").write_text(text)
+    where = {remedy: "train.py: HOT"}
+    known = {"module": [MODULE], "torch": {"version": "2.13.0"}, "where": where, **facts}
+    return patch_of(folder, {"apply": [remedy], **known})
+
+
+def after(patch: Patch) -> str:
+    assert patch.files, patch.left
+    (_, new) = next(iter(patch.files.values()))
+    return new.decode()
+
+
+def why_not(patch: Patch) -> str:
+    assert not patch.files
+    return patch.left[0].why
+
+
+def ran(text: str) -> Sequence[Any]:
+    names: dict[str, Any] = {"__name__": "train"}
+    exec(compile(text, "train.py", "exec"), names)
+    torch.manual_seed(3)
+    found = names["run"]()
+    return [one.detach() for one in found]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_list_forms_compute_the_same_bits(name: str, tmp_path: Path) -> None:
+    text = HEAD + WRITTEN[name][0]
+    new = after(patch_with(tmp_path, text, "foreach-loop"))
+    assert "_foreach_" in new
+    for one, other in zip(ran(text), ran(new), strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_an_average_is_one_interpolation_that_differs_by_rounding(name: str, tmp_path: Path) -> None:
+    text, averages = HEAD + WRITTEN[name][0], WRITTEN[name][1]
+    patch = patch_with(tmp_path, text, "foreach-lerp")
+    if not averages:
+        assert "no average" in why_not(patch)
+        return
+    new = after(patch)
+    assert "_foreach_lerp" in new
+    for one, other in zip(ran(text), ran(new), strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("remedy", ["foreach-loop", "foreach-lerp"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_told_is_left(name: str, remedy: str, tmp_path: Path) -> None:
+    text, words = REFUSED[name]
+    assert words in why_not(patch_with(tmp_path, HEAD + text, remedy))
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"module": [{**MODULE, "tied": True}]}, "tied weights"),
+        ({"module": []}, "tied weights"),
+        ({"module": [{**MODULE, "overlapping": True}]}, "each other's memory"),
+        ({"module": [{**MODULE, "param_dtypes": {"bfloat16": 40}}]}, "bfloat16"),
+        ({"module": [{**MODULE, "sharded": True}]}, "parts of the parameters"),
+        ({"torch": {"version": "1.13.1"}}, "2.2"),
+        ({"where": {}}, "no loop over parameters"),
+    ],
+)
+def test_what_the_run_says_is_heard(facts: dict[str, Any], words: str, tmp_path: Path) -> None:
+    text = HEAD + WRITTEN["a state dict with integers"][0]
+    assert words in why_not(patch_with(tmp_path, text, "foreach-loop", **facts))
+
+
+def test_an_average_of_half_precision_is_interpolated(tmp_path: Path) -> None:
+    text = HEAD + WRITTEN["an average of two statements"][0]
+    half = {**MODULE, "param_dtypes": {"bfloat16": 40}}
+    assert "_foreach_lerp_" in after(patch_with(tmp_path, text, "foreach-lerp", module=[half]))
+
+
+def test_what_rounds_otherwise_on_a_gpu_is_left_there(tmp_path: Path) -> None:
+    text = HEAD + foreach_scripts.DIVIDED
+    assert "_foreach_div_" in after(patch_with(tmp_path, text, "foreach-loop"))
+    gpu = {"version": "2.13.0", "cuda": "12.4", "device_count": 1}
+    assert "on a GPU div may round otherwise" in why_not(
+        patch_with(tmp_path, text, "foreach-loop", torch=gpu)
+    )
