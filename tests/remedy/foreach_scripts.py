@@ -354,7 +354,7 @@ def run():
             t.data.lerp_(s.data, 0.01)  # HOT
     return list(a.parameters())
 """,
-        False,
+        True,
     ),
     "literal weights": (
         """
@@ -444,6 +444,259 @@ def run():
 """,
         False,
     ),
+    "a dictionary of named parameters": (
+        '''
+from collections import OrderedDict
+@torch.no_grad()
+def update_ema(ema_model, model, decay=0.9):
+    """
+    Step the EMA model towards the current model.
+    """
+    ema_params = OrderedDict(ema_model.named_parameters())
+    model_params = OrderedDict(model.named_parameters())
+
+    for name, param in model_params.items():
+        # TODO: Consider applying only to params that require_grad
+        ema_params[name].mul_(decay).add_(param.data, alpha=1 - decay)  # HOT
+def run():
+    a, b = make(1), make(2)
+    for n in range(3): update_ema(a, b)
+    return list(a.parameters())
+''',
+        True,
+    ),
+    "keys of a dictionary": (
+        """
+def accumulate(model1, model2, decay=0.9):
+    par1 = dict(model1.named_parameters())
+    par2 = dict(model2.named_parameters())
+
+    for k in par1.keys():
+        par1[k].data.mul_(decay).add_(par2[k].data, alpha=1 - decay)  # HOT
+def run():
+    a, b = make(1), make(2)
+    for n in range(3): accumulate(a, b)
+    return list(a.parameters())
+""",
+        True,
+    ),
+    "a copy of an interpolation": (
+        """
+def run():
+    G, G_ema = make(1), make(2)
+    ema_beta = 0.9
+    with torch.no_grad():
+        for p_ema, p in zip(G_ema.parameters(), G.parameters()):
+            p_ema.copy_(p.lerp(p_ema, ema_beta))  # HOT
+        for b_ema, b in zip(G_ema.buffers(), G.buffers()):
+            b_ema.copy_(b)
+    return list(G_ema.state_dict().values())
+""",
+        True,
+    ),
+    "weight of a state dict of its own": (
+        """
+def run():
+    policy_net, target_net, TAU = make(1), make(2), 0.005
+    for _ in range(3):
+        target_net_state_dict = target_net.state_dict()
+        policy_net_state_dict = policy_net.state_dict()
+        for key in policy_net_state_dict:
+            target_net_state_dict[key] = (  # HOT
+                policy_net_state_dict[key]*TAU + target_net_state_dict[key]*(1-TAU))
+        target_net.load_state_dict(target_net_state_dict)
+    return list(target_net.state_dict().values())
+""",
+        False,
+    ),
+    "slow and fast weights": (
+        """
+class Lookahead:
+    def __init__(self, model):
+        self.fast = list(model.parameters())
+        self.slow = [p.clone().detach() for p in model.parameters()]
+    def step(self, alpha=0.5):
+        for fast, slow in zip(self.fast, self.slow):
+            slow.data += alpha * (fast.data - slow.data)  # HOT
+            fast.data.copy_(slow.data)
+def run():
+    m = make(); l = Lookahead(m)
+    for n in range(3):
+        for p in m.parameters(): p.data.mul_(1.2)
+        l.step()
+    return [*m.parameters(), *l.slow]
+""",
+        True,
+    ),
+    "tied weights": (
+        """
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Embedding(5, 4)
+        self.b = nn.Linear(4, 5, bias=False)
+        self.b.weight = self.a.weight
+def run():
+    torch.manual_seed(0)
+    m = Tied(); e = copy.deepcopy(m)
+    for _ in range(3):
+        for p, q in zip(e.parameters(), m.parameters()):
+            p.data.mul_(0.9).add_(q.data, alpha=0.1)  # HOT
+    return list(e.parameters())
+""",
+        True,
+    ),
+    "momentum in a dictionary": (
+        """
+def run():
+    model = make(); lr, mom = 0.01, 0.9
+    vel = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
+    for s in range(4):
+        backward(model, s)
+        with torch.no_grad():
+            for n, p in model.named_parameters():
+                v = vel[n]
+                v.mul_(mom).add_(p.grad)
+                p.add_(v, alpha=-lr)  # HOT
+    return [*model.parameters(), *vel.values()]
+""",
+        False,
+    ),
+    "weights swapped": (
+        """
+def run():
+    a, b = make(1), make(2)
+    for pa, pb in zip(a.parameters(), b.parameters()):
+        tmp = pa.data.clone()
+        pa.data.copy_(pb.data)  # HOT
+        pb.data.copy_(tmp)
+    return [*a.parameters(), *b.parameters()]
+""",
+        False,
+    ),
+    "a value made before": (
+        """
+def run():
+    a, b = make(1), make(2)
+    for k, q in zip(a.parameters(), b.parameters()):
+        new = 0.9 * k.data + 0.1 * q.data
+        k.data.zero_()
+        k.data.copy_(new)  # HOT
+    return [*a.parameters(), *b.parameters()]
+""",
+        True,
+    ),
+    "names whose plural is a keyword": (
+        """
+def run():
+    model = make(); acc = [torch.zeros_like(p) for p in model.parameters()]
+    for n in range(3):
+        backward(model, n)
+        for a, p in zip(acc, model.parameters()):
+            a += p.grad / 3  # HOT
+    for a, p in zip(acc, model.parameters()):
+        p.grad = a.clone()
+    return acc
+""",
+        False,
+    ),
+    "tabs and comments": (
+        """
+def run():
+\ta, b = make(1), make(2)
+\tfor x, y in zip(a.parameters(), b.parameters()):
+\t\t# decay
+\t\tx.data.mul_(0.9)  # HOT
+\t\t# and add
+\t\tx.data.add_(y.data * 0.1)  # small
+\treturn [*a.parameters()]
+""",
+        True,
+    ),
+    "at the top of a file": (
+        """
+a, b = make(1), make(2)
+for step in range(3):
+    for x, y in zip(a.parameters(), b.parameters()):
+        x.data.mul_(0.9).add_(y.data, alpha=0.1)  # HOT
+def run(): return [*a.parameters()]
+""",
+        True,
+    ),
+    "two ways": (
+        """
+class EMAModel:
+    def __init__(self, parameters, decay=0.9):
+        parameters = list(parameters)
+        self.shadow_params = [p.clone().detach() for p in parameters]
+        self.decay = decay
+
+    @torch.no_grad()
+    def step(self, parameters):
+        one_minus_decay = 1 - self.decay
+        for s_param, param in zip(self.shadow_params, parameters):
+            if param.requires_grad:
+                s_param.sub_(one_minus_decay * (s_param - param))  # HOT
+            else:
+                s_param.copy_(param)
+
+def run():
+    model = make()
+    ema = EMAModel(model.parameters())
+    model[0].weight.requires_grad = False
+    for n in range(3):
+        for p in model.parameters():
+            p.data.mul_(1.1)
+        ema.step(model.parameters())
+    return ema.shadow_params
+""",
+        True,
+    ),
+    "three ways": (
+        """
+def run():
+    model, ema = make(1), make(2)
+    for n in range(3):
+        model.train()(torch.randn(4, 4))
+        for (name, a), b in zip(ema.state_dict().items(), model.state_dict().values()):
+            if not a.is_floating_point():
+                a.copy_(b)  # HOT
+            elif "running" in name:
+                a.copy_(b)
+                a.mul_(0.5)
+            else:
+                a.lerp_(b.to(device="cpu"), weight=1. - 0.9)
+    return list(ema.state_dict().values())
+""",
+        True,
+    ),
+    "into itself": (
+        """
+def polyak_update(params, target_params, tau):
+    with torch.no_grad():
+        for param, target_param in zip(params, target_params):
+            target_param.data.mul_(1 - tau)  # HOT
+            torch.add(target_param.data, param.data, alpha=tau, out=target_param.data)
+
+def run():
+    a, b = make(1), make(2)
+    for _ in range(3):
+        polyak_update(a.parameters(), b.parameters(), 0.05)
+    return list(b.parameters())
+""",
+        True,
+    ),
+    "a condition on one line": (
+        """
+def run():
+    model = make(); backward(model); inv_scale = 1. / 1024
+    for group in torch.optim.SGD(model.parameters(), 0.1).param_groups:
+        for p in group['params']:
+            if p.grad is not None: p.grad.mul_(inv_scale)  # HOT
+    return [p.grad for p in model.parameters()]
+""",
+        False,
+    ),
 }
 
 DIVIDED = """
@@ -520,17 +773,6 @@ def f(a, b):
     for (n, p), q in zip(a.named_parameters(), b.parameters()):
         d = 0.9 if "bias" in n else 0.99
         p.data.mul_(d).add_(q.data, alpha=1 - d)  # HOT
-""",
-        "no form",
-    ),
-    "a condition with two ends": (
-        """
-def f(a):
-    for n, p in a.named_parameters():
-        if "bias" in n:
-            p.data.mul_(0.9)  # HOT
-        else:
-            p.data.mul_(0.99)
 """,
         "no form",
     ),

@@ -204,6 +204,8 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
         again["rows"] = {"save": [["train.py: async_save("]]}
     if "defer-item" in asked and patch.files:
         again["rows"], again["where"] = {}, {}
+    if asked & {"foreach-loop", "foreach-lerp"} and patch.files:
+        again["where"] = {}
     if "ring-loader" in asked:
         name = "hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader("
         again["loader"]["frames"] = [f"train.py: {name}"]

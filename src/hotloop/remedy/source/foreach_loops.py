@@ -40,9 +40,7 @@ def foreach_lerp(plan: Plan, value: Any) -> None:
 def _write(plan: Plan, *, lerp: bool) -> None:
     code, loop = _hot(plan)
     _require_supported(plan)
-    if not _rewritten(plan, code, loop, lerp=lerp) and lerp:
-        words = "there is no average in it: foreach-loop writes it with the same bits"
-        raise Cannot(words, str(code.path), code.line(loop), write="apply foreach-loop")
+    _rewritten(plan, code, loop, lerp=lerp)
     for other in _beside(code, loop):
         try:
             _rewritten(plan, code, other, lerp=lerp)
@@ -88,8 +86,8 @@ def _require_supported(plan: Plan) -> None:
         raise Cannot("ranks hold parts of the parameters: whether these have a list form is not known")
 
 
-def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> bool:
-    """Write one loop; whether an average in it became one call. Raises Cannot."""
+def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> None:
+    """Write one loop. Raises Cannot."""
     if loop.orelse is not None or loop.asynchronous is not None:
         raise Cannot("the loop has an else, or waits", str(code.path), code.line(loop))
     function = code.function_of(loop)
@@ -99,17 +97,17 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> bool:
         raise Cannot("what torch.jit compiles has no list forms", str(code.path), code.line(function))
     torch = _torch(code, loop)
     reader = Translator(code, loop, torch)
-    body = reader.read()
+    bodies = reader.read()
     iterated = Iterated(plan, code, loop)
-    iterated.require(body.written)
+    iterated.require({name for body in bodies for name in body.written}, reader)
     _require_unread(code, loop, reader.bound)
-    if not lerp:
-        _require_exact(plan, code, loop, body)
-    operations = list(body.operations)
     mixed = len(_dtypes(plan)) > 1
-    may = lerp and not mixed and (iterated.kinds <= {"parameters"} or body.only_floating)
-    averaged = _averaged(code, loop, operations) if may else None
-    lines = _lines(code, loop, reader, body, averaged or operations, torch)
+    for body in bodies:
+        if not lerp:
+            _require_exact(plan, code, loop, body)
+        elif not mixed and (iterated.kinds <= {"parameters"} or body.only_floating):
+            body.operations = _averaged(code, body.operations)
+    lines = _whole_loop(code, loop, reader, bodies, torch)
     start = code.span(loop)[0]
     end = start + len(code.source(loop).rstrip())
     layout.require_own_line(code, loop)
@@ -119,7 +117,6 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> bool:
     plan.rewrite(code, start, end, new, f"the loop over its tensors: {', '.join(calls)}")
     if not code.global_names("torch"):
         plan.statement(code, "import torch")
-    return averaged is not None
 
 
 def _torch(code: Code, loop: cst.For) -> str:
@@ -192,21 +189,17 @@ def _last_line(code: Code, loop: cst.For) -> int:
 # -- averages ------------------------------------------------------------------------------------------------
 
 
-def _averaged(code: Code, loop: cst.For, operations: Sequence[Operation]) -> list[Operation] | None:
-    """The operations with each average as one interpolation; None where there is none."""
+def _averaged(code: Code, operations: Sequence[Operation]) -> list[Operation]:
+    """The operations with each average as one interpolation."""
     found: list[Operation] = []
-    fused = False
     for one in operations:
         before = found[-1] if found else None
         weighed = _two_steps(code, before, one) if before is not None else None
         if weighed is not None:
             found[-1] = replace(one, name="lerp_", operands=weighed, keywords=())
-            fused = True
-            continue
-        made = _one_step(code, one)
-        fused |= made is not one
-        found.append(made)
-    return _needed(found) if fused else None
+        else:
+            found.append(_one_step(code, one))
+    return _needed(found)
 
 
 def _two_steps(code: Code, first: Operation, second: Operation) -> tuple[Many, Number] | None:
@@ -339,19 +332,34 @@ def _texts(one: Operation) -> list[str]:
     return [one.bare, *into, *given, *(number.text for _, number in one.keywords)]
 
 
-def _lines(
-    code: Code, loop: cst.For, reader: Translator, body: Body, operations: Sequence[Operation], torch: str
+def _whole_loop(
+    code: Code, loop: cst.For, reader: Translator, bodies: Sequence[Body], torch: str
 ) -> list[str]:
+    """The comments of the loop, then a block for each of its ways."""
+    iterable = _flat(code, loop.iter)
+    lines = [one.value for one in code.nodes(cst.Comment, loop)]
+    if len(bodies) > 1:  # it may be gone through once
+        every = reader.fresh("every_round")
+        lines.append(f"{every} = list({iterable})")
+        iterable = every
+    for body in bodies:
+        lines += _lines(code, loop, reader, body, iterable, torch)
+    if len(bodies) > 1 and not isinstance(_around(code, loop), cst.FunctionDef):
+        lines.append(f"del {iterable}")
+    return lines
+
+
+def _lines(code: Code, loop: cst.For, reader: Translator, body: Body, iterable: str, torch: str) -> list[str]:
     unit = "\t" if "\t" in code.indent(code.span(loop)[0]) else code.module.default_indent
     room = max(_WIDTH, *map(len, code.text.text.splitlines())) - len(code.indent(code.span(loop)[0]))
     calls: list[str] = []
-    for one in operations:
+    for one in body.operations:
         calls += _call(code, reader, body, one, torch, unit)
     if body.without_grad:
         calls = [f"with {body.without_grad}:", *(f"{unit}{line}" for line in calls)]
     whole = "\n".join(calls)
     entries = {key: name for key, name in body.entries.items() if re.search(rf"\b{re.escape(name)}\b", whole)}
-    iterable, target = _flat(code, loop.iter), _flat(code, loop.target)
+    target = _flat(code, loop.target)
     behind = "".join(f" if {one}" for one in body.conditions)
     keys, names = list(entries), list(entries.values())
     if len(keys) == 1:
@@ -363,7 +371,7 @@ def _lines(
         same = target.strip("()").replace(" ", "") == ",".join(keys)
         first = f"list({iterable})" if same and not behind else ""
         parts = (f"({', '.join(keys)})", f"for {target} in {iterable}", behind.strip())
-    lines = [one.value for one in code.nodes(cst.Comment, loop)]
+    lines: list[str] = []
     one_line = f"{whole_list} = {first}" if first else f"{whole_list} = [{' '.join(filter(None, parts))}]"
     if first or len(one_line) <= room:
         lines.append(one_line)
@@ -373,10 +381,8 @@ def _lines(
     inner = [f"{', '.join(names)} = zip(*{whole_list})"] if len(keys) > 1 else []
     for call in calls:
         inner += _wrapped(call, room - len(unit), unit)
-    if not isinstance(
-        _around(code, loop), cst.FunctionDef
-    ):  # lists would keep tensors alive to the next step
-        bound = [one.bound for one in operations if one.bound]
+    if not isinstance(_around(code, loop), cst.FunctionDef):  # they would keep tensors to the next step
+        bound = [one.bound for one in body.operations if one.bound]
         held = dict.fromkeys([whole_list, *names, *bound])
         inner.append(f"del {', '.join(held)}")
     return [*lines, *(f"{unit}{line}" for line in inner)]

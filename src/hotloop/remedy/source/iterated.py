@@ -19,7 +19,7 @@ Kind = Literal["parameters", "buffers", "state", "names"]
 
 _PARAMETERS: Final = ("parameters", "named_parameters")
 _BUFFERS: Final = ("buffers", "named_buffers")
-_WRAPS: Final = ("list", "tuple", "reversed", "sorted")
+_WRAPS: Final = ("list", "tuple", "reversed", "dict", "OrderedDict")
 _PARTS: Final = ("values", "items", "keys")
 #: Methods whose result has memory of its own.
 _NEW: Final = frozenset(["clone", "deepcopy", "zeros_like", "ones_like", "empty_like", "randn_like"])
@@ -39,7 +39,7 @@ class Iterated:
         self._plan, self._code, self._loop = plan, code, loop
         self.kinds: set[Kind] = set()
 
-    def require(self, written: set[str]) -> None:
+    def require(self, written: set[str], reader: Translator) -> None:
         """Look at what the changed names go over, and at the rest as far as it must be tensors."""
         self._require_own_methods()
         for target, iterable in self._pairs(self._loop.target, self._loop.iter):
@@ -52,6 +52,9 @@ class Iterated:
                     str(self._code.path),
                     self._code.line(iterable),
                 )
+        for name in sorted(reader.changed):
+            if not reader.holds_new(reader.held[name]):
+                self._distinct(self._code, reader.held[name], _DEPTH)
         owners = [self._flat(one) for one in self._owners(self._loop.iter)]
         for one in owners:
             if any(other != one and other.startswith(f"{one}.") for other in owners):
@@ -246,11 +249,3 @@ class Iterated:
 
     def _cannot(self, node: cst.CSTNode, why: str) -> Cannot:
         return Cannot(why, str(self._code.path), self._code.line(node))
-
-
-def is_over_tensors(code: Code, loop: cst.For) -> bool:
-    """Whether a loop may have a form for all tensors at once: its body changes what it goes over."""
-    try:
-        return bool(Translator(code, loop).read().written)
-    except Cannot:
-        return False

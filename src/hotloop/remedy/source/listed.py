@@ -6,6 +6,7 @@ one round share no memory with those of another; whether they do is asked elsewh
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,9 +36,10 @@ _EACH: Final = frozenset([
 _HALF: Final = re.compile(r"half\b|float16\b")
 #: Functions that draw a tensor of each one's shape: one draw a round comes in the same order.
 _DRAWN: Final = frozenset(["torch.randn_like", "torch.rand_like"])
+_WEIGHTS: Final = frozenset(["weight", "bias", "data", "grad"])
 _FACTS: Final = frozenset(["dtype", "device", "shape"])
 #: What gives tensors.
-_MADE: Final = frozenset(["clone", "zeros_like", "ones_like", "detach", "zeros", "state_dict", "deepcopy"])
+_MADE: Final = frozenset(["clone", "zeros_like", "ones_like", "zeros"])
 #: Functions of numbers.
 _OF_NUMBERS: Final = frozenset(["min", "max", "abs", "float", "int", "pow", "round"])
 #: What a condition may ask of a tensor, or of its name, that no operation of a round changes.
@@ -114,6 +116,9 @@ class Translator:
     def __init__(self, code: Code, loop: cst.For, torch: str = "torch") -> None:
         self.code, self.loop = code, loop
         self.body = Body()
+        self.bodies = [self.body]
+        self.held: dict[str, cst.BaseExpression] = {}  # lists and dictionaries that a round has a tensor of
+        self.changed: set[str] = set()  # those of them whose tensors change in place
         self._torch = torch
         self._targets = {name.value for name in code.nodes(cst.Name, loop.target)}
         self._aliases: dict[str, str] = {}  # a name of the body -> the tensor of the round that it is
@@ -129,12 +134,13 @@ class Translator:
             if isinstance(name, cst.Name)
         }
 
-    def read(self) -> Body:
-        """The whole body."""
+    def read(self) -> list[Body]:
+        """The body of the loop; those of an ``if`` and its ``else`` apart."""
         self._statements(self.loop.body.body)
-        if not any(one.into is not None or one.store is not None for one in self.body.operations):
-            raise self._cannot(self.loop, "no tensor is changed in it")
-        return self.body
+        for body in self.bodies:
+            if not any(one.into is not None or one.store is not None for one in body.operations):
+                raise self._cannot(self.loop, "no tensor is changed in it")
+        return self.bodies
 
     @property
     def bound(self) -> set[str]:
@@ -153,6 +159,8 @@ class Translator:
                     self._small(small)
             elif isinstance(statement, cst.If) and statement.orelse is None:
                 self._condition(statement, last=last)
+            elif isinstance(statement, cst.If) and last and not self.body.operations:
+                self._two_ways(statement)
             elif isinstance(statement, cst.With) and last and at == 0 and not self.body.without_grad:
                 self._with(statement)
             else:
@@ -172,6 +180,22 @@ class Translator:
             self._statements(inner)
         else:
             raise self._cannot(statement, "a condition chooses some of the tensors only")
+
+    def _two_ways(self, statement: cst.If) -> None:
+        """An ``if`` with its ``else``: each tensor goes one of the two ways, so each way has a list."""
+        self._require_pure(statement.test)
+        text = self.spelled(statement.test)
+        before = list(self.body.conditions), dict(self._aliases), self.body.only_floating
+        self.body.conditions.append(f"({text})" if _loose(statement.test) else text)
+        self.body.only_floating |= _asks_floating(text)
+        self._statements(statement.body.body)
+        conditions, self._aliases, floating = before
+        self._values, self._stored = {}, False
+        self.body = Body(conditions=conditions, without_grad=self.body.without_grad, only_floating=floating)
+        self.bodies.append(self.body)
+        self.body.conditions.append(self._negated(statement.test, text))
+        orelse = statement.orelse
+        self._statements([orelse] if isinstance(orelse, cst.If) else orelse.body.body if orelse else [])
 
     def _negated(self, test: cst.BaseExpression, text: str) -> str:
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
@@ -204,7 +228,7 @@ class Translator:
         if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
             self._changed(small.value)
         elif isinstance(small, cst.AugAssign) and type(small.operator) in _ASSIGNED:
-            if isinstance(small.target, cst.Subscript) and not self._holds_tensors(small.target.value):
+            if isinstance(small.target, cst.Subscript) and not self.holds_new(small.target.value):
                 raise self._cannot(small, f"{self._flat(small.target.value)} may begin without a tensor")
             self._in_place(small, _ASSIGNED[type(small.operator)], small.target, [small.value], {})
         elif isinstance(small, cst.Assign) and len(small.targets) == 1:
@@ -275,8 +299,8 @@ class Translator:
             return self._values[of.value].new and len(reads) == 1
         return isinstance(of, cst.BinaryOperation)
 
-    def _holds_tensors(self, node: cst.BaseExpression) -> bool:
-        """Whether everything that a list or a dictionary of that name is given was made by torch."""
+    def holds_new(self, node: cst.BaseExpression) -> bool:
+        """Whether everything that a list or a dictionary of that name is given was made by torch for it."""
         name, given = last_name(node), []
         for assign in self.code.nodes(cst.Assign):
             for target in (one.target for one in assign.targets):
@@ -298,6 +322,8 @@ class Translator:
     def _changed(self, call: cst.Call) -> None:
         """A chain of changes in place: ``a.mul_(d).add_(b, alpha=1 - d)``."""
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+        if self._into_itself(call):
+            return
         if not method.endswith("_") or not isinstance(call.func, cst.Attribute) or method.startswith("_"):
             raise self._cannot(call, f"{self._flat(call.func)} has no form for all tensors at once")
         if self.code.qualified(call.func).startswith("torch."):
@@ -321,12 +347,27 @@ class Translator:
         if not isinstance(into, Many) or not (into.key or self._is_value(target)):
             raise self._cannot(node, f"{self._flat(target)} is no tensor of the round")
         self.body.written.update(self.names_of_round(target))
+        root = into.key.partition("[")[0]
+        if "[" in into.key:
+            self.changed.add(root)
         for name, operands, given in self._forms(node, op, positional, keywords):
             self.body.operations.append(
                 Operation(name=f"{name}_", into=into, operands=operands, keywords=given)
             )
         for name, value in self._values.items():  # what they were computed of may not be what it was
             self._values[name] = replace(value, of="", operands=())
+
+    def _into_itself(self, call: cst.Call) -> bool:
+        """``torch.add(a, b, alpha=tau, out=a)``."""
+        positional, keywords = self._arguments(call)
+        op = self.code.qualified(call.func).removeprefix("torch.")
+        out = keywords.pop("out", None)
+        if out is None or not positional or op not in (*_BINARY, "lerp"):
+            return False
+        if not self._same(out) or self._same(out) != self._same(positional[0]):
+            return False
+        self._in_place(call, op, positional[0], positional[1:], keywords)
+        return True
 
     def _is_value(self, target: cst.BaseExpression) -> bool:
         value = self._values.get(target.value) if isinstance(target, cst.Name) else None
@@ -354,7 +395,8 @@ class Translator:
         elif op in _UNARY and not operands and not named:
             self._look_at(node, op, None)
             yield op, (), ()
-        elif op == "lerp" and len(operands) == 2 and not named:
+        elif op == "lerp" and len([*operands, *named]) == 2 and set(named) <= {"weight"} and operands:
+            operands += named.values()
             self._require_many(node, operands[0])
             self._require_number(node, op, operands[1])
             yield op, tuple(operands), ()
@@ -540,6 +582,7 @@ class Translator:
             index = node.slice[0].slice
             by = index.value if isinstance(index, cst.Index) and index.star is None else None
             if isinstance(by, cst.Name) and by.value in self._targets and self._fixed(node.value):
+                self.held[self._flat(node.value)] = node.value
                 return f"{self._flat(node.value)}[{by.value}]"
         return ""
 
@@ -557,9 +600,9 @@ class Translator:
     def fresh(self, wanted: str) -> str:
         """A name that the file does not have."""
         name, number = wanted, 2
-        if wanted in self._taken:
+        if wanted in self._taken or keyword.iskeyword(wanted):
             name = f"{wanted.removesuffix('s')}_list"
-        while name in self._taken:
+        while name in self._taken or keyword.iskeyword(name):
             name, number = f"{wanted}_{number}", number + 1
         self._taken.add(name)
         return name
@@ -575,6 +618,8 @@ class Translator:
     def _number(self, node: cst.BaseExpression) -> Number:
         if not self._computes(node):
             raise self._cannot(node, f"{self._flat(node)} is asked anew in each round")
+        if self._may_be_one(node):
+            raise self._cannot(node, f"{self._flat(node)} may be a part of what the loop changes")
         return Number(text=self._flat(node), node=node, tensor=self._is_tensor(node))
 
     def _computes(self, node: cst.CSTNode) -> bool:
@@ -595,6 +640,18 @@ class Translator:
                 not arg.star and self._computes(arg.value) for arg in node.args
             )
         return isinstance(node, cst.Name | cst.SimpleString) or literal(node)
+
+    def _may_be_one(self, node: cst.BaseExpression, depth: int = 2) -> bool:
+        """Whether a number is read of a weight each time: ``model.fc.bias[0]``, and no call between."""
+        if isinstance(node, cst.Attribute | cst.Subscript):
+            while isinstance(node, cst.Attribute | cst.Subscript):
+                if isinstance(node, cst.Attribute) and node.attr.value in _WEIGHTS:
+                    return True
+                node = node.value
+        if isinstance(node, cst.Name) and depth:
+            values = [value_of(self.code, one.node) for one in self.code.assignments(node, node.value)]
+            return any(one is not None and self._may_be_one(one, depth - 1) for one in values)
+        return False
 
     def _is_tensor(self, node: cst.BaseExpression, depth: int = 3) -> bool:
         """Whether it was made by torch, and not read."""

@@ -40,8 +40,8 @@ _HOOK_ADVICE = (
     "enough."
 )
 
-#: What writes a loop over parameters as calls for all of them; the first alters the rounding.
-_FOREACH = ("foreach-lerp", "foreach-loop")
+#: Weights of a moving average: ``1 - decay``, 0.999.
+_AVERAGES = re.compile(r"\b1(\.0*)?\s*-|\bone_minus|\b0?\.9\d*\b|\btau\b")
 
 #: Calls that make other samples of the batch.
 _AUGMENTS = re.compile(r"\b\w*(aug|augs|augment\w*|transforms?|mix_?up|cut_?mix|jitter|crop|flip)\(", re.I)
@@ -128,7 +128,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     ]
     if exposed < 1:
         numbers.append(f"{share(1 - exposed)} of it is hidden behind the device and costs nothing")
-    remedies = _FOREACH if _updates_parameters(evidence, group) else by_elements(evidence, hottest.place)
+    remedies = _remedies(evidence, group)
     return cause(
         evidence,
         ID,
@@ -197,9 +197,16 @@ def _of_rounds(evidence: Evidence, rounds: Rounds) -> Finding:
     )
 
 
-def _updates_parameters(evidence: Evidence, group: LineGroup) -> bool:
-    place = group.hottest.place
-    return not in_framework(evidence.steps, place) and per_parameter(evidence, group) == "update"
+def _remedies(evidence: Evidence, group: LineGroup) -> tuple[str, ...]:
+    """What writes a loop over parameters as calls for all of them, the first with other rounding; or one over
+    single elements.
+    """
+    loop = inner_loop(evidence, group.hottest)
+    if loop is None or in_framework(evidence.steps, group.hottest.place):
+        return ()
+    if per_parameter(evidence, group) != "update":
+        return by_elements(evidence, group.hottest.place)
+    return ("foreach-lerp", "foreach-loop") if _AVERAGES.search(loop.text) else ("foreach-loop",)
 
 
 _NATURES = {
