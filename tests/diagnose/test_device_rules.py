@@ -433,6 +433,35 @@ def test_written_out_attention_is_pointed_at() -> None:
     assert found(brief, sources={TRAIN: ATTENTION}) == {}
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "s = torch.einsum('bqd,bkd->bqk', q, k)\nreturn torch.einsum('bqk,bkd->bqd', s.softmax(-1), v)",
+            True,
+        ),
+        ("s = self.softmax(torch.bmm(q, k))\nreturn torch.bmm(v, s.permute(0, 2, 1))", True),
+        (
+            "s = q @ k.mT\nif m is not None:\n    s = s + m\nreturn self.drop(F.softmax(s, -1)).matmul(v)",
+            True,
+        ),
+        ("q, k = q.softmax(-1), k.softmax(-2)\nreturn q @ (k.transpose(-2, -1) @ v)", False),
+        ("s = q @ k.mT\nself.entropy = s.softmax(-1).log().mean()\nreturn s @ v", False),
+        ("s = F.log_softmax(q @ k.mT, -1)\nreturn s @ v", False),
+    ],
+)
+def test_attention_is_a_product_a_softmax_of_it_and_a_product_of_that(body: str, told: bool) -> None:
+    source = (
+        "class A:\n    def forward(self, q, k, v, m):\n        " + body.replace("\n", "\n        ") + "\n"
+    )
+    hot = line(3, 2.0, file=TRAIN, function="A.forward", phase="forward", source="...")
+    items = found(steps(MODEL, lines=(hot,)), sources={TRAIN: source})
+    assert ("device/attention-not-fused" in items) == told
+    if told:
+        item = items["device/attention-not-fused"]
+        assert item.remedies == ("fused-attention",) and item.data["unpriced"]
+
+
 def test_places_are_the_training_loops_where_no_line_is_known() -> None:
     loop = Place(file=TRAIN, line=5, function="main")
     assert found(on_device(facts=OFF, source_loop=loop))["device/amp-off"].where == loop

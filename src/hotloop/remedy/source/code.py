@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Final, TypeVar
@@ -108,16 +108,21 @@ class Code:
     def _ordered(self) -> list[cst.CSTNode]:
         return sorted(self._spans, key=lambda node: (self._spans[node].start, -self._spans[node].length))
 
+    @cached_property
+    def _begins(self) -> list[int]:
+        return [self._spans[node].start for node in self._ordered]
+
     def nodes(self, kind: type[Node], under: cst.CSTNode | None = None) -> Iterator[Node]:
         """Every node of a kind, in the order of the file."""
-        whole = self._spans[under] if under is not None else None
-        for node in self._ordered:
-            if isinstance(node, kind):
-                at = self._spans[node]
-                if whole is None or (
-                    whole.start <= at.start and at.start + at.length <= whole.start + whole.length
-                ):
-                    yield node
+        if under is None:
+            yield from (node for node in self._ordered if isinstance(node, kind))
+            return
+        whole = self._spans[under]
+        end = whole.start + whole.length
+        for place in range(bisect_left(self._begins, whole.start), bisect_right(self._begins, end)):
+            node = self._ordered[place]
+            if isinstance(node, kind) and self._begins[place] + self._spans[node].length <= end:
+                yield node
 
     def holds(self, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
         """Whether a node begins within another."""

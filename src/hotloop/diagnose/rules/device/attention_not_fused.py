@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Literal
 
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.costs import enough
@@ -13,13 +17,17 @@ from hotloop.diagnose.source import function_text
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost
 from hotloop.units import share
+from hotloop.written import tree_of
 
 ID = "device/attention-not-fused"
 
-_SOFTMAX = re.compile(r"softmax\(")
-_SCORES = re.compile(
-    r"@[^\n]*\.(transpose\(\s*-[12],\s*-[12]\s*\)|mT\b)|(matmul|bmm)\([^\n]*(transpose|mT|permute)"
-)
+Kind = Literal["", "scores", "weights"]
+
+_PRODUCTS = frozenset(["matmul", "bmm", "baddbmm", "einsum"])
+#: Of these the ones that give scores as they are; a matrix product does of what is transposed.
+_OF_SCORES = frozenset(["bmm", "baddbmm", "einsum"])
+_TRANSPOSED = re.compile(r"transpose\(|permute\(|swapaxes\(|\.m?T\b|\.t\(\)")
+_STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
 _FUSED = re.compile(r"scaled_dot_product_attention|flash_attn|xformers")
 
 
@@ -46,10 +54,68 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             numbers=[f"{share(group.seconds / steps.span_s)} of the span in this function's forward"],
             where=place,
             severity="info",
-            data={"effect": "numeric"},
+            remedies=("fused-attention",),
+            data={"effect": "numeric", "unpriced": True},
         )
 
 
 def _is_attention(evidence: Evidence, group: LineGroup) -> bool:
     text = function_text(evidence, group.hottest.place)
-    return bool(_SOFTMAX.search(text) and _SCORES.search(text)) and not _FUSED.search(text)
+    return "softmax" in text.lower() and not _FUSED.search(text) and _multiplies_weights(text)
+
+
+@lru_cache(maxsize=256)
+def _multiplies_weights(text: str) -> bool:
+    """Whether the softmax of a product is a factor of another."""
+    tree = tree_of(textwrap.dedent(text))
+    known: dict[str, Kind] = {}
+    statements = [node for node in ast.walk(tree or ast.Module([], [])) if isinstance(node, _STATEMENTS)]
+    for statement in sorted(statements, key=lambda node: node.lineno):
+        for node in ast.walk(statement):
+            factors = list(_factors(node))
+            if any(_kind(factor, known) == "weights" for factor in factors):
+                return True
+        if statement.value is None or isinstance(statement, ast.Expr | ast.Return):
+            continue
+        kind = _kind(statement.value, known)
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and not (isinstance(statement, ast.AugAssign) and not kind):
+                known[target.id] = kind
+    return False
+
+
+def _factors(node: ast.AST) -> Iterator[ast.expr]:
+    """What a product multiplies: ``a @ b``, ``torch.bmm(a, b)``, ``a.matmul(b)``, an einsum."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        yield from (node.left, node.right)
+    elif isinstance(node, ast.Call) and _called(node) in _PRODUCTS:
+        yield from node.args
+        if isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+            yield node.func.value
+
+
+def _kind(node: ast.expr, known: dict[str, Kind]) -> Kind:
+    """Whether an expression is scores (a product with a transposed factor), their softmax, or neither."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, "")
+    if list(_factors(node)):
+        either_way = isinstance(node, ast.Call) and _called(node) in _OF_SCORES
+        return "scores" if either_way or _TRANSPOSED.search(ast.unparse(node)) else ""
+    if isinstance(node, ast.BinOp):
+        return _kind(node.left, known) or _kind(node.right, known)
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return _kind(node.value, known)
+    if not isinstance(node, ast.Call):
+        return ""
+    inner = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
+    kinds = {_kind(one, known) for one in inner}
+    if "weights" in kinds:
+        return "weights"
+    called = ast.unparse(node.func).lower()
+    softmax = "softmax" in called and "log" not in called and "gumbel" not in called
+    return ("weights" if softmax else "scores") if "scores" in kinds else ""
+
+
+def _called(node: ast.Call) -> str:
+    return ast.unparse(node.func).rpartition(".")[2]

@@ -1,0 +1,645 @@
+"""Attention by hand written as ``scaled_dot_product_attention``: one kernel, and no matrix of weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import libcst as cst
+from libcst import metadata as meta
+
+from hotloop.findings import Place
+from hotloop.remedy.source.attention import Attention, Dropout, Piece, Terms, read, unswapped
+from hotloop.remedy.source.code import Code, argument, is_self, last_name
+from hotloop.remedy.source.follow import Follower, Literal
+from hotloop.remedy.source.masking import Given, Masks
+from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.tensors import Tensors, attributes
+
+_CALL: Final = "scaled_dot_product_attention"
+_FUNCTIONAL: Final = "torch.nn.functional"
+#: Derivatives that the kernels do not have.
+_OF_GRADIENTS: Final = frozenset([
+    "jvp", "jacfwd", "hessian", "hvp", "vhp", "vmap", "jacrev", "jacobian", "forward_ad", "gradgradcheck",
+])  # fmt: skip
+_DRAWS: Final = re.compile(r"drop|rand|bernoulli|multinomial|noise", re.IGNORECASE)
+#: What sets how much a module drops.
+_SETS_P: Final = re.compile(r"\.p\s*=[^=]|[\"']p[\"'],")
+#: What gives memory of its own to what has another order.
+_LAYS_OUT: Final = frozenset(["contiguous", "reshape", "clone", "flatten"])
+_WIDTH: Final = 100
+_OLDEST: Final = (2, 1)  # of torch, that knows scale=
+
+
+def fused_attention(plan: Plan, value: Any) -> None:
+    """Every attention by hand in the files that ran, where nothing is drawn from its weights."""
+    _fuse(plan, dropout=False)
+
+
+def fused_attention_dropout(plan: Plan, value: Any) -> None:
+    """The same where weights are dropped too: the call draws which ones itself."""
+    _fuse(plan, dropout=True)
+
+
+def _fuse(plan: Plan, *, dropout: bool) -> None:
+    _require_first_gradients(plan)
+    asked = plan.scene.where.get(plan.remedy)
+    refused: list[tuple[Cannot, bool]] = []
+    others: list[tuple[Cannot, bool]] = []
+    written, there = 0, asked is None
+    for code in plan.scene.codes("oftmax"):
+        if code.path not in plan.scene.hashes:
+            continue
+        found = read(code)
+        for each in found.attention:
+            here = (
+                asked is not None and asked.file == str(code.path) and _spans(code, each.function, asked.line)
+            )
+            try:
+                _Call(plan, code, each, dropout=dropout).write()
+                written, there = written + 1, there or here
+            except Cannot as cannot:
+                refused.append((cannot, here))
+        for other in found.others:
+            here = asked is not None and asked.file == str(code.path) and _together(code, other, asked)
+            others.append((other, here))
+    if not written or not there:
+        mine = [one for one, here in (*refused, *others) if here or asked is None]
+        where = (asked.file, asked.line) if asked is not None else ("", 0)
+        none = Cannot("no softmax of a product that is multiplied again can be made out there", *where)
+        raise mine[0] if mine else none
+    for one, _ in refused:
+        plan.remark(f"{plan.remedy}: {Path(one.file).name}:{one.line} stays as it is: {one.why}")
+
+
+def _spans(code: Code, function: cst.FunctionDef, line: int) -> bool:
+    return code.line(function) <= line <= code.end(function)[0]
+
+
+def _together(code: Code, one: Cannot, place: Place) -> bool:
+    """Whether a line stands in the function of another."""
+    functions = code.nodes(cst.FunctionDef)
+    return any(_spans(code, each, one.line) and _spans(code, each, place.line) for each in functions)
+
+
+def _require_first_gradients(plan: Plan) -> None:
+    """Raises Cannot where the call does not exist, or gradients of gradients are asked for."""
+    version = str(plan.scene.process.first("torch").get("version") or "")
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) < _OLDEST:
+        raise Cannot(f"torch {version} has no {_CALL}() with a scale")
+    for code in plan.scene.codes(""):
+        if not any(word in code.text.text for word in ("create_graph", *_OF_GRADIENTS)):
+            continue
+        for call in code.nodes(cst.Call):
+            again = argument(call, "create_graph")
+            asked = again is not None and code.source(again) != "False"
+            if asked or (last_name(call.func) in _OF_GRADIENTS and "torch" in code.qualified(call.func)):
+                words = "gradients of gradients are taken here, which the fused kernels do not have"
+                raise Cannot(words, str(code.path), code.line(call))
+
+
+class _Call:
+    """One attention, and the call that takes its place."""
+
+    def __init__(self, plan: Plan, code: Code, one: Attention, *, dropout: bool) -> None:
+        self.plan, self.code, self.one, self.may_drop = plan, code, one, dropout
+        self.scores = one.scores
+        self.tensors = Tensors(code)
+        self._gone = {id(statement) for statement in self.scores.statements}
+        self._types: list[cst.Name] = []  # what is asked of the scores for their type alone
+
+    def write(self) -> None:
+        """Put it into the plan. Raises Cannot before anything is."""
+        self._require_alone()
+        query, key, value, result = self._factors()
+        self._query = self._text(query[0])
+        arguments = [query[1], key[1], value[1]]
+        mask = self._mask()
+        if mask.causal:
+            arguments.append("is_causal=True")
+        elif mask.text:
+            arguments.append(f"attn_mask={mask.text}")
+        told = str(self.plan.scene.process.first("torch").get("default_dtype") or "torch.float32")
+        if mask.added and not told.endswith("float32"):
+            raise self._cannot(f"in {told} a score is not lost beside what is added", self.one.product)
+        dropped = self._dropout()
+        if dropped:
+            arguments.append(f"dropout_p={dropped}")
+        scale = self._scale()
+        if scale:
+            arguments.append(f"scale={scale}")
+        text = self._laid_out(arguments, result + (".contiguous()" if self._is_viewed() else ""))
+        code, plan = self.code, self.plan
+        for statement in self.scores.statements:
+            start, end = code.span(statement)
+            start, end = code.line_start(start), code.line_end(max(start, end - 1))
+            end += len(code.text.newline) if code.text.text[end : end + len(code.text.newline)] else 0
+            plan.rewrite(code, start, end, "", "")
+        start, end = self._span()
+        plan.rewrite(code, start, end, text, f"softmax of a product, multiplied → {_CALL}")
+        for name in self._types:
+            plan.rewrite(code, *code.span(name), self._query, "")
+        if mask.added:
+            plan.remark(
+                f"{plan.remedy}: {code.path.name}:{code.line(self.one.product)}: where a row is masked "
+                "whole, its output stays, and its scores get a gradient that they did not get"
+            )
+
+    def _span(self) -> tuple[int, int]:
+        """Where the product stands, with the parentheses that a call needs none of."""
+        product, text = self.one.product, self.code.text.text
+        start, end = self.code.span(product)
+        tight = text[start - 1 : start] == "(" and text[end : end + 1] == ")"
+        return (start - 1, end + 1) if product.lpar and tight else (start, end)
+
+    # -- who else reads ----------------------------------------------------------------------------------
+
+    def _require_alone(self) -> None:
+        """Raises Cannot where the scores or the weights are read by anything else."""
+        code, function = self.code, self.one.function
+        for decorator in function.decorators:
+            if "script" in code.source(decorator):
+                raise self._cannot("the function is compiled by torch.jit", decorator)
+        for name in code.nodes(cst.Name, function):
+            if name.value not in self.scores.names or not _is_read(code, name) or self._within(name):
+                continue
+            if self._is_rebound(name):
+                continue
+            above = code.parents[name]
+            typed = isinstance(above, cst.Attribute) and above.attr.value in ("dtype", "device")
+            if not typed or not isinstance(self.scores.query.node, cst.Name):
+                raise self._cannot("the scores or the weights are read here too", name)
+            self._types.append(name)
+        for other in code.nodes(cst.Global, function), code.nodes(cst.Nonlocal, function):
+            for statement in other:
+                if any(item.name.value in self.scores.names for item in statement.names):
+                    raise self._cannot("the weights have a name of others", statement)
+        made = any(not isinstance(one, cst.SimpleStatementLine | cst.If) for one in self.scores.statements)
+        lines = [one for one in self.scores.statements if isinstance(one, cst.SimpleStatementLine)]
+        if made or any(len(one.body) != 1 for one in lines):
+            raise self._cannot("it stands in a line with others", self.one.product)
+        gone = " ".join(code.source(one) for one in (*self.scores.statements, self.one.product))
+        hooked = any(True for _ in self.plan.scene.codes("register_forward_"))
+        if hooked and re.search(r"self\.\w+\(", gone):
+            raise self._cannot("a hook may read the weights", self.one.product)
+
+    def _within(self, node: cst.CSTNode) -> bool:
+        """Whether a node stands in what goes."""
+        held = (*self.scores.statements, self.one.product)
+        return any(self.code.holds(one, node) for one in held)
+
+    def _is_rebound(self, name: cst.Name) -> bool:
+        """Whether a name stands for something else where it is read."""
+        code, first = self.code, (*self.scores.statements, self.one.statement)[0]
+        if code.function_of(name) is not self.one.function:
+            bound = [one.node for one in code.assignments(name, name.value)]
+            return not any(self._within(node) for node in bound)
+        begins = self.scores.statements[0] if self.scores.statements else first
+        if code.span(name)[0] < code.span(begins)[0]:
+            return not any(self._around(name, kind) for kind in (cst.For, cst.While))
+        bound_at = self.tensors.binding(name)
+        return bound_at is not None and id(bound_at[0]) not in self._gone
+
+    def _around(self, name: cst.CSTNode, kind: type[cst.CSTNode]) -> bool:
+        """Whether a loop is around a name and the attention."""
+        loop = self.code.above(name, kind)
+        while loop is not None:
+            if self.code.holds(loop, self.one.product) and self.code.holds(self.one.function, loop):
+                return True
+            loop = self.code.above(loop, kind)
+        return False
+
+    # -- pieces ------------------------------------------------------------------------------------------
+
+    def _text(self, piece: Piece, node: cst.BaseExpression | None = None) -> str:
+        """What is to stand for a piece in the call. Raises Cannot where it would be something else there."""
+        code, node = self.code, node if node is not None else piece.node
+        if node not in code.parents:
+            return code.module.code_for_node(node)  # not of the file
+        text, begin = code.source(node), code.span(node)[0]
+        edits: list[tuple[int, int]] = []
+        between = [
+            one for one in self.one.block[piece.at + 1 : self.one.value.at] if id(one) not in self._gone
+        ]
+        for name in code.nodes(cst.Name, node):
+            if not _is_read(code, name):
+                continue
+            bound = self.tensors.binding(name)
+            if bound is not None and id(bound[0]) in self._gone:
+                above = code.parents[name]
+                if not isinstance(above, cst.Attribute) or above.attr.value not in ("dtype", "device"):
+                    raise self._cannot("a mask or a scale is made of the scores", name)
+                edits.append((code.span(name)[0] - begin, code.span(name)[1] - begin))
+            for statement in between:
+                if self._binds(statement, name.value):
+                    raise self._cannot(f"{name.value} is another one by the product", statement)
+        for call in code.nodes(cst.Call, node):
+            if _DRAWS.search(code.source(call.func)):
+                raise self._cannot("what is multiplied is drawn in the same expression", call)
+        for start, end in sorted(edits, reverse=True):
+            text = f"{text[:start]}{self._query}{text[end:]}"
+        return text
+
+    def _binds(self, statement: cst.CSTNode, name: str) -> bool:
+        code = self.code
+        for one in code.nodes(cst.Name, statement):
+            if one.value != name:
+                continue
+            above = code.parents[one]
+            if isinstance(above, cst.Attribute) and above.attr is one:
+                if isinstance(code.parents.get(above), cst.AssignTarget | cst.AugAssign):
+                    return True
+                continue
+            if not _is_read(code, one):
+                return True
+            call = code.parents.get(above) if isinstance(above, cst.Attribute) else None
+            changes = isinstance(above, cst.Attribute) and above.attr.value.endswith("_")
+            if changes and isinstance(call, cst.Call) and call.func is above:
+                return True
+            stores = isinstance(above, cst.Subscript) and isinstance(
+                code.parents.get(above), cst.AssignTarget | cst.AugAssign
+            )
+            if stores:
+                return True
+        return False
+
+    # -- the factors -------------------------------------------------------------------------------------
+
+    def _factors(self) -> tuple[tuple[Piece, str], tuple[Piece, str], tuple[Piece, str], str]:
+        """Queries, keys and values as the call takes them, and what is to be done to its result."""
+        scores, terms = self.scores, self.scores.terms
+        query, key = scores.query, scores.key
+        self._query = self._text(query)
+        if terms is None:
+            self._keys: cst.BaseExpression = key.node
+            inner = unswapped(self.code, key.node, scores.rank)
+            if inner is not None:
+                self._keys = inner
+                key_text = self._text(key, inner)
+            else:
+                key_text = f"{_atom(key.node, self._text(key))}.transpose(-2, -1)"
+            query_text = self._text(query)
+        else:
+            query, key, query_text, key_text = self._by_letters(terms)
+            self._keys = key.node
+        value_text, result = self._values()
+        return (query, query_text), (key, key_text), (self.one.value, value_text), result
+
+    def _by_letters(self, terms: Terms) -> tuple[Piece, Piece, str, str]:
+        """Queries and keys of an einsum, in the order of the scores."""
+        query, key, left, right = self.scores.query, self.scores.key, terms.left, terms.right
+        if terms.out[-1] in left:
+            query, key, left, right = key, query, right, left
+        rows, columns, batch = terms.out[-2:-1], terms.out[-1], terms.out[:-2]
+        summed = set(left) & set(right) - set(terms.out)
+        own = rows in left and rows not in right and columns in right and columns not in left
+        rest = set(left) | set(right)
+        if not own or len(summed) != 1 or rest != {*batch, rows, columns, *summed}:
+            raise self._cannot("the scores are not what queries and keys give", self.one.product)
+        deep = summed.pop()
+        query_text = self._ordered(query, left, f"{batch}{rows}{deep}")
+        key_text = self._ordered(key, right, f"{batch}{columns}{deep}")
+        return query, key, query_text, key_text
+
+    def _values(self) -> tuple[str, str]:
+        """The values, and what is to be done to the result."""
+        terms, value = self.one.terms, self.one.value
+        if self.one.swapped:
+            inner = unswapped(self.code, value.node, self.scores.rank)
+            text = self._text(value, inner) if inner is not None else ""
+            return text or f"{_atom(value.node, self._text(value))}.transpose(-2, -1)", ".transpose(-2, -1)"
+        if terms is None:
+            return self._text(value), ""
+        weights, right = terms.left, terms.right
+        first = self.scores.terms
+        if first is not None and len(first.out) != len(weights):
+            raise self._cannot("the weights have other dimensions than the scores", self.one.product)
+        batch, rows, columns = weights[:-2], weights[-2], weights[-1]
+        deep = set(right) - set(weights)
+        summed = columns in right and columns not in terms.out and rows not in right
+        if len(deep) != 1 or not summed or set(terms.out) != {*batch, rows, *deep}:
+            raise self._cannot("the product with the values sums over something else", self.one.product)
+        last = deep.pop()
+        return self._ordered(value, right, f"{batch}{columns}{last}"), _moved(
+            f"{batch}{rows}{last}", terms.out, self._cannot("... cannot be put in order", self.one.product)
+        )
+
+    def _ordered(self, piece: Piece, have: str, want: str) -> str:
+        """A tensor with its dimensions in another order, and of 1 where it lacks one."""
+        text = self._text(piece)
+        missing = [letter for letter in want if letter not in have]
+        cannot = self._cannot("... cannot be put in order", piece.node)
+        moved = _moved(have, "".join(letter for letter in want if letter in have), cannot)
+        if missing and ("." in have or "." in want):
+            raise cannot
+        new = "".join(f".unsqueeze({want.index(letter)})" for letter in missing)
+        return f"{_atom(piece.node, text)}{moved}{new}" if moved or new else text
+
+    # -- the rest of the call ----------------------------------------------------------------------------
+
+    def _mask(self) -> Given:
+        masks = self.scores.masks
+        if not masks:
+            return Given()
+        texts = {}
+        for mask in masks:
+            texts[id(mask.piece.node)] = self._text(mask.piece)
+            if mask.only_if is not None:
+                texts[id(mask.only_if.node)] = self._test(mask.only_if)
+        alike = self.scores.terms is None and not self.one.swapped and self._is_of_itself()
+        if self.scores.terms is not None:
+            terms = self.scores.terms
+            alike = len(terms.left) == len(terms.right) and self._is_of_itself()
+        torch = self._torch()
+        return Masks(self.code, self.tensors, torch, self._query).given(masks, texts, alike=alike)
+
+    def _test(self, piece: Piece) -> str:
+        """The test that a mask hangs on, which holds still by the product."""
+        node = piece.node
+        is_there = isinstance(node, cst.Comparison) and isinstance(node.comparisons[0].operator, cst.IsNot)
+        statement = self.one.block[piece.at]
+        for name in self.code.nodes(cst.Name, node):
+            if not is_there and id(statement) not in self._gone and self._binds(statement, name.value):
+                raise self._cannot("the test is another one by the product", node)
+        return self._text(piece)
+
+    def _is_of_itself(self) -> bool:
+        """Whether there are as many queries as keys."""
+        return self.tensors.made_alike(self.scores.query.node, self._keys)
+
+    def _torch(self) -> str:
+        """The name torch has in the file."""
+        return next((name for name, whole in self._imported() if whole == "torch"), "torch")
+
+    def _functional(self) -> str:
+        """The name of the call in the file."""
+        names = [f"{name}{_FUNCTIONAL.removeprefix(whole)}" for name, whole in self._imported()]
+        if not names:
+            self.plan.statement(self.code, "import torch")
+        return f"{min(names, key=len, default=_FUNCTIONAL)}.{_CALL}"
+
+    def _imported(self) -> Iterator[tuple[str, str]]:
+        """The names that stand for torch, or a module of it on the way to the call, where the product is."""
+        code = self.code
+        for alias in code.nodes(cst.ImportAlias):
+            node: cst.BaseExpression = alias.asname.name if alias.asname is not None else alias.name
+            while isinstance(node, cst.Attribute):
+                node = node.value
+            if not isinstance(node, cst.Name):
+                continue
+            bound = [_imports(one, node.value) for one in code.assignments(self.one.product, node.value)]
+            whole = set().union(*bound)
+            if all(bound) and len(whole) == 1 and f"{_FUNCTIONAL}.".startswith(f"{min(whole)}."):
+                yield node.value, min(whole)
+
+    def _scale(self) -> str:
+        """The scale, where it is not the one the call has by itself."""
+        factors = self.scores.scale
+        if not factors:
+            return "1.0"
+        if len(factors) == 1 and self._is_usual(*factors[0]):
+            return ""
+        parts: list[str] = []
+        for sign, piece in factors:
+            text = self._text(piece)
+            if sign == "*":
+                parts.append(text if not parts and len(factors) == 1 else f"({text})")
+            else:
+                plain = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Integer | cst.Float
+                atom = text if isinstance(piece.node, plain) else f"({text})"
+                parts.append(f"1.0 / {atom}" if len(factors) == 1 else f"(1.0 / {atom})")
+        return " * ".join(parts)
+
+    def _is_usual(self, sign: str, piece: Piece) -> bool:
+        """Whether a scale is one over the root of the last dimension of queries or keys."""
+        text = self._plain(piece.node)
+        direct = text == "".join(self._text(piece).split())
+        if sign == "*":
+            inverse = re.fullmatch(r"1(?:\.0?)?/(.+)", text)
+            root = re.fullmatch(r"(.+)\*\*(?:-0?\.5|\(-0?\.5\))", text)
+            if root is not None:
+                return self._is_depth(root[1], direct=direct)
+            if inverse is None:
+                return False
+            text = inverse[1]
+        root = re.fullmatch(r"(?:math|np|numpy)\.sqrt\((.+)\)", text) or re.fullmatch(r"(.+)\*\*0?\.5", text)
+        return root is not None and self._is_depth(root[1], direct=direct)
+
+    def _plain(self, node: cst.BaseExpression) -> str:
+        """Text without blanks, with local names of sizes put in."""
+        code, text = self.code, self.code.source(node)
+        begin = code.span(node)[0]
+        for name in sorted(code.nodes(cst.Name, node), key=lambda one: -code.span(one)[0]):
+            found = self.tensors.given(name) if _is_read(code, name) else None
+            if found is not None and found[1] is None:
+                inner = "".join(code.source(found[0]).split())
+                if re.fullmatch(r"\w+\.(size\(-1\)|shape\[-1\])", inner):
+                    start, end = (at - begin for at in code.span(name))
+                    text = f"{text[:start]}{inner}{text[end:]}"
+        return "".join(text.split())
+
+    def _is_depth(self, text: str, *, direct: bool) -> bool:
+        """Whether a text is the last dimension of queries or keys; ``direct``: it stands there itself."""
+        match = re.fullmatch(r"\(?(\w+)\.(?:size\(-1\)|shape\[-1\])\)?", text)
+        if match is None:
+            return False
+        terms = self.scores.terms
+        ends = terms is None or terms.left[-1] == terms.right[-1]
+        nodes = [self.scores.query.node, self._keys]
+        plain = [one.value for one in nodes if isinstance(one, cst.Name)]
+        bound = list(self.code.assignments(self.one.product, match[1]))
+        once = sum(self.code.function_of(one.node) is self.one.function for one in bound) == 1
+        return ends and match[1] in plain and (once or direct)
+
+    # -- dropout -----------------------------------------------------------------------------------------
+
+    def _dropout(self) -> str:
+        """What is dropped, "" for nothing. Raises Cannot where something may be, and must not."""
+        drop = self.scores.dropout
+        if drop is None or self._is_nothing(drop):
+            return ""
+        if not self.may_drop:
+            words = "of the weights some are dropped, and the fused call would draw others: that is semantic"
+            raise self._cannot(
+                words, self.one.product, write="hotloop fix --apply fused-attention-dropout RUN"
+            )
+        if drop.module is not None:
+            module = self._text(drop.module)
+            test = f"{module}.training"
+            if drop.only_if is not None:
+                test = f"{self._test(drop.only_if)} and {test}"
+            return f"{module}.p if {test} else 0.0"
+        assert drop.p is not None
+        p = self._text(drop.p)
+        tests = [self._text(one) for one in (drop.only_if, drop.training) if one is not None]
+        return f"{p} if {' and '.join(tests)} else 0.0" if tests and tests != ["True"] else p
+
+    def _is_nothing(self, drop: Dropout) -> bool:
+        """Whether it is certain that no weight is dropped."""
+        if any(_SETS_P.search(code.text.text) for code in self.plan.scene.codes(".p")):
+            return False
+        if drop.training is not None and self.code.source(drop.training.node) == "False":
+            return True
+        ps: list[cst.BaseExpression | None] = [drop.p.node] if drop.p is not None else []
+        if drop.module is not None:
+            owner = self.code.above(self.one.function, cst.ClassDef)
+            node = drop.module.node
+            if owner is None or not isinstance(node, cst.Attribute) or not is_self(node.value):
+                return False
+            made = attributes(self.code, owner, node.attr.value)
+            ps = [argument(call, "p", 0) if isinstance(call, cst.Call) else None for call in made]
+        return bool(ps) and all(p is not None and self._is_zero(p) for p in ps)
+
+    def _is_zero(self, node: cst.BaseExpression) -> bool:
+        try:
+            target = Follower(self.plan.scene, ()).expression(self.code, node, None)
+        except Cannot:
+            return False
+        if not isinstance(target, Literal) or target.ungiven is not None:
+            return False
+        return isinstance(target.node, cst.Integer | cst.Float) and not target.node.evaluated_value
+
+    # -- layout ------------------------------------------------------------------------------------------
+
+    def _is_viewed(self) -> bool:
+        """Whether the result is read by ``view``, which asks for the order of the product."""
+        code, function = self.code, self.one.function
+        end = code.span(self.one.product)[0]
+        for call in code.nodes(cst.Call, function):
+            if last_name(call.func) != "view" or code.span(call)[1] <= end:
+                continue
+            if any(self._is_result(one) for one in self._receivers(call)):
+                return True
+        returned = code.parents.get(self.one.product)
+        names = [one for one in self._bound() if self._is_returned(one)]
+        if not isinstance(returned, cst.Return | cst.Element) and not names:
+            return False
+        return any(
+            last_name(call.func) == "view" and isinstance(call.func, cst.Attribute)
+            and not (isinstance(call.func.value, cst.Call) and last_name(call.func.value.func) in _LAYS_OUT)
+            for other in self.plan.scene.codes(".view(") for call in other.nodes(cst.Call)
+            if not other.holds(function, call) or other is not code
+        )  # fmt: skip
+
+    def _receivers(self, call: cst.Call) -> Iterator[cst.BaseExpression]:
+        """What a method is called on, through others that leave the memory as it is, and through names."""
+        node: cst.BaseExpression = call
+        for _ in range(16):
+            if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+                if last_name(node.func) in _LAYS_OUT:
+                    return
+                node = node.func.value
+            elif isinstance(node, cst.Name):
+                found = self.tensors.given(node)
+                if found is None:
+                    return
+                node = found[0]
+            else:
+                return
+            yield node
+
+    def _is_result(self, node: cst.CSTNode) -> bool:
+        return node is self.one.product
+
+    def _bound(self) -> list[str]:
+        """The names of the result."""
+        above = self.code.parents.get(self.one.product)
+        if not isinstance(above, cst.Assign):
+            return []
+        return [one.target.value for one in above.targets if isinstance(one.target, cst.Name)]
+
+    def _is_returned(self, name: str) -> bool:
+        for statement in self.code.nodes(cst.Return, self.one.function):
+            value = statement.value
+            parts = [one.value for one in value.elements] if isinstance(value, cst.Tuple) else [value]
+            for part in parts:
+                if isinstance(part, cst.Name) and part.value == name:
+                    bound = self.tensors.binding(part)
+                    if bound is None or bound[0] is self.one.statement:
+                        return True
+        return False
+
+    def _laid_out(self, arguments: list[str], behind: str) -> str:
+        """The call, on lines of its own where it is long."""
+        code = self.code
+        name = self._functional()
+        plain = f"{name}({', '.join(arguments)}){behind}"
+        start, end = self._span()
+        before = start - code.line_start(start)
+        after = len(code.text.text[end : code.line_end(end)].partition("#")[0].rstrip())
+        if before + len(plain) + after <= _WIDTH and "\n" not in plain:
+            return plain
+        indent = code.indent(start)
+        step = "\t" if indent.startswith("\t") else "    "
+        newline = code.text.newline
+        first = ", ".join(arguments[:3])
+        lines = [first, *arguments[3:]] if len(indent) + len(", ".join(arguments)) + 5 > _WIDTH else [
+            ", ".join(arguments)
+        ]  # fmt: skip
+        inner = "".join(f"{newline}{indent}{step}{line}," for line in lines)
+        inner = inner if len(lines) > 1 else inner[:-1]
+        return f"{name}({inner}{newline}{indent}){behind}"
+
+    def _cannot(self, why: str, node: cst.CSTNode, write: str = "") -> Cannot:
+        return Cannot(why, str(self.code.path), self.code.line(node), write=write)
+
+
+def _imports(one: meta.BaseAssignment, name: str) -> set[str]:
+    """What an import binds a name to; nothing of other bindings."""
+    if not isinstance(one, meta.ImportAssignment):
+        return set()
+    return {found.name for found in one.get_qualified_names_for(name)}
+
+
+def _moved(have: str, want: str, cannot: Cannot) -> str:
+    """The method that brings dimensions from one order into another, "" for none. Raises Cannot."""
+    if have == want:
+        return ""
+    if "." in have:
+        swapped = have[:-2] + have[-1] + have[-2]
+        if want == swapped:
+            return ".transpose(-2, -1)"
+        raise cannot
+    places = [have.index(letter) for letter in want]
+    moved = [at for at, place in enumerate(places) if at != place]
+    if len(moved) == 2:
+        return f".transpose({moved[0]}, {moved[1]})"
+    return f".permute({', '.join(map(str, places))})"
+
+
+def _atom(node: cst.BaseExpression, text: str) -> str:
+    """A text that a method can be called on."""
+    plain = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
+    return text if plain else f"({text})"
+
+
+def _is_read(code: Code, name: cst.Name) -> bool:
+    """Whether a name stands for its value where it is."""
+    above = code.parents[name]
+    if isinstance(above, cst.Attribute):
+        return above.value is name
+    if isinstance(above, cst.Arg):
+        return above.value is name
+    if isinstance(above, cst.AssignTarget | cst.AnnAssign | cst.NamedExpr | cst.Param):
+        return getattr(above, "target", None) is not name and getattr(above, "name", None) is not name
+    if isinstance(above, cst.AugAssign):
+        return above.target is not name
+    if isinstance(above, cst.Element):
+        node: cst.CSTNode = above
+        while isinstance(node, cst.Element | cst.Tuple | cst.List):
+            node = code.parents[node]
+        return not isinstance(node, cst.AssignTarget | cst.For | cst.CompFor) or not _is_in_target(
+            code, above
+        )
+    return not isinstance(above, cst.For | cst.CompFor) or above.target is not name
+
+
+def _is_in_target(code: Code, node: cst.CSTNode) -> bool:
+    above = code.parents[node]
+    while isinstance(above, cst.Tuple | cst.List | cst.Element):
+        node, above = above, code.parents[above]
+    return getattr(above, "target", None) is node
