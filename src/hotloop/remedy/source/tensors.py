@@ -13,8 +13,8 @@ _DEPTH: Final = 24
 #: Methods that leave the number of dimensions as it is.
 _SAME_RANK: Final = frozenset([
     "transpose", "contiguous", "float", "half", "to", "type", "type_as", "softmax", "mul", "div", "add",
-    "sub", "masked_fill", "clone", "detach", "flip", "roll", "split", "chunk", "swapaxes", "masked_fill_", "mul_",
-    "div_", "add_", "bmm", "permute", "repeat_interleave", "cuda", "dropout", "normalize",
+    "sub", "masked_fill", "clone", "detach", "flip", "roll", "split", "chunk", "swapaxes", "masked_fill_",
+    "mul_", "div_", "add_", "bmm", "permute", "repeat_interleave", "cuda", "dropout", "normalize",
 ])  # fmt: skip
 #: What makes rows of rows, in the same order and of the same number, each by itself.
 _ALIKE: Final = frozenset([
