@@ -913,6 +913,18 @@ def test_too_many_workers_that_start_every_epoch() -> None:
     assert many.cost_s_per_step == pytest.approx(0.05 * 15 / 16, rel=0.1)
 
 
+def test_workers_beyond_the_cores_that_wait_are_not_too_many() -> None:
+    """Batches of 0.1 s that sleep, steps of 4 ms: eight workers, the most advised, would be slower."""
+    use = loader(
+        workers=32, make_s=0.1, make_on_cpu_ratio=0.01, wait_s=0.001, num_batches=100, num_iterators=1,
+        batches_per_epoch=100.0, iter_s=np.array([0.32]), first_batch_s=np.array([0.1]),
+    )  # fmt: skip
+    gap = np.zeros(100)
+    gap[0] = 0.32
+    run = steps({"epoch_gap": gap, "forward": 0.004, "data_wait": 0.001}, num_steps=100, loaders=(use,))
+    assert "input/too-many-workers" not in found(run, cores=2)
+
+
 def test_idle_workers_that_cost_nothing_are_no_finding() -> None:
     run = input_run(make_s=0.01, busy_s=0.05, workers=16, wait_s=0.0)
     assert "input/too-many-workers" not in found(run)

@@ -9,7 +9,6 @@ from hotloop.diagnose import costs, says
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.rules.input.single_process import worker_limit
 from hotloop.diagnose.rules.input.too_few_workers import busy_ratio
 from hotloop.findings import Finding
 
@@ -23,7 +22,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     feed = costs.feed(evidence)
     if feed is None or feed.workers < 2:
         return
-    enough = feed.best_workers(min(feed.workers, worker_limit(feed, evidence)))
+    enough = feed.best_workers(feed.workers)
     if feed.workers < 2 * enough or feed.workers <= feed.cores:
         return
     crowding = _crowding_s(feed, enough, evidence)
