@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,47 @@ def test_all_that_a_worker_says_is_told_without_its_traceback() -> None:
     why = why_not(dataloader, torch, DataLoader(Refusing(None)), ONE)
     words = "RuntimeError: the table was opened by the process that made this dataset"
     assert why == f"a worker cannot make its batches: {words}"
+
+
+LARGE = """
+import resource, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __init__(self):
+        self.images = torch.rand(32, 3, 128, 128)
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        return self.images[index] * 2, self.images[index] + 1
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = torch.nn.Conv2d(3, 8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Images(), batch_size=8, shuffle=True)
+    for epoch in range(8):
+        if epoch == 4:
+            before = faults()
+        for images, others in loader:
+            loss = model(images).square().mean() + others.mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    print((faults() - before) // 16, repr(loss.item()))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another heap")
+def test_memory_that_batches_out_of_a_cache_free_is_not_mapped_anew(tmp_path: Path) -> None:
+    env = catalogue.environment([catalogue.parse("cache-samples")])
+    plain = run_observed(LARGE, folder=tmp_path / "plain", observed=False)
+    done = run_observed(LARGE, folder=tmp_path / "cached", env=env)
+    faults, loss = done.stdout.split()
+    assert loss == plain.stdout.split()[1]
+    assert int(faults) < 50  # 2,266 a step
+    assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"

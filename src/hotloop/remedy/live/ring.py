@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import sys
@@ -67,6 +68,8 @@ class CacheSamples(LoaderForm):
     def _make(self, loader: Any, original: Any) -> Any:
         iterator = original(loader)
         if isinstance(loader.dataset, Gathered):
+            if not loader.num_workers:
+                _keep_freed_memory()
             loader.dataset.hand_out(iterator)
         return iterator
 
@@ -187,6 +190,12 @@ class Prepared:
         if isinstance(found, kept):  # not yet: workers that stay are set up for each epoch
             object.__setattr__(info, "dataset", found.dataset)  # torch would not have it changed
         self._prepare(worker)
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Batches are made and freed in this process from here on."""
+    importlib.import_module("hotloop.feed.memory").keep_freed_memory()
 
 
 def _say(why: str) -> None:
