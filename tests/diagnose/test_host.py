@@ -580,6 +580,19 @@ def test_random_work_on_the_batch_is_sent_to_the_workers_not_stored() -> None:
     assert not item.remedies
 
 
+@pytest.mark.parametrize(
+    ("text", "function", "asked"),
+    [("heat[y, x] = 1.0", "draw", ["numpy-view"]), ("batch[y] = y", "make_targets", [])],
+)
+def test_single_elements_of_a_tensor_that_the_function_makes_go_through_an_array(
+    text: str, function: str, asked: list[str]
+) -> None:
+    for role in ("targets", "other"):
+        item = next(iter(found(run([hot(text, 2.0, function, role=role)], {"other": 0.02})).values()))
+        assert [name for name in item.remedies if name == "numpy-view"] == asked
+        assert ("numpy view" in item.advice) is bool(asked)
+
+
 # sync-in-step
 
 

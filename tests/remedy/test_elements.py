@@ -162,6 +162,41 @@ SAME = {
                     out[i, 0] = 255
             return out
         """,
+    "one index behind another": """
+        def make():
+            kernel = torch.empty(5, 5, dtype=torch.float64)
+            for i in range(5):
+                for j in range(5):
+                    kernel[i][j] = math.exp(-(i * i + j * j) / 3)  # hot
+            return kernel / kernel.sum()
+        """,
+    "a sum that goes on": """
+        def make():
+            rewards = torch.rand(9)
+            out, run = torch.zeros(len(rewards)), 0.0
+            for t in reversed(range(len(rewards))):
+                run = rewards[t].item() + 0.99 * run
+                out[t] = run  # hot
+            return out
+        """,
+    "what autograd saw": """
+        def make():
+            w, total = torch.ones(3, requires_grad=True), 0
+            rows = torch.zeros(4, 3)
+            for k in range(2):
+                for i in range(4):
+                    rows[i, i % 3] = 1.5 + k  # hot
+                total = total + (rows.clone() * w).sum()
+            total.backward()
+            return w.grad
+        """,
+    "a loop over a table": """
+        def make():
+            edges, adj = torch.randint(0, 9, (30, 2)), torch.zeros(9, 9)
+            for a, b in edges.tolist():
+                adj[a, b] += 1  # hot
+            return adj
+        """,
     "a while loop at a fixed column": """
         def make():
             out = torch.ones(9).long()
@@ -223,6 +258,9 @@ REFUSED = {
     "out[..., j] = 1.0": "may differ",
     "out[None, i] = 1.0": "may differ",
     "out[[i, j]] = 1.0": "may differ",
+    "out[names] = 1.0": "may differ",
+    "out[names[i]][j] = 1.0": "may differ",
+    "out[i, names[j].byte()] = 1.0": "may differ",
     "out[i, j] = 1.0; out[i] = given": "given may carry a gradient",
     "out[i, j] = 1.0; out[i, :2].copy_(given)": "a part of out is handed on",
     "out[i, j] = 1.0; out.add_(given)": "what out becomes",
@@ -247,6 +285,41 @@ def make(given, names):
             BODY  # hot
     return out
 """
+
+
+#: What a number ``s`` becomes beside ``s = 1.0``: it is no plain number for certain any more.
+BOUND = [
+    "s = given",
+    "s += given",
+    "s = s * 0.5 + given",
+    "s, other = given",
+    "for s in given: pass",
+    "with given as s: pass",
+    "if (s := given): pass",
+    "match given:\n        case [s]: pass",
+    "match given:\n        case {1: 2, **s}: pass",
+    "def s(): pass",
+    "import given as s",
+    "first, *s = given",
+    "(first, s), last = given",
+    "for i, s in enumerate(given): pass",
+    "def inner():\n        nonlocal s\n        s = given",
+]
+
+
+@pytest.mark.parametrize("bound", BOUND)
+def test_a_name_is_a_number_where_all_that_it_is_given_are(bound: str, tmp_path: Path) -> None:
+    text = LOOP.replace("    out =", f"    s = 1.0\n    {bound}\n    out =")
+    patch = patched(tmp_path, HEAD + text.replace("BODY", "out[i, j] = s"))
+    assert not patch.files
+    assert "s is a plain number cannot be told" in patch.left[0].why
+
+
+def test_a_byte_in_a_tensor_is_a_mask_for_torch(tmp_path: Path) -> None:
+    text = HEAD + LOOP.replace("BODY", "out[i, names[j]] = 1.0")
+    field = {"path": "1", "dtype": "torch.uint8", "bytes": 100}
+    assert patched(tmp_path, text).files
+    assert not patched(tmp_path, text, batch=[{"fields": [field]}]).files
 
 
 @pytest.mark.parametrize("body", REFUSED)

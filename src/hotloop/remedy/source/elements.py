@@ -64,7 +64,10 @@ _COMPILES: Final = ("torch.compile", "torch.jit.script", "torch.jit.trace", "tor
 _DEFAULTS: Final = ("set_default_device", "set_default_tensor_type", "set_default_dtype")
 _LOW: Final = ("bfloat16", "bf16", "autocast")
 #: Where these are written an index that cannot be told may be a tensor of bytes: torch takes it for a mask.
-_BYTES: Final = ("uint8", "ByteTensor", ".byte(", "from_numpy", "PIL", "torchvision", "imread")
+_BYTES: Final = (
+    "uint8", "ByteTensor", ".byte(", "from_numpy", "as_tensor", "frombuffer", "PIL", "torchvision", "imread",
+    "torch.load", "load_file", "np.load", "numpy.load", "h5py", "memmap", "fromfile",
+)  # fmt: skip
 #: What gives the same tensor elsewhere, or its numbers.
 _SAME: Final = frozenset(["to", "cuda", "cpu", "detach", "clone", "contiguous"])
 #: A tensor of more bytes is not copied from a device for some of its elements.
@@ -195,8 +198,10 @@ class _Work:
     def _groups(self) -> list[_Group]:
         groups: list[_Group] = []
         for node in self.code.nodes(cst.Subscript, self.scope):
-            base = node.value
-            if not isinstance(base, cst.Name) or self.code.function_of(node) is not self.function:
+            base = _base(node)
+            if base is None or _top(self.code, base) is not node:
+                continue
+            if self.code.function_of(node) is not self.function:
                 continue
             loops = list(self._loops(node))
             if (
@@ -312,7 +317,7 @@ class _Work:
         device = next((a for a in call.args if a.keyword is not None and a.keyword.value == "device"), None)
         if device is not None and self._is_cpu(device.value):
             device = None
-        return _Made(type=cast or type_, rank=_rank(call, whole), call=call, device=device)
+        return _Made(type=cast or type_, rank=_rank(self.code, call, whole), call=call, device=device)
 
     def _type(self, call: cst.Call, whole: str, given: cst.BaseExpression | None) -> str | None:
         if given is not None:
@@ -466,8 +471,9 @@ class _Work:
                 continue
             above = code.parents.get(name)
             if isinstance(above, cst.Subscript) and above.value is name:
-                if above not in through:
-                    self._require_harmless(group, above, floats=floats)
+                whole = _top(code, name)
+                if isinstance(whole, cst.Subscript) and whole not in through:
+                    self._require_harmless(group, whole, floats=floats)
             elif not self._is_asked(name, elsewhere=made is not None and made.device is not None):
                 raise self._cannot(f"what {group.name} becomes here cannot be told", name)
 
@@ -578,8 +584,10 @@ class _Work:
                 self._make_on_the_cpu(group, made.device)
             layout.behind(plan, code, group.first, [line])
         for at, node in enumerate(sorted(through, key=code.begin)):
+            base = _base(node)
+            assert base is not None
             says = f"{code.source(node)} through {name}" if not at else ""
-            plan.rewrite(code, *code.span(node.value), name, says)
+            plan.rewrite(code, *code.span(base), name, says)
             read = self._read(node)
             if read is not None and last_name(read.func) != "item":
                 plan.edit(code.text, code.span(node)[1], code.span(node)[1], ".item()")
@@ -588,11 +596,15 @@ class _Work:
     def _fits(self, group: _Group, node: cst.Subscript) -> bool:
         """Whether torch and numpy do the same with this access."""
         code, made = self.code, group.made
-        if any(not isinstance(one.slice, cst.Index) or one.slice.star for one in node.slice):
+        parts = _parts(node)
+        if any(not isinstance(one.slice, cst.Index) or one.slice.star for one in parts):
             return False
-        indices = [one.slice.value for one in node.slice if isinstance(one.slice, cst.Index)]
+        indices = [one.slice.value for one in parts if isinstance(one.slice, cst.Index)]
         if any(_is_no_number(one) for one in indices) or not self._are_told(indices, made):
             return False
+        inner = [one.slice.value for one in _parts(node.value) if isinstance(one.slice, cst.Index)]
+        if any(bits(code, one) is None for one in inner):
+            return False  # of a part that is no view the write would be lost, or not
         if made is None or self._read(node) is not None:
             return self._read(node) is not None
         above = code.parents[node]
@@ -614,7 +626,7 @@ class _Work:
             return told is not None and told <= _MANTISSA
         if made.type == "float64":
             return told is not None
-        whole = made.rank is not None and len(node.slice) == made.rank
+        whole = made.rank is not None and len(parts) == made.rank
         return told is not None or (whole and _is_scalar(statement.value))
 
     def _are_told(self, indices: Sequence[cst.BaseExpression], made: _Made | None) -> bool:
@@ -623,7 +635,10 @@ class _Work:
             return True
         if len(indices) == 1 and (made is None or made.rank != 1):
             return False
-        return not any(True for word in _BYTES for _ in self.plan.scene.codes(word))
+        notes = self.plan.scene.process.notes
+        seen = [*notes.get("batch", ()), *notes.get("loader", ())]
+        written = any(True for word in _BYTES for _ in self.plan.scene.codes(word))
+        return not written and not any("uint8" in str(note) for note in seen)
 
     def _bits(self, value: cst.BaseExpression) -> int | None:
         """Bits of a value; what is read of a tensor of floats is one."""
@@ -635,7 +650,8 @@ class _Work:
         )
         if told is None or told <= _MANTISSA or not isinstance(read, cst.Subscript):
             return told
-        group = self._made_group(read, read.value) if isinstance(read.value, cst.Name) else None
+        base = _base(read)
+        group = self._made_group(read, base) if base is not None else None
         made = group.made if group is not None else None
         return FLOAT if made is not None and made.type.startswith("float") else told
 
@@ -750,6 +766,28 @@ def _is_stored(code: Code, node: cst.CSTNode) -> bool:
     return isinstance(above, cst.AssignTarget | cst.Del | cst.AnnAssign)
 
 
+def _base(node: cst.BaseExpression) -> cst.Name | None:
+    """The variable of ``x[i, j]`` and ``x[i][j]``."""
+    while isinstance(node, cst.Subscript):
+        node = node.value
+    return node if isinstance(node, cst.Name) else None
+
+
+def _top(code: Code, node: cst.BaseExpression) -> cst.CSTNode:
+    """``x[i][j]`` of its ``x``."""
+    top: cst.CSTNode = node
+    while isinstance(above := code.parents.get(top), cst.Subscript) and above.value is top:
+        top = above
+    return top
+
+
+def _parts(node: cst.BaseExpression) -> list[cst.SubscriptElement]:
+    """The indices of ``x[i, j]`` and ``x[i][j]``, in their order."""
+    if not isinstance(node, cst.Subscript):
+        return []
+    return [*_parts(node.value), *node.slice]
+
+
 def _is_no_number(index: cst.BaseExpression) -> bool:
     """Whether an index asks for more than an element: ``...``, ``None``, a list, a condition."""
     if isinstance(index, cst.Name):
@@ -773,7 +811,7 @@ def _is_small(value: cst.BaseExpression, *, fraction: bool) -> bool:
     return isinstance(value, cst.Integer) and int(value.evaluated_value) < 1 << _ADDED
 
 
-def _rank(call: cst.Call, whole: str) -> int | None:
+def _rank(code: Code, call: cst.Call, whole: str) -> int | None:
     sizes = [arg for arg in call.args if arg.keyword is None]
     if any(arg.star for arg in sizes) or not sizes:
         return None
@@ -786,4 +824,4 @@ def _rank(call: cst.Call, whole: str) -> int | None:
         )
     if whole == "torch.full":
         return None
-    return len(sizes) if len(sizes) > 1 or isinstance(first, cst.Integer) else None
+    return len(sizes) if len(sizes) > 1 or bits(code, first) is not None else None
