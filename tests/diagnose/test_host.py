@@ -227,6 +227,27 @@ def test_two_causes_are_two_findings_costliest_first() -> None:
 def test_an_average_updated_parameter_by_parameter_is_told_of_foreach() -> None:
     item = found(run([hot("p.mul_(0.99)", 2.0, "main")], {"other": 0.02}))["host/python-in-step"]
     assert "_foreach_" in item.advice
+    assert item.remedies == ("foreach-lerp", "foreach-loop")
+
+
+@pytest.mark.parametrize(
+    ("body", "remedies"),
+    [
+        ("p.grad.data.clamp_(-1, 1)", ("foreach-loop",)),
+        ("p.data -= lr * p.grad", ("foreach-loop",)),
+        ("p.data.mul_(1 - tau).add_(q.data, alpha=tau)", ("foreach-lerp", "foreach-loop")),
+        ("total += p.grad.norm() ** 2", ()),
+        ("bad = bad or torch.isnan(p.grad).any().item()", ()),
+        ("print(p.shape)", ()),
+    ],
+)
+def test_what_is_done_to_each_parameter_says_what_would_write_it(
+    body: str, remedies: tuple[str, ...]
+) -> None:
+    source = SOURCE.replace("p.mul_(0.99).add_(q, alpha=0.01)", body)
+    measured = run([hot("p.mul_(0.99)", 2.0, "main")], {"other": 0.02})
+    items = diagnose(evidence(measured, sources={TRAIN: source}))
+    assert [item.remedies for item in items if item.id == "host/python-in-step"] == [remedies]
 
 
 def test_a_pixel_loop_inside_forward_is_python_in_step() -> None:

@@ -699,6 +699,20 @@ def run():
     ),
 }
 
+TWO_PLACES = """
+def shrink(model):
+    for p in model.parameters():
+        p.data.mul_(0.9)  # HOT
+
+def run():
+    model = make()
+    backward(model)
+    for p in model.parameters():
+        p.grad.clamp_(max=0.5)
+    shrink(model)
+    return [*model.parameters(), *(p.grad for p in model.parameters())]
+"""
+
 DIVIDED = """
 def run():
     model = make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import foreach_scripts
-from foreach_scripts import HEAD, REFUSED, WRITTEN
-from golden import patch_of
+from foreach_scripts import HEAD, REFUSED, TWO_PLACES, WRITTEN
+from golden import patch_of, scene_of
 
-from hotloop.remedy.source.patch import Patch
+from hotloop.findings import Place
+from hotloop.remedy import catalogue
+from hotloop.remedy.catalogue import Applied
+from hotloop.remedy.source.patch import Patch, make
 
 torch = pytest.importorskip("torch")
 
@@ -90,6 +94,21 @@ def test_what_cannot_be_told_is_left(name: str, remedy: str, tmp_path: Path) -> 
 def test_what_the_run_says_is_heard(facts: dict[str, Any], words: str, tmp_path: Path) -> None:
     text = HEAD + WRITTEN["a state dict with integers"][0]
     assert words in why_not(patch_with(tmp_path, text, "foreach-loop", **facts))
+
+
+def test_every_loop_that_a_finding_names_is_written(tmp_path: Path) -> None:
+    text = HEAD + TWO_PLACES
+    (tmp_path / "train.py").write_text(text)
+    facts = {"module": [MODULE], "where": {"foreach-loop": "train.py: HOT"}}
+    scene = scene_of(tmp_path, facts)
+    second = Place(file=str(tmp_path / "train.py"), line=1 + text[: text.index("clamp_")].count("\n"))
+    places = (scene.where["foreach-loop"], second)
+    applied = [Applied(remedy=catalogue.get("foreach-loop"), value=None)]
+    new = after(make(replace(scene, asked_at={"foreach-loop": places}), applied))
+    assert "_foreach_mul_" in new
+    assert "_foreach_clamp_max_" in new
+    for one, other in zip(ran(text), ran(new), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_an_average_of_half_precision_is_interpolated(tmp_path: Path) -> None:

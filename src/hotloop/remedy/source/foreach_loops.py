@@ -10,6 +10,7 @@ from typing import Any, Final
 import libcst as cst
 from libcst import metadata as meta
 
+from hotloop.findings import Place
 from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code
 from hotloop.remedy.source.iterated import Iterated
@@ -25,6 +26,7 @@ _FULL: Final = frozenset(["float32", "float64", "complex64", "complex128"])
 _SHARDED: Final = ("fully_shard", "distribute_tensor", "parallelize_module", "FullyShardedDataParallel")
 _WIDTH: Final = 88
 _ROUNDING: Final = 1e-9
+_IDS: Final = ("foreach-loop", "foreach-lerp")
 
 
 def foreach_loop(plan: Plan, value: Any) -> None:
@@ -38,21 +40,31 @@ def foreach_lerp(plan: Plan, value: Any) -> None:
 
 
 def _write(plan: Plan, *, lerp: bool) -> None:
-    code, loop = _hot(plan)
-    _require_supported(plan)
-    _rewritten(plan, code, loop, lerp=lerp)
-    for other in _beside(code, loop):
-        try:
-            _rewritten(plan, code, other, lerp=lerp)
-        except Cannot:
-            continue
-
-
-def _hot(plan: Plan) -> tuple[Code, cst.For]:
-    """The innermost loop around the line that takes the time."""
     place = plan.scene.where.get(plan.remedy)
     if place is None:
         raise Cannot("the run has no loop over parameters that takes time")
+    _require_supported(plan)
+    code, loop = _around_line(plan, place)
+    _rewritten(plan, code, loop, lerp=lerp)
+    others = [(code, one) for one in _beside(code, loop)]
+    for also in (place for name in _IDS for place in plan.scene.asked_at.get(name, ())):
+        try:
+            others.append(_around_line(plan, also))
+        except Cannot:
+            continue
+    done = {loop}
+    for code, other in others:
+        try:
+            if other not in done:
+                _rewritten(plan, code, other, lerp=lerp)
+        except Cannot:
+            continue
+        finally:
+            done.add(other)
+
+
+def _around_line(plan: Plan, place: Place) -> tuple[Code, cst.For]:
+    """The innermost loop around a line."""
     code = plan.scene.code(place.file)
     around = [one for one in code.nodes(cst.For) if code.line(one) <= place.line <= _last_line(code, one)]
     if not around:
@@ -425,7 +437,11 @@ def _wrapped(call: str, room: int, unit: str) -> list[str]:
     inside = call[begin + 1 : -1]
     if len(unit) + len(inside) <= room:
         return [call[: begin + 1], f"{unit}{inside}", ")"]
-    return [call[: begin + 1], *(f"{unit}{one}," for one in _arguments(inside)), ")"]
+    lines = []
+    for one in _arguments(inside):
+        *first, last = _wrapped(one, room - len(unit) - 1, unit)
+        lines += [*first, f"{last},"]
+    return [call[: begin + 1], *(f"{unit}{line}" for line in lines), ")"]
 
 
 def _arguments(text: str) -> list[str]:

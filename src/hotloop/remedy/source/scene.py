@@ -80,6 +80,7 @@ class Scene:
     fed: Mapping[str, int] = field(default_factory=dict)
     loop: Place | None = None  # where the steps are driven
     where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
+    asked_at: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)  # of all findings that ask for it
     times: Mapping[str, int] = field(default_factory=dict)  # how often it happened, by the same
     passes: int = 0  # of the loader that drives training, 0 not known
     started_unix_s: float | None = None  # when the run began
@@ -304,6 +305,10 @@ class Scene:
             fed={n: waited.id for n in names if waited and (n not in asking or _is_input(asking[n]))},
             loop=steps.source_loop,
             where={n: f.where for f in reversed(findings) if f.where for n in f.remedies},
+            asked_at={
+                name: tuple(one.where for one in findings if one.where and name in one.remedies)
+                for name in asking
+            },
             times={
                 "less-frequent-evaluation": _most_at_a_place(steps.evaluations),
                 "less-frequent-checkpoint": _most_at_a_place(steps.checkpoints),
