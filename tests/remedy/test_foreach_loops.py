@@ -96,6 +96,28 @@ def test_what_the_run_says_is_heard(facts: dict[str, Any], words: str, tmp_path:
     assert words in why_not(patch_with(tmp_path, text, "foreach-loop", **facts))
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy", "size", "written"),
+    [
+        ("an average of two statements", "foreach-loop", 4 << 20, False),
+        ("an average of two statements", "foreach-loop", 4 << 10, True),
+        ("an average of two statements", "foreach-lerp", 4 << 20, True),  # nothing is made on the way
+        ("momentum encoder of moco", "foreach-lerp", 4 << 20, False),
+        ("gradients clamped by value", "foreach-loop", 4 << 20, False),
+        ("literals, lerp", "foreach-loop", 4 << 20, True),
+    ],
+)
+def test_large_lists_that_a_cpu_is_slower_with_are_left(
+    name: str, remedy: str, size: int, written: bool, tmp_path: Path
+) -> None:
+    text, module = HEAD + WRITTEN[name][0], {**MODULE, "param_bytes": size}
+    patch = patch_with(tmp_path, text, remedy, module=[module])
+    assert written or "a loop, which uses its cache again" in why_not(patch)
+    assert bool(patch.files) == written
+    gpu = {"version": "2.13.0", "cuda": "12.4", "device_count": 1}
+    assert patch_with(tmp_path, text, remedy, module=[module], torch=gpu).files
+
+
 def test_every_loop_that_a_finding_names_is_written(tmp_path: Path) -> None:
     text = HEAD + TWO_PLACES
     (tmp_path / "train.py").write_text(text)

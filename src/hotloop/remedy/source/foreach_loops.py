@@ -10,6 +10,7 @@ from typing import Any, Final
 import libcst as cst
 from libcst import metadata as meta
 
+from hotloop.diagnose.limits import Limits
 from hotloop.findings import Place
 from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code
@@ -18,6 +19,7 @@ from hotloop.remedy.source.listed import Body, Many, Number, Operation, Translat
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import value_of
+from hotloop.units import size
 
 #: The list forms used here came with it.
 _TORCH: Final = (2, 2)
@@ -26,6 +28,8 @@ _FULL: Final = frozenset(["float32", "float64", "complex64", "complex128"])
 _SHARDED: Final = ("fully_shard", "distribute_tensor", "parallelize_module", "FullyShardedDataParallel")
 _WIDTH: Final = 88
 _ROUNDING: Final = 1e-9
+#: A list that is made on the way.
+_RESULT: Final = re.compile(r"_foreach_\w*[a-z]\(|\[\S+ for ")
 _IDS: Final = ("foreach-loop", "foreach-lerp")
 
 
@@ -119,6 +123,7 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> None:
             _require_exact(plan, code, loop, body)
         elif not mixed and (iterated.kinds <= {"parameters"} or body.only_floating):
             body.operations = _averaged(code, body.operations)
+        _require_quicker(plan, code, loop, body)
     lines = _whole_loop(code, loop, reader, bodies, torch)
     start = code.span(loop)[0]
     end = start + len(code.source(loop).rstrip())
@@ -152,6 +157,21 @@ def _require_exact(plan: Plan, code: Code, loop: cst.For, body: Body) -> None:
     for one in body.inexact:
         if one.on_cpu or plan.scene.device == "cuda":
             raise Cannot(one.why, str(code.path), code.line(one.node))
+
+
+def _require_quicker(plan: Plan, code: Code, loop: cst.For, body: Body) -> None:
+    """Raises Cannot on a CPU where the lists are so large that the loop has the better of its caches."""
+    notes = plan.scene.process.notes.get("module", ())
+    whole = max((float(note.get("param_bytes") or 0) for note in notes), default=0.0)
+    texts = [text for one in body.operations for text in _texts(one)]
+    made = sum(len(_RESULT.findall(text)) for text in texts) * whole
+    changes = sum(one.into is not None for one in body.operations)
+    limits = Limits()
+    if plan.scene.device == "cuda":
+        return
+    if made > limits.list_results_bytes or (changes > 1 and whole > limits.list_operands_bytes):
+        words = f"{size(whole)} of parameters: on a CPU a loop, which uses its cache again, is the faster"
+        raise Cannot(words, str(code.path), code.line(loop), write="leave it as it is")
 
 
 def _require_unread(code: Code, loop: cst.For, names: set[str]) -> None:
