@@ -45,6 +45,7 @@ CATALOGUE: Final = (
     Point("torch.autograd", ("backward", "grad"), _TORCH, "backward; Tensor.backward goes through it"),
     Point("torch.utils.checkpoint", ("checkpoint",), _TORCH, "whether activations are recomputed"),
     Point("torch.optim.optimizer.Optimizer", ("zero_grad", "state_dict"), _TORCH, "the rest of an update"),
+    Point("torch.optim.optimizer.Optimizer", ("load_state_dict",), _TORCH, "whether a state was loaded"),
     Point("torch.nn.utils", ("clip_grad_norm_", "clip_grad_value_"), _TORCH, "gradient clipping"),
     Point("torch.nn.utils.clip_grad", ("clip_grad_norm_", "clip_grad_value_"), _TORCH, "where it is defined"),
     Point(

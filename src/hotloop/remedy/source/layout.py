@@ -46,9 +46,9 @@ def with_keywords(
         front = [_in_front(code, spread, words)] if words else []
         return [*front, *_beneath(code, spread, under)] if under else front
     last = call.args[-1]
-    behind = _behind(code, last)
+    behind = behind_of(code, last)
     comma = _comma(code, last)
-    begin = _begin(code, last)
+    begin = begin_of(code, last)
     own_lines = not text[code.line_start(begin) : begin].strip()
     if own_lines:
         return _on_lines(code, last, behind, comma, close, words)
@@ -74,7 +74,7 @@ def _moved(others: Sequence[Edit], begin: int, end: int) -> int:
 
 
 def _in_front(code: Code, arg: cst.Arg, words: Sequence[str]) -> Edit:
-    begin = _begin(code, arg)
+    begin = begin_of(code, arg)
     own_line = not code.text.text[code.line_start(begin) : begin].strip()
     between = code.text.newline + code.indent(begin) if own_line else " "
     return Edit(start=begin, end=begin, new="".join(f"{word},{between}" for word in words))
@@ -97,7 +97,7 @@ def _on_lines(
     code: Code, last: cst.Arg, behind: int, comma: int, close: int, words: Sequence[str]
 ) -> list[Edit]:
     text, newline = code.text.text, code.text.newline
-    indent = code.indent(_begin(code, last))
+    indent = code.indent(begin_of(code, last))
     line_end = code.line_end(max(behind, comma))
     edits = [] if comma >= 0 else [Edit(start=behind, end=behind, new=",")]
     tail = "," if comma >= 0 else ""
@@ -108,7 +108,8 @@ def _on_lines(
     return [*edits, Edit(start=line_end, end=line_end, new=lines)]
 
 
-def _begin(code: Code, arg: cst.Arg) -> int:
+def begin_of(code: Code, arg: cst.Arg) -> int:
+    """Where an argument begins, at its keyword, stars or opening parentheses."""
     if arg.keyword is not None:
         return code.span(arg.keyword)[0]
     begin = code.span(arg.value)[0]
@@ -117,7 +118,7 @@ def _begin(code: Code, arg: cst.Arg) -> int:
     return begin
 
 
-def _behind(code: Code, arg: cst.Arg) -> int:
+def behind_of(code: Code, arg: cst.Arg) -> int:
     """Behind an argument, its closing parentheses included."""
     end = code.span(arg.value)[1]
     for _ in getattr(arg.value, "rpar", ()):
@@ -129,7 +130,7 @@ def _comma(code: Code, arg: cst.Arg) -> int:
     """Where the comma behind an argument stands, -1 for none."""
     if not isinstance(arg.comma, cst.Comma):
         return -1
-    gap = re.compile(r"(?:\s|\\\r?\n|#[^\n]*\n)*,").match(code.text.text, _behind(code, arg))
+    gap = re.compile(r"(?:\s|\\\r?\n|#[^\n]*\n)*,").match(code.text.text, behind_of(code, arg))
     return gap.end() - 1 if gap else -1
 
 

@@ -1,0 +1,287 @@
+"""``library-optimizer``: the call of a hand-written optimizer becomes torch's, or the place and why not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from golden import patch_of
+from strange_optimizers import (
+    DECOUPLED,
+    HATS,
+    MOMENTS,
+    PLAIN,
+    STEP,
+    STRANGE,
+    USUAL,
+    adam,
+    answered,
+    end,
+)
+
+from hotloop.remedy.source import optimizers
+
+CLASS = f"class MyAdamW(torch.optim.Optimizer):{STRANGE['adamw'].body}"
+SCRIPT = """# a stranger's script
+import math
+import torch
+from torch import nn
+
+{definition}
+
+def loop(model, optimizer, scheduler=None, steps=25):
+    torch.manual_seed(1)
+    for step in range(steps):
+        x = torch.randn(16, 6)
+        loss = (model(x) - x.flip(1)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6))
+{built}
+print(" ".join(f"{{v:.9f}}" for p in model.parameters() for v in p.flatten().tolist()))
+"""
+RUN = "optimizer = MyAdamW(model.parameters())\nloop(model, optimizer)"
+NOTE = {"class": "MyAdamW", "module": "__main__", "held": {"cpu": [1, 1, 1]}, "dtypes": ["torch.float32"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process() -> Iterator[None]:
+    """One process answers all; how it is started is tested by the runs of test_fix.py."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(optimizers, "_ran", lambda executable, request: answered(request))
+        yield
+    end()
+
+
+def fixed(folder: Path, files: dict[str, str], **more: Any) -> tuple[str, str]:
+    """The main script behind the patch, and why there is none."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    facts = {"apply": ["library-optimizer"], "optimizer": more.get("notes", [NOTE]), **more.get("facts", {})}
+    patch = patch_of(folder, facts)
+    new = patch.files.get(folder / "train.py")
+    return (new[1].decode() if new else ""), " ".join(one.why for one in patch.left)
+
+
+def script(built: str = RUN, definition: str = CLASS) -> str:
+    return SCRIPT.format(definition=definition, built=built)
+
+
+def ends(folder: Path, text: str) -> list[float]:
+    (folder / "train.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return [float(one) for one in done.stdout.split()]
+
+
+GROUPS = """\
+decay = [p for p in model.parameters() if p.ndim > 1]
+plain = [p for p in model.parameters() if p.ndim < 2]
+optimizer = MyAdamW(
+    [
+        {"params": decay, "weight_decay": 0.1},
+        {"params": plain, "weight_decay": 0.0},
+    ],
+    # tuned by hand
+    lr=3e-2,
+    betas=(0.9, 0.95),  # as GPT
+)
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / 10))
+loop(model, optimizer, schedule)"""
+FACTORY = """\
+def build(model, config):
+    if config["kind"] == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=config["lr"])
+    return MyAdamW(model.parameters(), config["lr"], eps=1e-6)
+
+
+optimizer = build(model, {"kind": "adamw", "lr": 0.01})
+loop(model, optimizer)"""
+MADE = """\
+def build():
+    return MyAdamW(model.parameters())
+
+
+mine = build()
+mine.warm = 3"""
+TWO = """\
+first = MyAdamW(model[0].parameters(), lr=1e-2)
+second = MyAdamW(model[2].parameters(), lr=1e-3, weight_decay=0.2)
+loop(model, first)
+loop(model, second)"""
+
+
+@pytest.mark.parametrize(
+    ("built", "written"),
+    [
+        (RUN, ["optimizer = torch.optim.AdamW(model.parameters(), fused=True)"]),
+        (
+            GROUPS,
+            [
+                "optimizer = torch.optim.AdamW(\n    [\n",
+                "    # tuned by hand\n    lr=3e-2,\n    betas=(0.9, 0.95),  # as GPT\n    fused=True,\n)",
+            ],
+        ),
+        (FACTORY, ['return torch.optim.AdamW(model.parameters(), lr=config["lr"], eps=1e-6, fused=True)']),
+        (
+            TWO,
+            [
+                "first = torch.optim.AdamW(model[0].parameters(), lr=1e-2, fused=True)",
+                "second = torch.optim.AdamW(model[2].parameters(), lr=1e-3, weight_decay=0.2, fused=True)",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_both_copies_train_alike(tmp_path: Path, built: str, written: list[str]) -> None:
+    before = script(built)
+    after, why = fixed(tmp_path, {"train.py": before})
+    assert not why
+    assert all(one in after for one in written)
+    assert "class MyAdamW" in after
+    assert ends(tmp_path, after) == pytest.approx(ends(tmp_path, before), abs=2e-5)
+
+
+def test_other_names_and_arguments_that_torch_has_not(tmp_path: Path) -> None:
+    body, _ = adam(
+        "lr=1e-3, b1=0.9, b2=0.999, e=1e-8, correct=True, wd=0.1",
+        MOMENTS + HATS + DECOUPLED.replace("weight_decay", "wd") + STEP.replace("eps", "e"),
+        betas='group["b1"], group["b2"]',
+    )
+    built = "rate, second = 0.01, 0.98\noptimizer = MyAdamW(model.parameters(), rate, 0.9, second, correct=True)\n"
+    before = script(built + "loop(model, optimizer)", f"class MyAdamW(torch.optim.Optimizer):{body}")
+    after, why = fixed(tmp_path, {"train.py": before})
+    assert not why
+    made = "torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, second), weight_decay=0.1, fused=True)"
+    assert made in " ".join(after.split())
+    assert ends(tmp_path, after) == pytest.approx(ends(tmp_path, before), abs=2e-5)
+
+
+def test_a_class_of_another_file_that_has_the_name_of_torchs(tmp_path: Path) -> None:
+    base = "import math\nimport torch\nfrom torch.optim import Optimizer\n\n\nclass Base(Optimizer):\n    pass\n\n\n"
+    module = base + f"class AdamW(Base):{STRANGE['adamw'].body}"
+    built = (
+        "from optimizers import AdamW\n\nif math.pi > 3:\n    optimizer = AdamW(model.parameters(), lr=0.01)\nelse:\n"
+        "    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)\nloop(model, optimizer)"
+    )
+    before = script(built, "")
+    after, why = fixed(
+        tmp_path,
+        {"optimizers.py": module, "train.py": before},
+        notes=[{**NOTE, "class": "AdamW", "module": "optimizers"}],
+    )
+    assert not why
+    assert "optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)" in after
+    assert "optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)" in after
+    assert ends(tmp_path, after) == pytest.approx(ends(tmp_path, before), abs=2e-5)
+
+
+def test_without_a_fused_kernel_many_tensors_are_updated_at_once(tmp_path: Path) -> None:
+    definition = f"class MyAdamW(torch.optim.Optimizer):{STRANGE['rmsprop'].body}"
+    after, why = fixed(tmp_path, {"train.py": script(definition=definition)})
+    assert not why
+    assert "torch.optim.RMSprop(model.parameters(), foreach=True)" in after
+
+
+@pytest.mark.parametrize(
+    ("built", "why"),
+    [
+        (f"{RUN}\nprint(len(optimizer.state))", "reads the optimizer's state"),
+        (f"{RUN}\nfor p in model.parameters():\n    print(optimizer.state[p]['m'])", "reads the optimizer's state"),
+        (f"{RUN}\nassert isinstance(optimizer, MyAdamW)", "more than built here"),
+        ("KINDS = {'adamw': MyAdamW}\noptimizer = KINDS['adamw'](model.parameters())", "more than built here"),
+        ("settings = {'lr': 0.1}\noptimizer = MyAdamW(model.parameters(), **settings)", r"passed on by \* or \*\*"),
+        (f"{RUN}\nclass Other(MyAdamW):\n    pass", "more than built here"),
+        (f"{RUN}\nprint(getattr(optimizer, 'defaults'))", "what this asks of the optimizer"),
+        (f"{RUN}\noptimizer.step = lambda: None", r"sets \.step"),
+        (f"{RUN}\noptimizer.step(lambda: None, 3)", "step\\(\\) would take"),
+        (MADE, r"sets \.warm"),
+        ("MyAdamW = print", "more than built here"),
+    ],
+)  # fmt: skip
+def test_what_else_the_script_does_with_it(tmp_path: Path, built: str, why: str) -> None:
+    after, words = fixed(tmp_path, {"train.py": script(built)})
+    assert not after
+    assert re.search(why, words), words
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("class MyAdamW", "@torch.no_grad()\nclass MyAdamW"), "what decorates MyAdamW"),
+        (("state = p.grad, self.state[p]", "state = p.grad / WORLD, self.state[p]"), "WORLD has no def"),
+        (("if p.grad is None", "if p.is_cuda or p.grad is None"), "depends on the machine"),
+        (("loss = None\n", "loss = torch.distributed.is_initialized()\n"), "depends on the machine"),
+        (("(grad, alpha=1 - b1)", "(grad, alpha=1 - b1)  # \n                global N"), "changes a global"),
+        (("lr=1e-3", "lr=float(1e-3)"), ""),
+        (("b1, b2 = ", "b1, b2 = RATES[0], RATES[1]  # "), "RATES has no definition"),
+        (("return loss", "return grad"), "returns something"),
+        (("def step(self, closure=None)", "def step(self, lr, closure=None)"), "more than a closure"),
+    ],
+)  # fmt: skip
+def test_what_the_class_does_beside(tmp_path: Path, change: tuple[str, str], why: str) -> None:
+    assert change[0] in CLASS
+    after, words = fixed(tmp_path, {"train.py": script(definition=CLASS.replace(*change))})
+    assert bool(after) == (not why)
+    assert not why or re.search(why, words), words
+
+
+@pytest.mark.parametrize(
+    ("note", "why"),
+    [
+        ({"loaded": True}, "loads a state"),
+        ({"dtypes": ["torch.bfloat16", "torch.float32"]}, "bfloat16"),
+        ({"sparse": True}, "sparse"),
+        ({"class": "Adam", "module": "torch.optim.adam"}, "torch's own"),
+        ({"class": "FusedLAMB", "module": "apex.optimizers"}, "not defined in a file of yours"),
+    ],
+)
+def test_what_the_run_shows(tmp_path: Path, note: dict[str, Any], why: str) -> None:
+    after, words = fixed(tmp_path, {"train.py": script()}, notes=[{**NOTE, **note}])
+    assert not after
+    assert why in words
+
+
+def test_what_autograd_does_not_see_is_left_where_several_are_updated(tmp_path: Path) -> None:
+    definition = f"class MyAdamW(torch.optim.Optimizer):{PLAIN}"
+    text = script(definition=definition)
+    assert fixed(tmp_path, {"train.py": text})[0]
+    after, words = fixed(tmp_path, {"train.py": text}, notes=[NOTE, NOTE])
+    assert not after
+    assert "hides from autograd" in words
+
+
+@pytest.mark.parametrize(("line", "is_written"), [("", True), ("print(model[0].weight.grad.norm())", False)])
+def test_gradients_that_the_class_changes_are_used_by_nobody(
+    tmp_path: Path, line: str, is_written: bool
+) -> None:
+    definition = f"class MyAdamW(torch.optim.Optimizer):{STRANGE['adam_changes_gradients'].body}"
+    after, _ = fixed(tmp_path, {"train.py": script(f"{RUN}\n{line}", definition)})
+    assert bool(after) == is_written
+
+
+def test_keys_of_groups_that_torch_has_not(tmp_path: Path) -> None:
+    body, _ = adam(
+        USUAL.replace("weight_decay", "wd"), MOMENTS + HATS + DECOUPLED.replace("weight_decay", "wd") + STEP
+    )
+    definition = f"class MyAdamW(torch.optim.Optimizer):{body}"
+    for line in (
+        "optimizer.param_groups[0]['wd'] = 0.1",
+        "optimizer.add_param_group({'params': [], 'wd': 0.1})",
+    ):
+        after, words = fixed(tmp_path, {"train.py": script(f"{RUN}\n{line}", definition)})
+        assert not after
+        assert '"wd" of a group' in words
