@@ -490,3 +490,34 @@ def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(
     words = words_of(done)
     assert "checked" not in words
     assert done.returncode == 1 and "exit code 1" in words, done.stderr
+
+
+OWN_OPTIMIZER = """
+import torch
+
+class Plain(torch.optim.Optimizer):
+    def __init__(self, params, pace=0.1):
+        super().__init__(params, {"lr": pace})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(p.grad * group["lr"])
+
+model = torch.nn.Linear(8, 8)
+optimizer = Plain(model.parameters(), pace=0.05)
+for step in range(12):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_an_optimizer_is_tried_beside_torchs_and_its_copy_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OWN_OPTIMIZER)
+    observed(tmp_path, tmp_path / "run")
+    done = hotloop("fix", "--apply", "library-optimizer", tmp_path / "run", cwd=tmp_path)
+    assert "+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, fused=True)" in done.stdout
+    assert "runs to its first update with SGD" in words_of(done)

@@ -161,8 +161,8 @@ def test_other_names_and_arguments_that_torch_has_not(tmp_path: Path) -> None:
         MOMENTS + HATS + DECOUPLED.replace("weight_decay", "wd") + STEP.replace("eps", "e"),
         betas='group["b1"], group["b2"]',
     )
-    built = "rate, second = 0.01, 0.98\noptimizer = MyAdamW(model.parameters(), rate, 0.9, second, correct=True)\n"
-    before = script(built + "loop(model, optimizer)", f"class MyAdamW(torch.optim.Optimizer):{body}")
+    built = "rate, second = 0.01, 0.98\n" + RUN.replace("()", "(), rate, 0.9, second, correct=True")
+    before = script(built, f"class MyAdamW(torch.optim.Optimizer):{body}")
     after, why = fixed(tmp_path, {"train.py": before})
     assert not why
     made = "torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, second), weight_decay=0.1, fused=True)"
@@ -171,10 +171,11 @@ def test_other_names_and_arguments_that_torch_has_not(tmp_path: Path) -> None:
 
 
 def test_a_class_of_another_file_that_has_the_name_of_torchs(tmp_path: Path) -> None:
-    base = "import math\nimport torch\nfrom torch.optim import Optimizer\n\n\nclass Base(Optimizer):\n    pass\n\n\n"
-    module = base + f"class AdamW(Base):{STRANGE['adamw'].body}"
+    base = "import torch\nfrom torch.optim import Optimizer\n\n\nclass Base(Optimizer):\n    pass\n"
+    module = base + f"\n\nclass AdamW(Base):{STRANGE['adamw'].body}"
     built = (
-        "from optimizers import AdamW\n\nif math.pi > 3:\n    optimizer = AdamW(model.parameters(), lr=0.01)\nelse:\n"
+        "from optimizers import AdamW\n\nif math.pi > 3:\n"
+        "    optimizer = AdamW(model.parameters(), lr=0.01)\nelse:\n"
         "    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)\nloop(model, optimizer)"
     )
     before = script(built, "")
@@ -200,10 +201,10 @@ def test_without_a_fused_kernel_many_tensors_are_updated_at_once(tmp_path: Path)
     ("built", "why"),
     [
         (f"{RUN}\nprint(len(optimizer.state))", "reads the optimizer's state"),
-        (f"{RUN}\nfor p in model.parameters():\n    print(optimizer.state[p]['m'])", "reads the optimizer's state"),
+        (f"{RUN}\nfor p in model.parameters():\n    print(optimizer.state[p]['m'])", "optimizer's state"),
         (f"{RUN}\nassert isinstance(optimizer, MyAdamW)", "more than built here"),
-        ("KINDS = {'adamw': MyAdamW}\noptimizer = KINDS['adamw'](model.parameters())", "more than built here"),
-        ("settings = {'lr': 0.1}\noptimizer = MyAdamW(model.parameters(), **settings)", r"passed on by \* or \*\*"),
+        ("KINDS = {'adamw': MyAdamW}\nmine = KINDS['adamw'](model.parameters())", "more than built here"),
+        ("rates = {'lr': 0.1}\nmine = MyAdamW(model.parameters(), **rates)", r"passed on by \* or \*\*"),
         (f"{RUN}\nclass Other(MyAdamW):\n    pass", "more than built here"),
         (f"{RUN}\nprint(getattr(optimizer, 'defaults'))", "what this asks of the optimizer"),
         (f"{RUN}\noptimizer.step = lambda: None", r"sets \.step"),

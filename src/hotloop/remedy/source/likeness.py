@@ -25,7 +25,7 @@ Values = dict[str, Any]
 
 #: What a hyperparameter is called, in the order of how sure its meaning is. Compared without underscores.
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
-    "lr": ("lr", "learningrate", "stepsize", "lrate", "eta", "alpha"),
+    "lr": ("lr", "learningrate", "stepsize", "lrate", "rate", "eta", "alpha"),
     "betas": ("betas",),
     "beta1": ("beta1", "b1"),
     "beta2": ("beta2", "b2"),
@@ -83,6 +83,7 @@ _SHAPES: Final = ((5, 4), (7,), (), (2, 3, 2, 2), (1,), (6,), (3,), (160, 136))
 _FROZEN: Final = 5  # of the shapes, one that never has a gradient
 _SIZES: Final = (0, -3, -8, 2, -5, -1, 1, -11, -6)  # powers of ten of gradients
 _STEPS: Final = 14
+_MARK: Final = 0.12345  # a value by which it is known where it goes
 _GROUPS: Final = 4  # of the run at a time
 _MOST: Final = 100  # of constants to try for a class that names few of them
 _LONG: Final = 260
@@ -292,8 +293,9 @@ class Trial:
             for node in ast.walk(ast.parse(self.request["source"]))
             if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
         }
+        names = self._names_of(given)
         for name, hypers, switches in _CLASSES:
-            mapped = _mapped(given, (*hypers, *switches))
+            mapped = _mapped(names, (*hypers, *switches))
             used = {
                 one for value in mapped.values() for one in (value if isinstance(value, tuple) else (value,))
             }
@@ -309,6 +311,23 @@ class Trial:
                 grids = [[(one, value) for value in _constants(one, numbers)] for one in unknown]
                 for constants in itertools.islice(itertools.product(*grids), _MOST):
                     yield Candidate(name, known, dict(constants))
+
+    def _names_of(self, given: Sequence[Given]) -> dict[str, str]:
+        """What tells an argument's meaning -> the argument: its name, else the setting of a group that it is."""
+        known = {name for names in _NAMES.values() for name in names}
+        found = {one.name: one.name.replace("_", "").lower() for one in given}
+        strange = [one for one in given if found[one.name] not in known]
+        for one in strange:
+            values = {other.name: _TYPICAL.get(other.name, 0.1) for other in given if other.is_open}
+            parameter = self.torch.nn.Parameter(self.torch.zeros(1))
+            try:
+                settings = self.cls([parameter], **{**values, one.name: _MARK}).defaults
+            except Exception:
+                continue  # not a number
+            kept = [key for key, value in settings.items() if value == _MARK]
+            if len(kept) == 1:
+                found[one.name] = kept[0].replace("_", "").lower()
+        return {name: one for one, name in found.items()}
 
     def _vectors(self, candidate: Candidate, given: Sequence[Given], *, every: bool) -> Iterator[Values]:
         """Values of the class's arguments: as the call has them, then others of those that may change."""
@@ -607,9 +626,9 @@ def _difference(
     return sum(offs) / max(1, len(offs)), is_rounding
 
 
-def _mapped(given: Sequence[Given], hypers: Sequence[str]) -> dict[str, str | tuple[str, str]]:
+def _mapped(names: Mapping[str, str], hypers: Sequence[str]) -> dict[str, str | tuple[str, str]]:
     """Which argument of a class each hyperparameter is, by their names."""
-    left = {one.name.replace("_", "").lower(): one.name for one in given}
+    left = dict(names)
     found: dict[str, str | tuple[str, str]] = {}
     exact = {hyper: _NAMES[hyper][0] for hyper in hypers if hyper in _NAMES}
     for hyper, name in exact.items():
