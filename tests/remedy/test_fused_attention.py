@@ -128,6 +128,21 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
         (
             SCORES + "y = s.softmax(-1) @ v\nreturn y.view(-1)", "pass", "", ".contiguous()",
         ),
+        (
+            "m = torch.ones(T, T).tril()\nm[3, 0] = 0\n"
+            + SCORES + "s = s.masked_fill(m == 0, -math.inf)\nreturn s.softmax(-1) @ v",
+            "pass", "", "attn_mask=m != 0",
+        ),
+        (
+            "kt = k.transpose(1, 2)\ns = q @ kt / math.sqrt(kt.size(-1))\nreturn s.softmax(-1) @ v",
+            "pass", "", "scale=1.0 / math.sqrt(kt.size(-1))",
+        ),
+        (
+            SCORES + "s = s.masked_fill(pad[:, None], -math.inf)\n"
+            "s = s.masked_fill(torch.ones(T, T).tril() == 0, -1e9)\nreturn s.softmax(-1) @ v",
+            "pass", "pad", "torch.where(~pad[:, None], 0.0, float",
+        ),
+        ("F = 4\ns = q @ k.mT / F\nreturn s.softmax(-1) @ v", "pass", "", "nn.functional.scaled"),
         (SCORES + "s = s.softmax(-1)\ns = s @ v\nreturn s * 2", "pass", "", "s = F.scaled"),
     ],
 )  # fmt: skip
@@ -144,7 +159,7 @@ def test_masks_keep_their_meaning(tmp_path: Path, body: str, made: str, given: s
     [
         (SCORES + "self.seen = s.softmax(-1)\nreturn self.seen @ v", "pass", "the weights are kept"),
         (SCORES + "w = s.softmax(-1)\nf = lambda: w.sum()\nreturn w @ v + f()", "pass", "read here too"),
-        (SCORES + "w = s.softmax(-1)\nreturn w.transpose(1, 2) @ v", "pass", "transpose() is done"),
+        (SCORES + "w = s.softmax(-1)\nreturn w.transpose(1, 2) @ v", "pass", "made out"),
         (
             SCORES + "s = s / self.t\nreturn s.softmax(-1) @ v",
             "self.t = nn.Parameter(torch.ones(1))",

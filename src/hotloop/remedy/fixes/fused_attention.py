@@ -11,7 +11,10 @@ REMEDY = Remedy(
     id="fused-attention",
     summary="Call scaled_dot_product_attention instead of writing softmax(q @ k.T) @ v out.",
     effect="numeric",
-    alters="sums are taken in another order, and values differ in the last bits",
+    alters=(
+        "sums are taken in another order, and values differ in the last bits; where a finite number masks a "
+        "whole row, its scores get a gradient"
+    ),
     answers=("device/attention-not-fused",),
     source="hotloop.remedy.source.fusing:fused_attention",
     words=(

@@ -84,6 +84,7 @@ class Scores:
     scale: tuple[tuple[str, Piece], ...] = ()
     masks: tuple[Mask, ...] = ()
     weights: bool = False
+    turned: bool = False  # the last two dimensions of the weights are swapped
     dropout: Dropout | None = None
     statements: tuple[cst.CSTNode, ...] = ()
     names: frozenset[str] = frozenset()
@@ -279,12 +280,11 @@ class _Reader:
                 continue
             left, right, terms = factors
             scores = self._scores(left) if self._may_be_weights(left) else None
-            if scores is not None and scores.weights:
+            if scores is not None and scores.weights and not scores.turned:
                 yield self._attention(scores, right, node, terms, swapped=False)
                 continue
-            inner = self._unswapped(right, bmm=self._is_bmm(node)) if terms is None else None
-            scores = self._scores(inner) if inner is not None and self._may_be_weights(inner) else None
-            if scores is not None and scores.weights:
+            scores = self._scores(right) if terms is None and self._may_be_weights(right) else None
+            if scores is not None and scores.weights and scores.turned:
                 yield self._attention(scores, left, node, terms, swapped=True)
 
     def _attention(
@@ -308,9 +308,6 @@ class _Reader:
         return "softmax" in text.lower() or any(
             isinstance(self._known.get(name.value), Scores) for name in self.code.nodes(cst.Name, node)
         )
-
-    def _is_bmm(self, node: cst.BaseExpression) -> bool:
-        return isinstance(node, cst.Call) and last_name(node.func) == "bmm"
 
     def _factors(
         self, node: cst.CSTNode
@@ -446,6 +443,8 @@ class _Reader:
             return self._combined(scores, _PLUS[name], args[0], node)
         if self._only_casts(scores, node, name, args):
             return scores
+        if scores.weights and unswapped(self.code, node, scores.rank) is not None:
+            return replace(scores, turned=not scores.turned)
         if name in ("size", "dim", "element_size", "numel"):
             return None
         raise self._cannot(f"{name}() is done to the {'weights' if scores.weights else 'scores'}", node)
@@ -609,9 +608,6 @@ class _Reader:
         )
 
     # -- words -------------------------------------------------------------------------------------------
-
-    def _unswapped(self, node: cst.BaseExpression, *, bmm: bool) -> cst.BaseExpression | None:
-        return unswapped(self.code, node, 3 if bmm else self.tensors.rank(node))
 
     def _short(self, node: cst.CSTNode) -> str:
         words = " ".join(self.code.source(node).split())

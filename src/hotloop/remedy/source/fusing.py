@@ -17,7 +17,7 @@ from hotloop.remedy.source.follow import Follower, Literal
 from hotloop.remedy.source.masking import Given, Masks
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.tensors import Tensors, attributes
+from hotloop.remedy.source.tensors import Tensors, attributes, derives
 
 _CALL: Final = "scaled_dot_product_attention"
 _FUNCTIONAL: Final = "torch.nn.functional"
@@ -355,7 +355,8 @@ class _Call:
             terms = self.scores.terms
             alike = len(terms.left) == len(terms.right) and self._is_of_itself()
         torch = self._torch()
-        return Masks(self.code, self.tensors, torch, self._query).given(masks, texts, alike=alike)
+        codes = list(self.plan.scene.codes(""))
+        return Masks(self.code, codes, self.tensors, torch, self._query).given(masks, texts, alike=alike)
 
     def _test(self, piece: Piece) -> str:
         """The test that a mask hangs on, which holds still by the product."""
@@ -447,13 +448,14 @@ class _Call:
         match = re.fullmatch(r"\(?(\w+)\.(?:size\(-1\)|shape\[-1\])\)?", text)
         if match is None:
             return False
-        terms = self.scores.terms
-        ends = terms is None or terms.left[-1] == terms.right[-1]
-        nodes = [self.scores.query.node, self._keys]
+        terms, nodes = self.scores.terms, [self.scores.query.node]
+        last = terms is None or (terms.left[-1] == terms.right[-1] and terms.left[-1] not in terms.out)
+        if terms is not None or self._keys is not self.scores.key.node:
+            nodes.append(self._keys)
         plain = [one.value for one in nodes if isinstance(one, cst.Name)]
         bound = list(self.code.assignments(self.one.product, match[1]))
         once = sum(self.code.function_of(one.node) is self.one.function for one in bound) == 1
-        return ends and match[1] in plain and (once or direct)
+        return last and match[1] in plain and (once or direct)
 
     # -- dropout -----------------------------------------------------------------------------------------
 
@@ -490,6 +492,8 @@ class _Call:
             node = drop.module.node
             if owner is None or not isinstance(node, cst.Attribute) or not is_self(node.value):
                 return False
+            if any(derives(code, owner.name.value) for code in self.plan.scene.codes(owner.name.value)):
+                return False  # what another class gives its base
             made = attributes(self.code, owner, node.attr.value)
             ps = [argument(call, "p", 0) if isinstance(call, cst.Call) else None for call in made]
         return bool(ps) and all(p is not None and self._is_zero(p) for p in ps)
@@ -499,9 +503,11 @@ class _Call:
             target = Follower(self.plan.scene, ()).expression(self.code, node, None)
         except Cannot:
             return False
-        if not isinstance(target, Literal) or target.ungiven is not None:
-            return False
-        return isinstance(target.node, cst.Integer | cst.Float) and not target.node.evaluated_value
+        return (
+            isinstance(target, Literal)
+            and isinstance(target.node, cst.Integer | cst.Float)
+            and not target.node.evaluated_value
+        )
 
     # -- layout ------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import libcst as cst
 from hotloop.remedy.source.attention import Mask
 from hotloop.remedy.source.code import Code, argument, is_self, last_name
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.tensors import Tensors, attributes, buffers
+from hotloop.remedy.source.tensors import Tensors, attributes, buffers, derives
 from hotloop.remedy.source.twice import is_changed_at
 
 #: A score is lost beside this in float32, up to 32: added and put in its place are the same.
@@ -51,8 +51,8 @@ class Given:
 class Masks:
     """The masks of one attention. ``text`` writes a node as it is to stand in the call."""
 
-    def __init__(self, code: Code, tensors: Tensors, torch: str, query: str) -> None:
-        self.code, self.tensors, self.torch, self.query = code, tensors, torch, query
+    def __init__(self, code: Code, codes: Sequence[Code], tensors: Tensors, torch: str, query: str) -> None:
+        self.code, self.codes, self.tensors, self.torch, self.query = code, codes, tensors, torch, query
 
     def given(self, masks: Sequence[Mask], texts: dict[int, str], *, alike: bool) -> Given:
         """What they are together. ``texts``: of the nodes. Raises Cannot."""
@@ -67,7 +67,7 @@ class Masks:
         for mask, fill in pairs:
             if maybe:
                 raise self._cannot("of several masks one is there at times only", mask)
-            new = self._with(whole, mask, fill, texts)
+            new = self._with(whole, mask, fill, texts, only=len(masks) == 1)
             added = added or (new[1] == "float" and fill is not None and fill.value != -math.inf)
             if mask.only_if is not None:
                 if whole is not None and whole[1] != new[1]:
@@ -81,8 +81,9 @@ class Masks:
         return Given(text=whole[0] if whole is not None else "", added=added)
 
     def _with(
-        self, old: tuple[str, Kind] | None, mask: Mask, fill: Fill | None, texts: dict[int, str]
-    ) -> tuple[str, Kind]:
+        self, old: tuple[str, Kind] | None, mask: Mask, fill: Fill | None, texts: dict[int, str],
+        *, only: bool,
+    ) -> tuple[str, Kind]:  # fmt: skip
         """The mask so far with another."""
         node = mask.piece.node
         text = texts[id(node)]
@@ -99,7 +100,7 @@ class Masks:
         kept, dropped = _inverted(self.code, node, text), text
         if mask.keeps:
             kept, dropped = text, kept
-        if fill.value == -math.inf or self._leaves_one(mask):
+        if fill.value == -math.inf or (only and self._leaves_one(mask)):
             if old is None:
                 return kept, "bool"
             if old[1] == "bool":
@@ -113,9 +114,8 @@ class Masks:
             base = f"{self.torch}.where({text}, 0.0, {fill.text})"
         if old is None:
             return base, "float"
-        if old[1] == "bool":
-            return f'{base}.masked_fill(~({old[0]}), float("-inf"))', "float"
-        return f"({old[0]}).masked_fill({dropped}, {fill.text})", "float"
+        before = old[0] if old[1] == "float" else f'{self.torch}.where({old[0]}, 0.0, float("-inf"))'
+        return f"{_called(before)}.masked_fill({dropped}, {fill.text})", "float"
 
     def _is_of_truth(self, node: cst.BaseExpression) -> bool:
         """Whether what is added is made of truth values, which would be taken as a mask."""
@@ -202,7 +202,7 @@ class Masks:
 
         if isinstance(node, cst.Name):
             found = self.tensors.given(node)
-            return inner(found[0]) if found is not None and found[1] is None else ""
+            return inner(found[0]) if found is not None and not found[1] and not self._is_filled(node) else ""
         if isinstance(node, cst.Attribute) and is_self(node.value):
             made = self._kept(node)
             return inner(made) if made is not None else ""
@@ -318,6 +318,21 @@ class Masks:
             return False
         return texts[-1] == texts[-2]
 
+    def _is_filled(self, node: cst.Name) -> bool:
+        """Whether a tensor of that name is changed in place anywhere in the function."""
+        code, function = self.code, self.code.function_of(node)
+        return any(
+            one.value == node.value and is_changed_at(code, one) and not self._is_bound(one)
+            for one in code.nodes(cst.Name, function)
+        )
+
+    def _is_bound(self, name: cst.Name) -> bool:
+        """Whether a name is given a value, of its own or as one of several."""
+        node: cst.CSTNode = name
+        while isinstance(self.code.parents.get(node), cst.Element | cst.Tuple | cst.List):
+            node = self.code.parents[node]
+        return isinstance(self.code.parents.get(node), cst.AssignTarget | cst.AnnAssign)
+
     def _kept(self, node: cst.Attribute) -> cst.BaseExpression | None:
         """What an attribute of the class is made as, and stays."""
         code, name = self.code, node.attr.value
@@ -328,16 +343,24 @@ class Masks:
         values += [one for one in attributes(code, owner, name) if code.source(one) != "None"]
         if len(values) != 1:
             return None
-        for one in code.nodes(cst.Attribute):
-            if one.attr.value == name and is_changed_at(code, one):
-                above = code.parents.get(one)
-                makes = isinstance(above, cst.AssignTarget) and code.holds(owner, one) and is_self(one.value)
-                if not makes and (is_self(one.value) or name not in ("weight", "bias")):
-                    return None
+        for other in self.codes:
+            for one in other.nodes(cst.Attribute):
+                if one.attr.value == name and is_changed_at(other, one):
+                    makes = isinstance(other.parents.get(one), cst.AssignTarget) and is_self(one.value)
+                    of_a_layer = name in ("weight", "bias") and not is_self(one.value)
+                    if not makes and not of_a_layer:
+                        return None
+            if derives(other, owner.name.value):
+                return None
         return values[0]
 
     def _cannot(self, why: str, mask: Mask) -> Cannot:
         return Cannot(why, str(self.code.path), self.code.line(mask.piece.node))
+
+
+def _called(text: str) -> str:
+    """A text that a method is called on."""
+    return text if re.fullmatch(r"[\w.]+(\([^()]*(\([^()]*\)[^()]*)*\))?", text) else f"({text})"
 
 
 def _other(triangle: str) -> str:

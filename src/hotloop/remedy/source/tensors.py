@@ -393,6 +393,11 @@ def buffers(code: Code, owner: cst.ClassDef) -> dict[str, cst.BaseExpression]:
     return found
 
 
+def derives(code: Code, name: str) -> bool:
+    """Whether a file has a class with a base of that name."""
+    return any(last_name(base.value) == name for each in code.nodes(cst.ClassDef) for base in each.bases)
+
+
 def node_is_plain(node: cst.BaseExpression) -> bool:
     """Whether an expression is a name, or fields of one."""
     while isinstance(node, cst.Attribute):
