@@ -73,9 +73,9 @@ class Limits:
     many_tensors: int = 50
     #: A model whose peak stays under this share of device memory has room for what checkpointing gives up.
     recompute_memory_ratio: float = 0.5
-    #: A loop over parameters uses the same memory again for each; list forms whose results on the way take
-    #: more than this are slower on a CPU (1.3 MiB in 40 tensors: 1.3 ms by the loop, 4.6 by lists), and so are
-    #: several operations over lists of more than a core's cache (5 MiB: 2.1 ms, 2.5).
+    #: A loop over parameters uses the same memory again for each. Lists whose results on the way take more
+    #: than this are slower on a CPU (1.3 MiB in 40 tensors: 1.3 ms by the loop, 4.6 by lists), and so are
+    #: several operations over lists that take more than a core's cache (5 MiB: 2.1 ms, 2.5).
     list_results_bytes: float = 1 << 20
     list_operands_bytes: float = 2 << 20
     #: A batch of twice the samples that gives less than this is past the knee (as ``tune --sweep`` has it).

@@ -408,6 +408,7 @@ class Translator:
         elif op in ("addcmul", "addcdiv") and len(operands) == 2 and set(named) <= {"value"}:
             for one in operands:
                 self._require_many(node, one)
+            self._look_at(node, op, None)
             yield op, tuple(operands), tuple(numbers.items())
         elif op == "pow" and len(operands) == 1 and not named:
             self._require_number(node, op, operands[0])
@@ -691,7 +692,7 @@ class Translator:
 
     def _look_at(self, node: cst.CSTNode, op: str, other: Many | Number | None) -> None:
         """Remember what the list form rounds otherwise on a GPU."""
-        if (op == "div" and isinstance(other, Number)) or op in ("pow", "sqrt"):
+        if (op == "div" and isinstance(other, Number)) or op in ("pow", "sqrt", "addcmul", "addcdiv"):
             why = f"on a GPU {op} may round otherwise in the list form"
             self.body.inexact.append(Inexact(node=node, why=why))
 
