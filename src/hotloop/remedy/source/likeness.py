@@ -313,7 +313,7 @@ class Trial:
                     yield Candidate(name, known, dict(constants))
 
     def _names_of(self, given: Sequence[Given]) -> dict[str, str]:
-        """What tells an argument's meaning -> the argument: its name, else the setting of a group that it is."""
+        """What tells the meaning of an argument -> it: its name, else the setting of groups that it is."""
         known = {name for names in _NAMES.values() for name in names}
         found = {one.name: one.name.replace("_", "").lower() for one in given}
         strange = [one for one in given if found[one.name] not in known]
