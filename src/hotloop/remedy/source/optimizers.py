@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import libcst as cst
 
+from hotloop.diagnose.limits import Limits
 from hotloop.record.recording import Note
 from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code
@@ -193,7 +194,9 @@ def _rewrite(plan: Plan, code: Code, call: cst.Call, answer: dict[str, Any], not
     plan.replace(code, call.func, whole, f"{code.source(call.func)} → {whole}")
     for keyword, text in added.items():
         plan.keyword(code, call, keyword, text)
-    plan.keyword(code, call, "fused" if _has_kernel(name, notes) else "foreach", "True")
+    kernel = _kernel(name, notes)
+    if kernel:
+        plan.keyword(code, call, kernel, "True")
 
 
 def _text(code: Code, arg: cst.Arg) -> str:
@@ -208,11 +211,17 @@ def _squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-def _has_kernel(name: str, notes: Sequence[Note]) -> bool:
-    """Whether torch has a fused kernel for it where the run's parameters are."""
-    devices = {device for note in notes for device in note.get("held") or ()}
+def _kernel(name: str, notes: Sequence[Note]) -> str:
+    """What makes torch's optimizer update many parameters at once; "" where it does so, or loops faster."""
+    held: dict[str, list[int]] = {}
+    for note in notes:
+        held |= note.get("held") or {}
     laid_out = all(note.get("laid_out", True) for note in notes)
-    return bool(devices) and devices <= _FUSED.get(name, set()) and laid_out
+    if held and set(held) <= _FUSED.get(name, set()) and laid_out:
+        return "fused"
+    # Lists are the usual way on a device; on a CPU they pay while what they make on the way is small.
+    small = set(held) == {"cpu"} and held["cpu"][0] <= Limits().list_results_bytes
+    return "foreach" if small else ""
 
 
 # -- the answer of a process of its own ----------------------------------------------------------------------
