@@ -358,7 +358,9 @@ AROUND = {
     "torch.set_default_dtype(torch.bfloat16)": "set_default_dtype",
     "with torch.device('cuda'):\n    make(1, 2)": "may be made on a device",
     "make = torch.compile(make)": "compiled",
-    "model.compile()": "compiled",
+    "class Net:\n    def forward(self):\n        return make(1, 2)\n\n\nmodel.compile()": "compiled",
+    "def step():\n    loss()\n\n\ndef loss():\n    make(1, 2)\n\n\nf = torch.compile(step)": "compiled",
+    "@torch.compile(dynamic=True)\ndef step():\n    return make(1, 2)": "compiled",
     "step = torch.jit.script(make)": "compiled",
     "def other():\n    global out\n    out = 3": "another function",
 }
@@ -369,6 +371,11 @@ def test_what_stands_elsewhere_may_say_what_tensors_are(around: str, tmp_path: P
     patch = patched(tmp_path, HEAD + LOOP.replace("BODY", "out[i, j] = 1.0") + around + "\n")
     assert not patch.files
     assert AROUND[around] in patch.left[0].why
+
+
+def test_what_is_compiled_elsewhere_does_not_matter(tmp_path: Path) -> None:
+    around = "class Net:\n    def forward(self, x):\n        return x\n\n\nnet = torch.compile(Net())\nmake(1, 2)\n"
+    assert patched(tmp_path, HEAD + LOOP.replace("BODY", "out[i, j] = 1.0") + around).files
 
 
 def test_errors_that_are_caught_stay_torchs(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hotloop.findings import Place
 
 REMEDY: Final = "numpy-view"
 #: What to do besides, where that remedy is named.
-ADVICE: Final = " hotloop fix writes the single elements through a numpy view meanwhile (numpy-view)."
+ADVICE: Final = " Single elements that are plain numbers hotloop fix sends through a numpy view (numpy-view)."
 _MADE: Final = re.compile(
     r"\btorch\.(zeros|ones|empty|full|rand|randn)\(|\b(Float|Double|Long|Int|Bool)Tensor\("
 )

@@ -165,18 +165,40 @@ class _Work:
                     words = f"with {named}: tensors may be made on a device"
                     raise Cannot(words, str(code.path), code.line(item), write=_BY_HAND)
         if self.function is not None and not self._makes_batches():
-            for code in self.plan.scene.codes("torch"):
-                for call in code.nodes(cst.Call):
-                    whole, name = code.qualified(call.func), last_name(call.func)
-                    if whole in _COMPILES or (name == "compile" and not whole):
-                        words = "what is compiled may call this function: an array has no place in a graph"
-                        raise self._cannot(words, self.function)
-                for decorator in code.nodes(cst.Decorator):
-                    node = decorator.decorator
-                    node = node.func if isinstance(node, cst.Call) else node
-                    if code.qualified(node) in _COMPILES:
-                        words = "what is compiled may call this function: an array has no place in a graph"
-                        raise self._cannot(words, self.function)
+            self._require_not_compiled(self.function)
+
+    def _require_not_compiled(self, function: cst.FunctionDef) -> None:
+        """Raises Cannot where something that is compiled may call the function."""
+        codes = list(self.plan.scene.codes(""))
+        roots: set[str] = set()
+        found = False
+        for code in codes:
+            for call in code.nodes(cst.Call):
+                whole, name = code.qualified(call.func), last_name(call.func)
+                if whole not in _COMPILES and (name != "compile" or whole):
+                    continue
+                found = True
+                roots |= {one.value for one in code.nodes(cst.Name, call)}
+            for decorated in code.nodes(cst.FunctionDef):
+                if any(_compiles(code, one) for one in decorated.decorators):
+                    found = True
+                    roots.add(decorated.name.value)
+        if not found:
+            return
+        roots.add("forward")
+        called: dict[str, set[str]] = {}
+        for code in codes:
+            for each in code.nodes(cst.FunctionDef):
+                names = {one.value for one in code.nodes(cst.Name, each)} - {each.name.value}
+                called.setdefault(each.name.value, set()).update(names)
+        reached: set[str] = set()
+        while roots:
+            one = roots.pop()
+            reached.add(one)
+            roots |= called.get(one, set()) - reached
+        if function.name.value in reached:
+            words = "what is compiled may call this function: an array has no place in a graph"
+            raise self._cannot(words, function)
 
     def _makes_batches(self) -> bool:
         """Whether the function is a collate function, or of a class that gives samples."""
@@ -739,6 +761,14 @@ class _Work:
                 self.taken.add(tried)
                 return tried
         raise AssertionError(name)
+
+
+def _compiles(code: Code, one: cst.Decorator) -> bool:
+    """``@torch.compile``, ``@torch.compile(...)``, ``@partial(torch.compile, ...)``"""
+    named = [one.decorator]
+    if isinstance(one.decorator, cst.Call):
+        named = [one.decorator.func, *(arg.value for arg in one.decorator.args)]
+    return any(code.qualified(each) in _COMPILES for each in named)
 
 
 def _is_the_same(code: Code, bound: cst.CSTNode, name: str) -> bool:

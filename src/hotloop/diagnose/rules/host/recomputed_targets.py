@@ -49,7 +49,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
             f"{subject}{at(hottest.place)} depends on the batch alone, yet it is done in every step: "
             f"{duration(cost)} ({share(cost / steps.step_s)})."
         ),
-        advice=_advice(varies, named) + (ADVICE if remedies else ""),
+        advice=_advice(varies, named, ADVICE if remedies else ""),
         numbers=[
             f"{duration(group.seconds / steps.num_steps)} per step from {group.num_samples} samples",
             f"hottest line {spot(hottest.place)}: {hottest.source.strip()}",
@@ -68,10 +68,12 @@ def _loop_function(evidence: Evidence) -> str:
     return loop.function if loop else ""
 
 
-def _advice(varies: bool, named: str | None) -> str:
+def _advice(varies: bool, named: str | None, besides: str) -> str:
     if varies:
-        return "Move it into the dataset or collate_fn, so that loader workers do it while the model trains."
+        moved = "Move it into the dataset or collate_fn, so that loader workers do it while the model trains."
+        return moved + besides
     advice = (
         "Compute it once with the data, or in the dataset so that loader workers do it; vectorize its loops."
     )
+    advice += besides
     return f"{advice} Without an edit: --apply use-precomputed-targets={named}" if named else advice
