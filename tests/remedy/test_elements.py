@@ -374,7 +374,7 @@ def test_what_stands_elsewhere_may_say_what_tensors_are(around: str, tmp_path: P
 
 
 def test_what_is_compiled_elsewhere_does_not_matter(tmp_path: Path) -> None:
-    around = "class Net:\n    def forward(self, x):\n        return x\n\n\nnet = torch.compile(Net())\nmake(1, 2)\n"
+    around = "class Net:\n    def forward(self, x):\n        return x\n\n\nnet = torch.compile(Net())\n"
     assert patched(tmp_path, HEAD + LOOP.replace("BODY", "out[i, j] = 1.0") + around).files
 
 
