@@ -100,7 +100,8 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
 @pytest.mark.parametrize(
     ("body", "made", "given", "written"),
     [
-        (SCORES + "return s.softmax(-1) @ v", "pass", "", "scale=1.0 / 4)"),
+        (SCORES + "return s.softmax(-1) @ v", "pass", "", "q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)"),
+        ("s = q @ k[0].t()\nreturn s.softmax(-1) @ v[1]", "pass", "", "(q, k[0], v[1], scale=1.0)"),
         (SCORES + "s = s.masked_fill(pad[:, None], -math.inf)\nreturn s.softmax(-1) @ v", "0", "pad", "~pad"),
         (SCORES + "s = s.masked_fill(~(~pad[:, None]), -1e9)\nreturn s.softmax(-1) @ v", "0", "pad", "where"),
         (

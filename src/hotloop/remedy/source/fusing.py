@@ -119,6 +119,9 @@ class _Call:
         self._query = self._text(query[0])
         arguments = [query[1], key[1], value[1]]
         mask = self._mask()
+        if not mask.text and self._is_of_three():  # the kernels take four dimensions
+            arguments = [f"{_whole(text)}.unsqueeze(1)" for text in arguments]
+            result = f".squeeze(1){result}"
         if mask.causal:
             arguments.append("is_causal=True")
         elif mask.text:
@@ -288,6 +291,20 @@ class _Call:
             self._keys = key.node
         value_text, result = self._values()
         return (query, query_text), (key, key_text), (self.one.value, value_text), result
+
+    def _is_of_three(self) -> bool:
+        """Whether queries, keys and values have three dimensions each, for certain."""
+        first, product = self.scores.begins, self.one.product
+        bmm = [
+            isinstance(one, cst.Call) and last_name(one.func) in ("bmm", "baddbmm")
+            for one in (first, product)
+        ]
+        terms, behind = self.scores.terms, self.one.terms
+        scores = bmm[0] or (terms is not None and len(terms.out) == 3 and "." not in terms.out)
+        values = bmm[1] or (behind is not None and len(behind.out) == 3 and "." not in behind.out)
+        if not scores:
+            scores = all(self.tensors.rank(one) == 3 for one in (self.scores.query.node, self._keys))
+        return scores and (values or self.tensors.rank(self.one.value.node) == 3)
 
     def _by_letters(self, terms: Terms) -> tuple[Piece, Piece, str, str]:
         """Queries and keys of an einsum, in the order of the scores."""
@@ -582,10 +599,12 @@ class _Call:
         indent = code.indent(start)
         step = "\t" if indent.startswith("\t") else "    "
         newline = code.text.newline
-        first = ", ".join(arguments[:3])
-        lines = [first, *arguments[3:]] if len(indent) + len(", ".join(arguments)) + 5 > _WIDTH else [
-            ", ".join(arguments)
-        ]  # fmt: skip
+        room = _WIDTH - len(indent) - 5
+        lines = [", ".join(arguments)]
+        if len(lines[0]) > room:
+            lines = [", ".join(arguments[:3]), *arguments[3:]]
+        if len(lines[0]) > room:
+            lines = arguments
         inner = "".join(f"{newline}{indent}{step}{line}," for line in lines)
         inner = inner if len(lines) > 1 else inner[:-1]
         return f"{name}({inner}{newline}{indent}){behind}"
@@ -615,6 +634,12 @@ def _moved(have: str, want: str, cannot: Cannot) -> str:
     if len(moved) == 2:
         return f".transpose({moved[0]}, {moved[1]})"
     return f".permute({', '.join(map(str, places))})"
+
+
+def _whole(text: str) -> str:
+    """A text that a method can be called on, whatever it is."""
+    node = cst.parse_expression(text)
+    return text if isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call) else f"({text})"
 
 
 def _atom(node: cst.BaseExpression, text: str) -> str:

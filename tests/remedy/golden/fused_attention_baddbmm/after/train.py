@@ -10,8 +10,8 @@ class A(nn.Module):
     def forward(self, x):
         query, key, value = self.qkv(x).chunk(3, dim=-1)
         hidden_states = nn.functional.scaled_dot_product_attention(
-            query, key, value, scale=self.scale
-        )
+            query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), scale=self.scale
+        ).squeeze(1)
         return hidden_states
 
 

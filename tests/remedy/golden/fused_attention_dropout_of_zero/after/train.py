@@ -27,7 +27,9 @@ class Attn(nn.Module):
     def forward(self, x):
         B, T, C = x.size()
         q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
-        return self.resid_dropout(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        return self.resid_dropout(F.scaled_dot_product_attention(
+            q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), is_causal=True
+        ).squeeze(1))
 
 
 class Block(nn.Module):

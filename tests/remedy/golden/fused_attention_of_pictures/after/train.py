@@ -19,8 +19,11 @@ class Self_Attn(nn.Module):
         proj_value = self.value_conv(x).view(m_batchsize, -1, width*height) # B X C X N
 
         out = nn.functional.scaled_dot_product_attention(
-            proj_query, proj_key.transpose(-2, -1), proj_value.transpose(-2, -1), scale=1.0
-        ).transpose(-2, -1).contiguous()
+            proj_query.unsqueeze(1),
+            proj_key.transpose(-2, -1).unsqueeze(1),
+            proj_value.transpose(-2, -1).unsqueeze(1),
+            scale=1.0,
+        ).squeeze(1).transpose(-2, -1).contiguous()
         out = out.view(m_batchsize, C, width, height)
 
         out = self.gamma*out + x

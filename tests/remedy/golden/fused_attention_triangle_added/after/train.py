@@ -12,7 +12,9 @@ class A(nn.Module):
         B, T, C = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, C).unbind(2)
         mask = torch.triu(torch.full((T, T), float("-inf"), device=x.device), diagonal=1)
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=C ** -0.5)
+        return F.scaled_dot_product_attention(
+            q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), is_causal=True, scale=C ** -0.5
+        ).squeeze(1)
 
 
 def example():
