@@ -521,3 +521,38 @@ def test_an_optimizer_is_tried_beside_torchs_and_its_copy_runs(tmp_path: Path) -
     done = hotloop("fix", "--apply", "library-optimizer", tmp_path / "run", cwd=tmp_path)
     assert "+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, fused=True)" in done.stdout
     assert "runs to its first update with SGD" in words_of(done)
+
+
+RECOMPUTED = """
+import os
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+torch.manual_seed(0)
+block, last = nn.Linear(8, 8), nn.Linear(8, 1)
+optimizer = torch.optim.SGD([*block.parameters(), *last.parameters()], lr=0.1)
+other = bool(os.environ.get("OTHER")) and "HOTLOOP_PATCH" in os.environ
+for step in range(48):
+    loss = last(checkpoint(block, torch.randn(4, 8), use_reentrant=False)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.param_groups[0]["lr"] = 0.11 if other and step > 3 else 0.1
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("other", ["", "1"])
+def test_rewritten_code_is_trained_beside_what_it_was(tmp_path: Path, other: str) -> None:
+    (tmp_path / "train.py").write_text(RECOMPUTED)
+    observed(tmp_path, tmp_path / "run")
+    words = ["--apply", "no-checkpointing", "--write", tmp_path / "run"]
+    done = hotloop("fix", *words, cwd=tmp_path, env={"OTHER": other})
+    text = (tmp_path / "train.py").read_text()
+    if other:
+        assert done.returncode == 1 and text == RECOMPUTED, done.stderr
+        assert "with the patch losses are others" in words_of(done)
+        assert "first difference at loss 6" in words_of(done)
+    else:
+        assert done.returncode == 0 and "checkpoint(block" not in text, done.stderr
+        assert "losses bit-equal" in words_of(done)

@@ -15,6 +15,7 @@ import pytest
 from known_pipelines import pipeline
 from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
+from hotloop.compare.trace import Trace
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.measure.steps import Interval
 from hotloop.phases import COLUMN
@@ -25,6 +26,7 @@ from hotloop.tune import candidates, search
 from hotloop.tune.journal import NAME, Journal
 from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
+from hotloop.tune.patching import Patches
 from hotloop.tune.pipeline import Setup, gain
 from hotloop.tune.pipeline.pipeline import EpochCost, Memory
 from hotloop.tune.ratios import Ratio, pooled, unpaired
@@ -357,6 +359,34 @@ def test_a_lucky_launch_beside_what_needs_a_patch_is_not_carried_along(tmp_path:
         search.run()
     raced = [trial.key for trial in here.journal.trials.values() if trial.key.endswith("/threads=2")]
     assert raced[0].startswith("race-1/") and any(key.startswith("race-2/") for key in raced)
+
+
+def losses(factor: float = 1.0) -> Trace:
+    values = (factor * np.exp(-0.1 * np.arange(32.0))).astype(np.float32)
+    return Trace(
+        rank=0, recorded=True, losses=values.astype(np.float64), loaders=(), loss_steps=np.arange(32),
+        exact=values.view(np.uint32).astype(np.uint64),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_patch_whose_losses_are_others_is_never_recommended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    monkeypatch.setattr(Patches, "cannot", lambda self, arm: "")
+    monkeypatch.setattr(Patches, "in_force", lambda self, arm: None)
+    loop = finding("host/python-in-step", "foreach-loop", cost_s=0.02)
+    scenario = Scenario(
+        factors(foreach_loop=2.0, threads=1.5), (loop, THREADS),
+        traces={"as found": losses(), "foreach-loop": losses(factor)},
+    )  # fmt: skip
+    tuned = tune(scenario, tmp_path, allow="numeric")
+    same = factor == 1.0
+    assert ("foreach-loop" in {str(one) for one in tuned.best}) is same
+    assert "threads=2" in {str(one) for one in tuned.best}
+    words = " ".join(render(tuned, ["train"], None, tmp_path).split())
+    assert ("foreach-loop: 32 losses bit-equal" in words) is same
+    assert ("the patched run has other losses than the run as found" in words) is not same
 
 
 @pytest.mark.parametrize("num_iterators", [1, 3])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.compare.trace import Trace
 from hotloop.diagnose import Evidence, Limits, evidence_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse, Steps
@@ -47,6 +48,7 @@ class Scenario:
     iterable: bool = False
     without_loader: bool = False
     blocks: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # ratio, low, high
+    traces: Mapping[str, Trace] = field(default_factory=dict)  # what an arm computes, by its spelling
     launched: list[str] = field(default_factory=list)
     steps: dict[str, int | None] = field(default_factory=dict)
 
@@ -81,6 +83,7 @@ class Scenario:
         return Examined(
             evidence=self._evidence(arm, step_s), findings=open_, applied=applied, draws=self.draws,
             blocks=self._blocks(), files=self.files,
+            trace=self.traces.get(" + ".join(sorted(arm)) or "as found"),
         )  # fmt: skip
 
     def _blocks(self) -> WhatIf:

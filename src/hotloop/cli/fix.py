@@ -6,18 +6,25 @@ import argparse
 import json
 import shlex
 import sys
+import tempfile
 import textwrap
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.cli.apart import apart
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.units import parse_duration
 
 if TYPE_CHECKING:
+    from hotloop.compare.rewritten import Held
+    from hotloop.compare.trace import Trace
     from hotloop.remedy.catalogue import Applied
     from hotloop.remedy.source.check import Proof
+    from hotloop.remedy.source.in_force import InForce
     from hotloop.remedy.source.patch import Patch
     from hotloop.remedy.source.plan import Left
 
@@ -110,7 +117,85 @@ def _prove(patch: Patch, root: Path, started_unix_s: float, options: argparse.Na
 
     console = Console(stderr=True)
     with console.status("running a patched copy up to the change"):
-        return check.prove(patch, root, started_unix_s=started_unix_s, timeout_s=options.timeout)
+        proof = check.prove(patch, root, started_unix_s=started_unix_s, timeout_s=options.timeout)
+    rewritten = [one for one in patch.applied if one.remedy.rewrites]
+    if not rewritten or proof.passed is False:
+        return proof
+    with console.status("training a few steps with the patch and without: are the losses the same?"):
+        begin = time.monotonic()
+        exact = all((one.remedy.source_effect or one.remedy.effect) == "exact" for one in rewritten)
+        told = _trained(patch, exact=exact, timeout_s=options.timeout)
+    return replace(
+        proof,
+        passed=proof.passed if told.same is None else told.same,
+        words="; ".join([*([proof.words] if proof.passed else []), f"{_TOLD[told.same]}{told.words}"]),
+        seconds=proof.seconds + time.monotonic() - begin,
+    )
+
+
+_TOLD: Final = {
+    True: "losses with the patch and without: ",
+    False: "with the patch losses are others: ",
+    None: "whether losses stay is not told: ",
+}
+
+
+def _trained(patch: Patch, *, exact: bool, timeout_s: float) -> Held:
+    """The losses of a few steps with the patch in force beside those without; nothing is written by them."""
+    from hotloop.compare.rewritten import Held, held
+    from hotloop.remedy.source import in_force, publish
+
+    command = list(patch.scene.command)
+    if Path.cwd() != patch.scene.started:
+        return Held(same=None, words=f"the command ran in {patch.scene.started}")
+    diff = patch.diff(publish.root_of(patch)).encode("utf-8", "surrogateescape")
+    try:
+        patched = in_force.of(diff, command, "the patch")
+        with tempfile.TemporaryDirectory(prefix="hotloop-fix-") as scratch:
+            base, failed = _trace(command, Path(scratch) / "base", None, timeout_s)
+            if failed:
+                return Held(same=None, words=f"the command as it is ends with {failed}")
+            candidate, failed = _trace(command, Path(scratch) / "candidate", patched, timeout_s)
+            if failed:
+                return Held(same=False, words=f"there are none after {failed}")
+            again = partial(_trace, command, Path(scratch) / "again", None, timeout_s)
+            return held(base, candidate, lambda: again()[0], exact=exact)
+    except UsageError as error:
+        return Held(same=None, words=error.message)
+
+
+def _trace(
+    command: Sequence[str], folder: Path, patch: InForce | None, timeout_s: float
+) -> tuple[Trace | None, str]:
+    """What a few steps computed, and how the command failed, "" where it did not."""
+    from hotloop import flow
+    from hotloop.compare.rewritten import STEPS
+    from hotloop.compare.run import run_of
+    from hotloop.launch.guard import Guard
+    from hotloop.launch.output import last_words
+
+    where = flow.new_run_folder(folder, command)
+    guard = Guard(timeout_s=timeout_s)
+    with apart(command, folder, way_out="--no-check") as room, (where / "output.log").open("w") as log:
+        guard.disk = room.scratch
+        outcome = flow.observe(
+            command,
+            where,
+            steps=STEPS,
+            env={"HOTLOOP_EVIDENCE": "1"},
+            patch=patch,
+            stdout=log,
+            stderr=log,
+            apart=room,
+            guard=guard,
+        )
+    if outcome.exit_code and not guard.why:
+        words = last_words((where / "output.log").read_text(errors="replace"))
+        return None, f"exit code {outcome.exit_code}: {words}"
+    try:
+        return run_of(where).trace, ""
+    except UsageError:
+        return None, ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hotloop.errors import UsageError
 from hotloop.units import duration, parse_duration, rate
 
 if TYPE_CHECKING:
+    from hotloop.compare.trace import Trace
     from hotloop.flow import Examination
     from hotloop.launch.throwaway import Throwaway
     from hotloop.record.recording import Recording
@@ -180,7 +181,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
                 command,
                 where,
                 steps=request.steps,
-                env=catalogue.environment(request.live) | _plan(request) | {"HOTLOOP_DRAWS": "1"},
+                env=catalogue.environment(request.live) | _plan(request) | _recorded(request),
                 patch=request.patch,
                 watch_tick=progress.tick,
                 stdout=log,
@@ -222,9 +223,21 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             draws=_draws(found),
             files=_files(found.recording),
             missed=found.recording.patch.missed if found.recording.patch is not None else (),
+            trace=_trace(found),
         )
 
     return Bench(run=run, examine=examine)
+
+
+def _trace(found: Examination) -> Trace | None:
+    from hotloop.compare.trace import trace_of
+    from hotloop.report.ranks import lead
+
+    steps = lead(found.ranks)
+    process = next((one for one in found.recording.ranks if steps and one.pid == steps.pid), None)
+    if steps is None or process is None or not process.notes.get("evidence"):
+        return None
+    return trace_of(process, steps)
 
 
 def _draws(found: Examination) -> tuple[str, ...]:
@@ -261,6 +274,10 @@ def _plan(request: Request) -> dict[str, str]:
         return {}
     board = str(request.folder / "what-if.blocks")
     return {"HOTLOOP_WHAT_IF": json.dumps({**request.plan, "board": board, "go_on": False})}
+
+
+def _recorded(request: Request) -> dict[str, str]:
+    return {"HOTLOOP_DRAWS": "1"} | ({"HOTLOOP_EVIDENCE": "1"} if request.evidence else {})
 
 
 def _would_write(room: Throwaway | None) -> tuple[str, ...]:

@@ -67,8 +67,9 @@ class Remedy:
     none; ``source`` (``module:function``) what ``fix`` writes. ``source_effect`` is set where that may alter
     more than the live form does, ``depends`` where the script then imports hotloop, ``indexed`` where
     samples need a number, which those of an iterable dataset have not, ``stores`` where it writes files that
-    stay, ``environment`` (``module:function``) gives what the environment of a command must hold for the
-    live form, beside what it holds, ``where_named`` where a finding that
+    stay, ``rewrites`` where the source form computes the same by other code, as losses can show,
+    ``environment`` (``module:function``) gives what the environment of a command must hold for the live form,
+    beside what it holds, ``where_named`` where a finding that
     it answers has other causes too, and names it only for this one. ``config_keys`` are the
     meanings (``probe/config.py``) of configuration keys that hold its value. ``words`` is what to tell a
     person, ``{value}`` being the value.
@@ -87,6 +88,7 @@ class Remedy:
     depends: bool = False
     indexed: bool = False
     stores: bool = False
+    rewrites: bool = False
     environment: str = ""
     where_named: bool = False
     config_keys: tuple[str, ...] = ()

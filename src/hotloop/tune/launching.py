@@ -9,11 +9,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from hotloop.compare.rewritten import STEPS
+from hotloop.compare.trace import Trace
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.tune.candidates import Limits
 from hotloop.tune.journal import Journal
 from hotloop.tune.patching import Patches
 from hotloop.tune.trial import (
+    PROOF,
     Arm,
     Bench,
     Examined,
@@ -261,16 +264,24 @@ class Launcher:
         trial = self._trial("alone", (), timeout_s=timeout_s, plan={"echo": True})
         return trial.more.get("step_alone_s")
 
+    def traced(self, name: str, arm: Arm) -> Trace | None:
+        """What a few steps under an arm compute. Launched though the budget be spent: none goes unproven."""
+        timeout_s = self.start_s + self.launch_s + _PATIENCE_S
+        trial = self._trial(
+            f"{PROOF}{name}", arm, timeout_s=timeout_s, steps=STEPS, evidence=True, needed=True
+        )
+        return self.examine(trial).trace if trial.status != "ended" else None
+
     def examine(self, trial: Trial) -> Examined:
         """A trial's recording, read again."""
         return self.bench.examine(self.folder / trial.folder)
 
-    def _trial(self, key: str, arm: Arm, *, timeout_s: float, **more: Any) -> Trial:
+    def _trial(self, key: str, arm: Arm, *, timeout_s: float, needed: bool = False, **more: Any) -> Trial:
         """The trial of this key: from the journal, or launched now. Raises Spent, Interrupted."""
         known = self.journal.trials.get(key)
         if known is not None and (known.status == "measured" or key != "first"):  # else: tried again
             return known
-        most_s = self.left_s if self.journal.trials else timeout_s  # the first one has to be
+        most_s = self.left_s if self.journal.trials and not needed else timeout_s  # the first one has to be
         if most_s <= 0:
             self.spent = True
             raise Spent

@@ -220,6 +220,7 @@ def _effects(tuned: Tuned) -> list[str]:
         for one in arm
         if one.remedy.id == "num-workers" and 0 < tuned.cores < one.value and tuned.waiting > _WAITS
     ]
+    words += [tuned.proof] if tuned.proof else []
     words += [
         f"{one}: the first epoch fills it, as slow as now; the gain is of those after it"
         for one in fills(arm)

@@ -15,13 +15,14 @@ from functools import partial
 from math import inf, log
 from typing import Any, Final
 
+from hotloop.compare.rewritten import held
 from hotloop.remedy.live.form import LEFT_TO_SOURCE, MET_NOTHING
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills, rarer
 from hotloop.tune.pipeline import Pipeline
 from hotloop.tune.racing import CLEAR, LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
-from hotloop.tune.trial import Arm, Examined, Trial, spell
+from hotloop.tune.trial import Arm, Examined, Trial, edited, effect_of, spell
 
 #: Rounds of a race, pairs of a confirmation.
 _MOST_ROUNDS: Final = 4
@@ -80,6 +81,7 @@ class Tuned:
     once: int = 0  # batches of a run that goes through its data a single time
     cores: float = 0.0  # that the run may use, where workers are told
     waiting: float = 0.0  # the share of making a batch that waits and does not compute
+    proof: str = ""  # what losses say of a patch that computes by other code
 
 
 @dataclass(kw_only=True)
@@ -95,6 +97,7 @@ class Search:
     _pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
     _gained: float = 1.0  # of the arm in force over the run as found
     _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
+    _proofs: dict[str, str] = field(default_factory=dict)  # of patches, in words
     _alone_s: float | None = None  # a step that waits for nothing
     _pipeline: Pipeline | None = None  # of the run as found
     _ran: bool = False  # something of the last race did
@@ -120,6 +123,9 @@ class Search:
                 found = self._screen(found, seen)
             written = len(self._written)
             winner, trial = self._race(number, best, found, base) if found else (None, None)
+            if winner is not None and not self._computes_the_same(winner.arm):
+                self._tried.difference_update(one.name for one in found)
+                continue
             # Nothing of them ran: there may be room now for what there was none for beside them.
             if found and self._had_room and not self._ran and launcher.left_s > 0:
                 launcher.spent = False
@@ -155,7 +161,32 @@ class Search:
             once=launcher.single,
             cores=(self._pipeline.recorded.cores or 0.0) if self._pipeline else 0.0,
             waiting=1 - self._pipeline.make_cores if self._pipeline else 0.0,
+            proof=self._proofs.get(spell(_rewriting(best)), ""),
         )
+
+    def _computes_the_same(self, arm: Arm) -> bool:
+        """Whether losses say that a patch of the arm computes what the run as found does, or say nothing."""
+        patched = _rewriting(arm)
+        name = spell(patched)
+        if not patched or name in self._proofs:
+            return True
+        launcher = self.launcher
+        exact = all(effect_of(one) == "exact" for one in patched)
+        found = held(
+            launcher.traced("as found", ()),
+            launcher.traced(name, patched),
+            lambda: launcher.traced("as found again", ()),
+            exact=exact,
+        )
+        if found.same is not False:
+            words = found.words if found.same else f"not proven by losses: {found.words}"
+            self._proofs[name] = f"{name}: {words}"
+            return True
+        for one in patched:
+            self._failed.add(str(one))
+            words = f"the patched run has other losses than the run as found: {found.words}"
+            self._left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=words)
+        return False
 
     def _step_alone(self) -> float | None:
         """What a step takes that waits for nothing: where steps wait, a launch of its own is worth it."""
@@ -466,3 +497,8 @@ class Search:
         if not arm and self.launcher.found is not None:
             found.append(self.launcher.found.cost_s)
         return [log(cost) for cost in found if cost is not None]
+
+
+def _rewriting(arm: Arm) -> Arm:
+    """The remedies of an arm whose patch computes by other code."""
+    return tuple(one for one in edited(arm) if one.remedy.rewrites)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from hotloop.compare.trace import Trace
 from hotloop.diagnose import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
@@ -23,6 +24,9 @@ Status = Literal["measured", "refused", "failed", "ended"]
 
 #: What a step waits before it has its batch, workers that start included.
 _WAITS: Final = [COLUMN["data_wait"], COLUMN["epoch_gap"]]
+
+#: What the keys of launches for a proof begin with.
+PROOF: Final = "proof/"
 
 #: An arm of the search: the remedies in force, in the order they were taken up.
 Arm = tuple[Applied, ...]
@@ -59,7 +63,8 @@ def command_of(arm: Arm, command: Sequence[str], patch: Path | None = None) -> l
 class Request:
     """What to launch. ``stop_s`` interrupts it in time, which is no failure; ``timeout_s`` kills it.
 
-    ``plan`` makes it a what-if run: of blocks, or of the step alone (``whatif.live``).
+    ``plan`` makes it a what-if run: of blocks, or of the step alone (``whatif.live``). ``evidence`` records
+    its losses.
     """
 
     folder: Path
@@ -70,6 +75,7 @@ class Request:
     most_bytes: float | None = None
     plan: Mapping[str, Any] | None = None
     patch: InForce | None = None
+    evidence: bool = False
 
     @property
     def live(self) -> Arm:
@@ -106,6 +112,7 @@ class Examined:
     draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
     files: tuple[Path, ...] = ()  # code and configuration that it read and did not write
     missed: tuple[str, ...] = ()  # files of the patch in force that no process loaded
+    trace: Trace | None = None  # what it computed, where that was recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +142,8 @@ class Trial:
 
     @property
     def timed(self) -> bool:
-        """Whether it is a run whose rate can be compared: what-if runs are not."""
-        return self.key not in ("blocks", "alone")
+        """Whether it is a run whose rate can be compared: what-if runs and proofs are not."""
+        return self.key not in ("blocks", "alone") and not self.key.startswith(PROOF)
 
     @property
     def cost_s(self) -> float | None:

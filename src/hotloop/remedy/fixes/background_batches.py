@@ -16,6 +16,7 @@ REMEDY = Remedy(
         "input/slow-sample",
     ),
     source="hotloop.remedy.source.background:background_batches",
+    rewrites=True,
     depends=True,
     words=(
         "make batches in a Dataset behind a DataLoader with workers, or in a thread that stays "

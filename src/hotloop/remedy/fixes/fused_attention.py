@@ -17,6 +17,7 @@ REMEDY = Remedy(
     ),
     answers=("device/attention-not-fused",),
     source="hotloop.remedy.source.fusing:fused_attention",
+    rewrites=True,
     words=(
         "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., scale=...); a mask of "
         "truth values is True where a key takes part; is_causal=True instead of a triangle"

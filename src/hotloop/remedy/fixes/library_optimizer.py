@@ -14,6 +14,7 @@ REMEDY = Remedy(
     alters="updates round differently in the last bit; states saved of the old class do not fit torch's",
     answers=("device/optimizer-not-fused",),
     source="hotloop.remedy.source.optimizers:library_optimizer",
+    rewrites=True,
     words=(
         "where an optimizer of torch does the same (Adam, AdamW, SGD, RMSprop, ...), build that, with "
         "fused=True; else update all parameters at once (torch._foreach_*)"

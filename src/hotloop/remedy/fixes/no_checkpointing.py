@@ -12,5 +12,6 @@ REMEDY = Remedy(
     answers=("device/recompute-checkpointing",),
     live="hotloop.remedy.live.checkpointing:NoCheckpointing",
     source="hotloop.remedy.source.recomputing:no_checkpointing",
+    rewrites=True,
     words="leave torch.utils.checkpoint out where the activations fit into memory",
 )

@@ -22,5 +22,6 @@ REMEDY = Remedy(
     ),
     where_named=True,
     source="hotloop.remedy.source.elements:numpy_view",
+    rewrites=True,
     words="before the loop view = tensor.numpy(), in it view[i, j] = number; or vectorize the loop",
 )

@@ -18,6 +18,7 @@ REMEDY = Remedy(
         "input/repeated-work",
     ),
     source="hotloop.remedy.source.pretransforming:pretransform",
+    rewrites=True,
     words=(
         "before training: data = hotloop.feed.pretransform(data, transform), and leave the "
         "transform out of __getitem__"
