@@ -350,7 +350,7 @@ def run():
 def run():
     a, b = make(1), make(2)
     for _ in range(4):
-        for t, s in zip(a.parameters(), b.parameters(), strict=True):
+        for t, s in zip(a.parameters(), b.parameters(), strict=False):
             t.data.lerp_(s.data, 0.01)  # HOT
     return list(a.parameters())
 """,
@@ -1022,5 +1022,62 @@ def f(a, lrs):
         p.data.sub_(lr * p.grad)  # HOT
 """,
         "holds tensors is not known",
+    ),
+    "one way stores what the other asks for": (
+        """
+def f(model, velocity):
+    for name, p in model.named_parameters():
+        if name not in velocity:
+            velocity[name] = p.grad.clone()
+        else:
+            velocity[name].mul_(0.9).add_(p.grad)  # HOT
+""",
+        "one way stores",
+    ),
+    "gradients that one way makes": (
+        """
+def f(model):
+    for p in model.parameters():
+        if p.grad is None:
+            p.grad = p.data * 0.1
+        else:
+            p.grad.mul_(0.5).add_(p.data, alpha=0.1)  # HOT
+""",
+        "one way stores",
+    ),
+    "a condition on what is stored": (
+        """
+def f(model, seen):
+    for name, p in model.named_parameters():
+        if not seen:
+            seen[name] = p.data * 0.1  # HOT
+""",
+        "a round before it stored",
+    ),
+    "torch imported behind the loop": (
+        """
+def f(model):
+    for p in model.parameters():
+        p.data.mul_(0.9)  # HOT
+    import torch
+    return torch.zeros(3)
+""",
+        "at the top of the file",
+    ),
+    "a name bound in the iterable": (
+        """
+def f(a, b):
+    for p, q in zip(a.parameters(), (bp := list(b.parameters()))):
+        p.data.mul_(0.9).add_(q.data)  # HOT
+""",
+        "bound within",
+    ),
+    "lists that must be as long": (
+        """
+def f(a, b):
+    for p, q in zip(a.parameters(), b.parameters(), strict=True):
+        p.data.mul_(0.9).add_(q.data)  # HOT
+""",
+        "not as long",
     ),
 }

@@ -106,6 +106,8 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> None:
     """Write one loop. Raises Cannot."""
     if loop.orelse is not None or loop.asynchronous is not None:
         raise Cannot("the loop has an else, or waits", str(code.path), code.line(loop))
+    if any(True for _ in code.nodes(cst.NamedExpr, loop)):
+        raise Cannot("a name is bound within an expression", str(code.path), code.line(loop))
     function = code.function_of(loop)
     if function is None and code.above(loop, cst.ClassDef) is not None:
         raise Cannot("the loop is part of a class's body", str(code.path), code.line(loop))
@@ -138,9 +140,14 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> None:
 
 def _torch(code: Code, loop: cst.For) -> str:
     """What the file calls torch where a loop stands."""
-    bound = code.assignments(loop, "torch")
-    if any(not isinstance(one, meta.ImportAssignment) for one in bound):
-        raise Cannot("torch is another thing here", str(code.path), code.line(loop))
+    for one in code.assignments(loop, "torch"):
+        if not isinstance(one, meta.ImportAssignment):
+            raise Cannot("torch is another thing here", str(code.path), code.line(loop))
+        line = code.parents.get(one.node)
+        first = isinstance(line, cst.SimpleStatementLine) and code.parents.get(line) is code.module
+        if not first or code.span(one.node) > code.span(loop):
+            words = "torch is not imported at the top of the file, ahead of the loop"
+            raise Cannot(words, str(code.path), code.line(one.node))
     return "torch"
 
 

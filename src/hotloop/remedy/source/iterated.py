@@ -71,6 +71,9 @@ class Iterated:
             given = [arg.value for arg in iterable.args if arg.keyword is None]
             if any(arg.star for arg in iterable.args):
                 raise self._cannot(iterable, "what * hands over is not known")
+            strict = argument(iterable, "strict")
+            if strict is not None and self._flat(strict) != "False":
+                raise self._cannot(iterable, "where the lists are not as long, the first are changed")
             if name == "enumerate":
                 yield from self._pairs(parts[1], given[0])
                 return

@@ -14,7 +14,7 @@ from typing import Final
 
 import libcst as cst
 
-from hotloop.remedy.source.code import Code, last_name, literal
+from hotloop.remedy.source.code import LITERALS, Code, last_name, literal
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import value_of
 
@@ -125,6 +125,7 @@ class Translator:
         self._values: dict[str, Many] = {}  # a name of the body -> the values it stands for
         self._taken = {name.value for name in code.names()}
         self._counts = set(_counts(loop.target, loop.iter))
+        self._tests: list[cst.BaseExpression] = []  # the conditions
         self._draws = 0
         self._stored = False
         self._own = self._targets | {
@@ -140,7 +141,17 @@ class Translator:
         for body in self.bodies:
             if not any(one.into is not None or one.store is not None for one in body.operations):
                 raise self._cannot(self.loop, "no tensor is changed in it")
+        self._require_asked_first()
         return self.bodies
+
+    def _require_asked_first(self) -> None:
+        """Raises Cannot where a condition may ask what a round before it, or the other way, has stored."""
+        stored = [one.store for body in self.bodies for one in body.operations if one.store is not None]
+        if stored and len(self.bodies) > 1:
+            raise self._cannot(stored[0], "what one way stores the condition of the other may ask")
+        for test in self._tests if stored else ():
+            if any(name not in self._own | _ASKING | set(LITERALS) for name in self._names_in(test)):
+                raise self._cannot(test, f"{self._flat(test)} may ask what a round before it stored")
 
     @property
     def bound(self) -> set[str]:
@@ -170,6 +181,7 @@ class Translator:
         if self.body.operations:
             raise self._cannot(statement, "a condition behind an operation chooses some of the tensors only")
         self._require_pure(statement.test)
+        self._tests.append(statement.test)
         text = self.spelled(statement.test)
         inner = statement.body.body
         if _is_continue(inner):
@@ -184,6 +196,7 @@ class Translator:
     def _two_ways(self, statement: cst.If) -> None:
         """An ``if`` with its ``else``: each tensor goes one of the two ways, so each way has a list."""
         self._require_pure(statement.test)
+        self._tests.append(statement.test)
         text = self.spelled(statement.test)
         before = list(self.body.conditions), dict(self._aliases), self.body.only_floating
         self.body.conditions.append(f"({text})" if _loose(statement.test) else text)
