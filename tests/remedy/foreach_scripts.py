@@ -686,6 +686,28 @@ def run():
 """,
         True,
     ),
+    "an optimizer of the user's": (
+        """
+class O(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, dict(lr=lr))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.add_(p.grad, alpha=-group["lr"])  # HOT
+
+def run():
+    model = make()
+    opt = O(model.parameters())
+    for n in range(3):
+        backward(model, n)
+        opt.step()
+    return list(model.parameters())
+""",
+        False,
+    ),
     "a condition on one line": (
         """
 def run():
@@ -1079,5 +1101,58 @@ def f(a, b):
         p.data.mul_(0.9).add_(q.data)  # HOT
 """,
         "not as long",
+    ),
+    "a parameter twice in a group": (
+        """
+def f(m):
+    opt = torch.optim.SGD([m[0].weight, m[0].bias, m[0].weight], lr=0.1)
+    for g in opt.param_groups:
+        for p in g["params"]:
+            p.data.mul_(0.9).add_(1.0)  # HOT
+""",
+        "may come twice",
+    ),
+    "a parameter twice in an optimizer of the user's": (
+        """
+class O(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, dict(lr=0.1))
+
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.add_(p.grad, alpha=-group["lr"])  # HOT
+
+def f(m):
+    return O([*m.parameters(), m[0].weight])
+""",
+        "may come twice",
+    ),
+    "a group of an unknown optimizer": (
+        """
+def f(opt):
+    for g in opt.param_groups:
+        for p in g["params"]:
+            p.data.mul_(0.9)  # HOT
+""",
+        "may come twice",
+    ),
+    "one tensor many times": (
+        """
+def f(m):
+    vel = [torch.zeros(3, 3)] * 4
+    for i, p in enumerate(m.parameters()):
+        vel[i].mul_(0.9).add_(p.grad)  # HOT
+""",
+        "may come twice",
+    ),
+    "one tensor for each key": (
+        """
+def f(m):
+    vel = dict.fromkeys([n for n, _ in m.named_parameters()], torch.zeros(3, 3))
+    for name, p in m.named_parameters():
+        vel[name].mul_(0.9).add_(p.grad)  # HOT
+""",
+        "may come twice",
     ),
 }

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import libcst as cst
 
 from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name
-from hotloop.remedy.source.listed import Translator
+from hotloop.remedy.source.listed import Translator, makes_new
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import bound_to_self, parameters_of, position_of, text_of, value_of
@@ -21,8 +21,6 @@ _PARAMETERS: Final = ("parameters", "named_parameters")
 _BUFFERS: Final = ("buffers", "named_buffers")
 _WRAPS: Final = ("list", "tuple", "reversed", "dict", "OrderedDict")
 _PARTS: Final = ("values", "items", "keys")
-#: Methods whose result has memory of its own.
-_NEW: Final = frozenset(["clone", "deepcopy", "zeros_like", "ones_like", "empty_like", "randn_like"])
 _GROWS: Final = frozenset(["append", "extend", "insert", "update", "setdefault"])
 #: What lists of tensors are called.
 _OF_TENSORS: Final = re.compile(
@@ -53,7 +51,8 @@ class Iterated:
                     self._code.line(iterable),
                 )
         for name in sorted(reader.changed):
-            if not reader.holds_new(reader.held[name]):
+            held = reader.held[name]
+            if not reader.holds_new(held) or self._grows(self._code, last_name(held)):
                 self._distinct(self._code, reader.held[name], _DEPTH)
         owners = [self._flat(one) for one in self._owners(self._loop.iter)]
         for one in owners:
@@ -92,6 +91,7 @@ class Iterated:
             index = node.slice[0].slice
             if len(node.slice) != 1 or not isinstance(index, cst.Index) or text_of(index.value) != "params":
                 raise self._unknown(code, node)
+            self._of_group(code, node.value, depth - 1)
             self.kinds.add("parameters")
         elif isinstance(node, cst.ListComp | cst.GeneratorExp | cst.DictComp):
             self._of_comprehension(code, node, depth)
@@ -131,10 +131,10 @@ class Iterated:
         one = node.value if isinstance(node, cst.DictComp) else node.elt
         if node.for_in.inner_for_in is not None:
             raise self._unknown(code, node)
+        if makes_new(one):
+            return
         made = {last_name(call.func) for call in code.nodes(cst.Call, one)}
         while isinstance(one, cst.Call | cst.Attribute):
-            if isinstance(one, cst.Call) and last_name(one.func) in _NEW:
-                return
             if isinstance(one, cst.Attribute) and one.attr.value not in ("data", "grad"):
                 raise self._unknown(code, node)
             one = one.func.value if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute) else (
@@ -146,29 +146,98 @@ class Iterated:
         self._distinct(code, node.for_in.iter, depth - 1)
 
     def _of_name(self, code: Code, node: cst.Name, depth: int) -> None:
+        if self._grows(code, node.value):
+            raise self._unknown(code, node)
+        for where, value in self._values(code, node):
+            self._distinct(where, value, depth - 1)
+
+    def _of_group(self, code: Code, node: cst.BaseExpression, depth: int) -> None:
+        """A group of an optimizer: torch lets a parameter be in one group only, but there twice."""
+        loop = next((one for one in self._bound(code, node) if isinstance(one, cst.For)), None)
+        groups = loop.iter if loop is not None else node.value if isinstance(node, cst.Subscript) else None
+        if not isinstance(groups, cst.Attribute) or groups.attr.value != "param_groups":
+            raise self._unknown(code, node)
+        for other in self._plan.scene.codes("params"):
+            for store in other.nodes(cst.AssignTarget):
+                by = store.target.slice[0].slice if isinstance(store.target, cst.Subscript) else None
+                if isinstance(by, cst.Index) and text_of(by.value) == "params":
+                    raise self._unknown(other, store)
+        for other in self._plan.scene.codes("add_param_group"):
+            raise self._unknown(other, next(one for one in other.names() if one.value == "add_param_group"))
+        self._of_optimizer(code, groups.value, depth)
+
+    def _bound(self, code: Code, node: cst.BaseExpression) -> list[cst.CSTNode | None]:
+        """What binds a name, where it is bound once."""
+        bound = code.assignments(node, node.value) if isinstance(node, cst.Name) else []
+        return [code.parents.get(bound[0].node)] if len(bound) == 1 else []
+
+    def _of_optimizer(self, code: Code, node: cst.BaseExpression, depth: int) -> None:
+        """What every optimizer that an expression may be was given."""
+        owner = code.above(node, cst.ClassDef)
+        made: list[tuple[Code, cst.BaseExpression]] = []
+        if is_self(node) and owner is not None:
+            made_by = [one for one in code.nodes(cst.FunctionDef, owner) if one.name.value == "__init__"]
+            if len(made_by) != 1 or len(parameters_of(made_by[0])) < 2:
+                raise self._unknown(code, node)
+            given = list(self._arguments(code, made_by[0], parameters_of(made_by[0])[1]))
+        else:
+            given = []
+            if isinstance(node, cst.Call):
+                made = [(code, node)]
+            elif isinstance(node, cst.Attribute) and is_self(node.value) and owner is not None:
+                made = [(code, one) for one in bound_to_self(code, owner, node.attr.value)]
+            elif isinstance(node, cst.Name):
+                made = list(self._values(code, node))
+        if depth == 0 or not (made or given):
+            raise self._unknown(code, node)
+        for other, one in made:
+            if not isinstance(one, cst.Call):
+                self._of_optimizer(other, one, depth - 1)
+                continue
+            params = argument(one, "params", 0)
+            if params is None:
+                raise self._unknown(other, one)
+            given.append((other, params))
+        for other, params in given:
+            self._given_groups(other, params, depth - 1)
+
+    def _given_groups(self, code: Code, given: cst.BaseExpression, depth: int) -> None:
+        if depth == 0:
+            raise self._unknown(code, given)
+        for one in [given] if not isinstance(given, cst.List) else [part.value for part in given.elements]:
+            if isinstance(one, cst.Dict):
+                for part in one.elements:
+                    if not isinstance(part, cst.DictElement):
+                        raise self._unknown(code, one)
+                    if text_of(part.key) == "params":
+                        self._distinct(code, part.value, depth)
+            elif one is not given or isinstance(given, cst.List):
+                raise self._unknown(code, one)
+            elif isinstance(one, cst.Name) and not self._grows(code, one.value):
+                for other, value in self._values(code, one):
+                    self._given_groups(other, value, depth - 1)
+            else:
+                self._distinct(code, one, depth)
+
+    def _values(self, code: Code, node: cst.Name) -> Iterator[tuple[Code, cst.BaseExpression]]:
+        """Everything a name is given, by the calls of its function too."""
         bound = code.assignments(node, node.value)
-        if not bound or self._grows(code, node.value):
+        if not bound:
             raise self._unknown(code, node)
         for one in bound:
             above = code.parents.get(one.node)
             param = one.node if isinstance(one.node, cst.Param) else above
             if isinstance(param, cst.Param):
-                self._of_parameter(code, param, depth)
+                function = code.function_of(param)
+                given = list(self._arguments(code, function, param)) if function is not None else []
+                if not given:
+                    raise self._unknown(code, param)
+                yield from given
                 continue
             value = value_of(code, one.node)
             if value is None:
                 raise self._unknown(code, node)
-            self._distinct(code, value, depth - 1)
-
-    def _of_parameter(self, code: Code, param: cst.Param, depth: int) -> None:
-        function = code.function_of(param)
-        if function is None:
-            raise self._unknown(code, param)
-        given = list(self._arguments(code, function, param))
-        if not given:
-            raise self._unknown(code, param)
-        for where, value in given:
-            self._distinct(where, value, depth - 1)
+            yield code, value
 
     def _arguments(
         self, code: Code, function: Function, param: cst.Param

@@ -39,7 +39,9 @@ _DRAWN: Final = frozenset(["torch.randn_like", "torch.rand_like"])
 _WEIGHTS: Final = frozenset(["weight", "bias", "data", "grad"])
 _FACTS: Final = frozenset(["dtype", "device", "shape"])
 #: What gives tensors.
-_MADE: Final = frozenset(["clone", "zeros_like", "ones_like", "zeros"])
+_MADE: Final = frozenset([
+    "clone", "deepcopy", "zeros_like", "ones_like", "empty_like", "randn_like", "zeros",
+])  # fmt: skip
 #: Functions of numbers.
 _OF_NUMBERS: Final = frozenset(["min", "max", "abs", "float", "int", "pow", "round"])
 #: What a condition may ask of a tensor, or of its name, that no operation of a round changes.
@@ -321,10 +323,13 @@ class Translator:
                 empty = isinstance(assign.value, cst.Dict) and not assign.value.elements
                 if last_name(part) == name and not (part is target and empty):
                     given.append(assign.value)
-        made = [
-            any(last_name(call.func) in _MADE for call in self.code.nodes(cst.Call, one)) for one in given
-        ]
-        return bool(made) and all(made)
+        return bool(given) and all(self._is_new(one) for one in given)
+
+    def _is_new(self, node: cst.BaseExpression) -> bool:
+        """Whether each tensor of a list, or of a store in each round, was made for it alone."""
+        if isinstance(node, cst.ListComp | cst.DictComp):
+            return makes_new(node.value if isinstance(node, cst.DictComp) else node.elt)
+        return makes_new(node)
 
     def _is_store(self, target: cst.BaseExpression) -> bool:
         """``p.data = ...``, ``p.grad = ...``, ``shadow[name] = ...``."""
@@ -810,6 +815,22 @@ def call_of(
     """``torch._foreach_add_(a, b, alpha=0.1)``."""
     given = [one.text for one in operands] + [f"{name}={one.text}" for name, one in keywords]
     return f"{torch}._foreach_{op}({', '.join(given)})"
+
+
+def makes_new(node: cst.BaseExpression) -> bool:
+    """Whether an expression is a tensor that torch made there: ``p.data.clone().detach()``."""
+    while isinstance(node, cst.Call | cst.Attribute):
+        if isinstance(node, cst.Call) and last_name(node.func) in _MADE:
+            return True
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            if node.func.attr.value not in _EACH:
+                return False
+            node = node.func.value
+        elif isinstance(node, cst.Attribute) and node.attr.value == "data":
+            node = node.value
+        else:
+            return False
+    return False
 
 
 def _counts(target: cst.BaseExpression, iterable: cst.BaseExpression) -> Iterator[str]:
