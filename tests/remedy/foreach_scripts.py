@@ -376,7 +376,7 @@ def run():
             k.data.mul_(decay).add_(q.detach().to(k.device, k.dtype), alpha=1 - decay)  # HOT
     return list(ema.parameters())
 """,
-        True,
+        False,
     ),
     "nothing to go over": (
         """

@@ -133,10 +133,28 @@ def test_every_loop_that_a_finding_names_is_written(tmp_path: Path) -> None:
         assert torch.equal(one, other)
 
 
-def test_an_average_of_half_precision_is_interpolated(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "line"),
+    [
+        ("bfloat16", ""),
+        ("float32", "ema = copy.deepcopy(model).double()"),
+        ("float32", "x.to(torch.bfloat16)"),
+    ],
+)
+def test_an_average_that_may_have_another_dtype_is_no_interpolation(
+    dtype: str, line: str, tmp_path: Path
+) -> None:
+    text = f"{HEAD}{WRITTEN['an average of two statements'][0]}\ndef other(model, x):\n    {line or 'pass'}\n"
+    facts = {"module": [{**MODULE, "param_dtypes": {dtype: 40}}]}
+    new = after(patch_with(tmp_path, text, "foreach-lerp", **facts))
+    assert "_foreach_lerp_" not in new
+    assert "_foreach_mul_" in new
+
+
+def test_what_autocast_computes_in_is_no_dtype_of_the_weights(tmp_path: Path) -> None:
     text = HEAD + WRITTEN["an average of two statements"][0]
-    half = {**MODULE, "param_dtypes": {"bfloat16": 40}}
-    assert "_foreach_lerp_" in after(patch_with(tmp_path, text, "foreach-lerp", module=[half]))
+    text += "\ndef other():\n    return torch.autocast('cuda', dtype=torch.bfloat16)\n"
+    assert "_foreach_lerp_" in after(patch_with(tmp_path, text, "foreach-lerp"))
 
 
 def test_what_rounds_otherwise_on_a_gpu_is_left_there(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from libcst import metadata as meta
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Place
 from hotloop.remedy.source import layout
-from hotloop.remedy.source.code import Code
+from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.iterated import Iterated
 from hotloop.remedy.source.listed import Body, Many, Number, Operation, Translator, call_of
 from hotloop.remedy.source.plan import Plan
@@ -24,6 +24,11 @@ from hotloop.units import size
 #: The list forms used here came with it.
 _TORCH: Final = (2, 2)
 _FULL: Final = frozenset(["float32", "float64", "complex64", "complex128"])
+#: Names that say a copy of the weights may have another type than float32.
+_OTHER_DTYPES: Final = (
+    "half", "double", "bfloat16", "float16", "float64", "HalfTensor", "DoubleTensor", "BFloat16Tensor",
+    "set_default_dtype", "set_default_tensor_type",
+)  # fmt: skip
 #: Names that say parameters are parts of tensors that several ranks hold.
 _SHARDED: Final = ("fully_shard", "distribute_tensor", "parallelize_module", "FullyShardedDataParallel")
 _WIDTH: Final = 88
@@ -119,11 +124,11 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> None:
     iterated = Iterated(plan, code, loop)
     iterated.require({name for body in bodies for name in body.written}, reader)
     _require_unread(code, loop, reader.bound)
-    mixed = len(_dtypes(plan)) > 1
+    one_dtype = _one_dtype(plan)
     for body in bodies:
         if not lerp:
             _require_exact(plan, code, loop, body)
-        elif not mixed and (iterated.kinds <= {"parameters"} or body.only_floating):
+        elif one_dtype and (iterated.kinds <= {"parameters"} or body.only_floating):
             body.operations = _averaged(code, body.operations)
         _require_quicker(plan, code, loop, body)
     lines = _whole_loop(code, loop, reader, bodies, torch)
@@ -154,6 +159,22 @@ def _torch(code: Code, loop: cst.For) -> str:
 def _dtypes(plan: Plan) -> set[str]:
     notes = plan.scene.process.notes.get("module", ())
     return {str(kind) for note in notes for kind in note.get("param_dtypes", ())}
+
+
+def _one_dtype(plan: Plan) -> bool:
+    """Whether all weights are float32: those of the run, and those of copies that no module was called of."""
+    if _dtypes(plan) != {"float32"}:
+        return False
+    for word in _OTHER_DTYPES:
+        for code in plan.scene.codes(word):
+            for name in code.names():
+                above = code.parents[name]
+                whole = above if isinstance(above, cst.Attribute) and above.attr is name else name
+                call = code.above(name, cst.Call)
+                cast = call is not None and last_name(call.func) in ("autocast", "GradScaler")
+                if name.value == word and not cast and not code.qualified(whole).startswith("numpy."):
+                    return False
+    return True
 
 
 def _require_exact(plan: Plan, code: Code, loop: cst.For, body: Body) -> None:

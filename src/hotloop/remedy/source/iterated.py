@@ -132,6 +132,11 @@ class Iterated:
         if node.for_in.inner_for_in is not None:
             raise self._unknown(code, node)
         if makes_new(one):
+            try:
+                self._distinct(code, node.for_in.iter, depth - 1)
+            except Cannot:
+                if re.search("buffer|state", code.source(node.for_in.iter)):  # may be integers
+                    self.kinds.add("state")
             return
         made = {last_name(call.func) for call in code.nodes(cst.Call, one)}
         while isinstance(one, cst.Call | cst.Attribute):
