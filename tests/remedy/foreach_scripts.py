@@ -708,6 +708,22 @@ def run():
 """,
         False,
     ),
+    "a rate of the command line": (
+        """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--ema-tau", default=0.005, type=float)
+args = parser.parse_args([])
+
+def run():
+    target, source = make(1), make(2)
+    for p, q in zip(target.parameters(), source.parameters()):
+        p.data.mul_(1 - args.ema_tau).add_(q.data, alpha=args.ema_tau)  # HOT
+    return list(target.parameters())
+""",
+        True,
+    ),
     "a condition on one line": (
         """
 def run():
@@ -1154,5 +1170,69 @@ def f(m):
         vel[name].mul_(0.9).add_(p.grad)  # HOT
 """,
         "may come twice",
+    ),
+    "a decay that is a buffer": (
+        """
+class EMA(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.register_buffer("decay", torch.tensor([0.9]))
+        self.ema = copy.deepcopy(model)
+
+    def update(self, model):
+        for e, p in zip(self.ema.parameters(), model.parameters()):
+            e.data.mul_(self.decay).add_(p.data * (1 - self.decay))  # HOT
+""",
+        "not shown to be a number",
+    ),
+    "a rate that is a tensor of one": (
+        """
+def f(model):
+    lr = torch.full((1,), 0.1)
+    for p in model.parameters():
+        p.data.sub_(lr * p.grad)  # HOT
+""",
+        "not shown to be a number",
+    ),
+    "a rate that is a parameter": (
+        """
+class T:
+    def __init__(self):
+        self.lr = nn.Parameter(torch.tensor(0.01))
+
+    def f(self, model):
+        for p in model.parameters():
+            p.data.sub_(self.lr)  # HOT
+""",
+        "not shown to be a number",
+    ),
+    "a bound that is a tensor": (
+        """
+class T:
+    def __init__(self, high):
+        self.high = high
+
+    def f(self, model):
+        for p in model.parameters():
+            p.data.clamp_(max=self.high)  # HOT
+
+def run(model):
+    T(torch.zeros(1)).f(model)
+""",
+        "not shown to be a number",
+    ),
+    "a decay that is a property": (
+        """
+class E:
+    @property
+    def decay(self):
+        self.n += 1
+        return 1 - 1 / self.n
+
+    def update(self, a, b):
+        for p, q in zip(a.parameters(), b.parameters()):
+            p.data.mul_(self.decay).add_(q.data)  # HOT
+""",
+        "not shown to be a number",
     ),
 }

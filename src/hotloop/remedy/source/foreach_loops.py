@@ -16,6 +16,7 @@ from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code, last_name
 from hotloop.remedy.source.iterated import Iterated
 from hotloop.remedy.source.listed import Body, Many, Number, Operation, Translator, call_of
+from hotloop.remedy.source.numbers import Numbers
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import value_of
@@ -119,7 +120,7 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> None:
     if function is not None and any("jit" in code.source(one.decorator) for one in function.decorators):
         raise Cannot("what torch.jit compiles has no list forms", str(code.path), code.line(function))
     torch = _torch(code, loop)
-    reader = Translator(code, loop, torch)
+    reader = Translator(code, loop, Numbers(plan.scene), torch)
     bodies = reader.read()
     iterated = Iterated(plan, code, loop)
     iterated.require({name for body in bodies for name in body.written}, reader)

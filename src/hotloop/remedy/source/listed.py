@@ -15,8 +15,8 @@ from typing import Final
 import libcst as cst
 
 from hotloop.remedy.source.code import LITERALS, Code, last_name, literal
+from hotloop.remedy.source.numbers import Numbers
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.values import value_of
 
 #: Methods with one more operand, a tensor or a number, by what the list form is called.
 _BINARY: Final = frozenset(["mul", "add", "sub", "div"])
@@ -36,7 +36,6 @@ _EACH: Final = frozenset([
 _HALF: Final = re.compile(r"half\b|float16\b")
 #: Functions that draw a tensor of each one's shape: one draw a round comes in the same order.
 _DRAWN: Final = frozenset(["torch.randn_like", "torch.rand_like"])
-_WEIGHTS: Final = frozenset(["weight", "bias", "data", "grad"])
 _FACTS: Final = frozenset(["dtype", "device", "shape"])
 #: What gives tensors.
 _MADE: Final = frozenset([
@@ -115,8 +114,8 @@ class Body:
 class Translator:
     """Reads the body of one loop. Raises Cannot with the line that has no list form."""
 
-    def __init__(self, code: Code, loop: cst.For, torch: str = "torch") -> None:
-        self.code, self.loop = code, loop
+    def __init__(self, code: Code, loop: cst.For, numbers: Numbers, torch: str = "torch") -> None:
+        self.code, self.loop, self._numbers = code, loop, numbers
         self.body = Body()
         self.bodies = [self.body]
         self.held: dict[str, cst.BaseExpression] = {}  # lists and dictionaries that a round has a tensor of
@@ -637,9 +636,10 @@ class Translator:
     def _number(self, node: cst.BaseExpression) -> Number:
         if not self._computes(node):
             raise self._cannot(node, f"{self._flat(node)} is asked anew in each round")
-        if self._may_be_one(node):
-            raise self._cannot(node, f"{self._flat(node)} may be a part of what the loop changes")
-        return Number(text=self._flat(node), node=node, tensor=self._is_tensor(node))
+        kind = "number" if literal(node) else self._numbers.kind(self.code, node)
+        if not kind:
+            raise self._cannot(node, f"{self._flat(node)} is not shown to be a number")
+        return Number(text=self._flat(node), node=node, tensor=kind == "scalar")
 
     def _computes(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.BinaryOperation):
@@ -659,46 +659,6 @@ class Translator:
                 not arg.star and self._computes(arg.value) for arg in node.args
             )
         return isinstance(node, cst.Name | cst.SimpleString) or literal(node)
-
-    def _may_be_one(self, node: cst.BaseExpression, depth: int = 2) -> bool:
-        """Whether a number is read of a weight each time: ``model.fc.bias[0]``, and no call between."""
-        if isinstance(node, cst.Attribute | cst.Subscript):
-            while isinstance(node, cst.Attribute | cst.Subscript):
-                if isinstance(node, cst.Attribute) and node.attr.value in _WEIGHTS:
-                    return True
-                node = node.value
-        if isinstance(node, cst.Name) and depth:
-            values = [value_of(self.code, one.node) for one in self.code.assignments(node, node.value)]
-            return any(one is not None and self._may_be_one(one, depth - 1) for one in values)
-        return False
-
-    def _is_tensor(self, node: cst.BaseExpression, depth: int = 3) -> bool:
-        """Whether it was made by torch, and not read."""
-        if isinstance(node, cst.BinaryOperation):
-            return self._is_tensor(node.left, depth) or self._is_tensor(node.right, depth)
-        if isinstance(node, cst.UnaryOperation):
-            return self._is_tensor(node.expression, depth)
-        if isinstance(node, cst.Call):
-            whole = self.code.qualified(node.func)
-            if whole:
-                return whole.startswith("torch.") and not whole.startswith("torch.cuda.")
-            if not isinstance(node.func, cst.Attribute):
-                return False
-            return node.func.attr.value in (
-                "sum",
-                "norm",
-                "mean",
-                "max",
-                "min",
-                "clamp",
-                "sqrt",
-                "exp",
-                "abs",
-            )
-        if isinstance(node, cst.Name) and depth:
-            values = [value_of(self.code, one.node) for one in self.code.assignments(node, node.value)]
-            return any(one is not None and self._is_tensor(one, depth - 1) for one in values)
-        return False
 
     def _require_number(self, node: cst.CSTNode, op: str, one: Many | Number) -> None:
         if isinstance(one, Number) and one.tensor and op != "mul":

@@ -2,7 +2,7 @@ import torch
 
 
 class Averages:
-    def __init__(self, params, rate):
+    def __init__(self, params, rate=0.01):
         self.kept = [p.detach().clone() for p in params]
         self.rate = rate
 
