@@ -1235,4 +1235,51 @@ class E:
 """,
         "not shown to be a number",
     ),
+    "pairs of one model, shifted": (
+        """
+def f(net):
+    for q, p in zip(list(net.parameters())[1:], net.parameters()):
+        p.data.mul_(0.5).add_(q.data)  # HOT
+""",
+        "in common",
+    ),
+    "a list of its own, turned": (
+        """
+def f(net):
+    params = list(net.parameters())
+    prev_params = params[-1:] + params[:-1]
+    for p, q in zip(net.parameters(), prev_params):
+        p.data.mul_(0.5).add_(q.data)  # HOT
+""",
+        "in common",
+    ),
+    "pairs of one model, some left out": (
+        """
+def f(net):
+    for p, q in zip(filter(lambda p: p.requires_grad, net.parameters()), net.parameters()):
+        p.data.mul_(0.5).add_(q.data)  # HOT
+""",
+        "in common",
+    ),
+    "gradients that are one tensor": (
+        """
+def f(m):
+    gs = torch.autograd.grad(m(torch.ones(1)), list(m.parameters()))
+    for p, g in zip(m.parameters(), gs):
+        p.grad = g
+    for p in m.parameters():
+        p.grad.mul_(0.5).add_(p.data)  # HOT
+""",
+        "may be one",
+    ),
+    "a list with an entry set again": (
+        """
+def f(m):
+    params = list(m.parameters())
+    params[1] = params[0]
+    for p in params:
+        p.data.mul_(0.5).add_(1)  # HOT
+""",
+        "may come twice",
+    ),
 }

@@ -124,6 +124,9 @@ def _rewritten(plan: Plan, code: Code, loop: cst.For, *, lerp: bool) -> None:
     bodies = reader.read()
     iterated = Iterated(plan, code, loop)
     iterated.require({name for body in bodies for name in body.written}, reader)
+    changed = [one.into.key for body in bodies for one in body.operations if one.into is not None]
+    if any(".grad" in key for key in changed):
+        iterated.require_own_gradients()
     _require_unread(code, loop, reader.bound)
     one_dtype = _one_dtype(plan)
     for body in bodies:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import libcst as cst
 
-from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name
+from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name, literal
 from hotloop.remedy.source.listed import Translator, makes_new
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
@@ -40,8 +40,10 @@ class Iterated:
     def require(self, written: set[str], reader: Translator) -> None:
         """Look at what the changed names go over, and at the rest as far as it must be tensors."""
         self._require_own_methods()
+        over: list[tuple[cst.BaseExpression, bool]] = []
         for target, iterable in self._pairs(self._loop.target, self._loop.iter):
             names = {one.value for one in self._code.nodes(cst.Name, target)}
+            over.append((iterable, bool(names & written)))
             if names & written:
                 self._distinct(self._code, iterable, _DEPTH)
             elif not _OF_TENSORS.search(self._flat(iterable)):
@@ -54,11 +56,90 @@ class Iterated:
             held = reader.held[name]
             if not reader.holds_new(held) or self._grows(self._code, last_name(held)):
                 self._distinct(self._code, reader.held[name], _DEPTH)
+        over += [(held, name in reader.changed) for name, held in reader.held.items()]
+        self._require_other_tensors(over)
         owners = [self._flat(one) for one in self._owners(self._loop.iter)]
         for one in owners:
             if any(other != one and other.startswith(f"{one}.") for other in owners):
                 raise self._cannot(self._loop, f"what {one} has is part of the other: {_WHERE}")
         self._require_apart()
+
+    def _require_other_tensors(self, over: Sequence[tuple[cst.BaseExpression, bool]]) -> None:
+        """Raises Cannot where a round may read what another one changes: ``zip(params, params[1:])``."""
+        for at, (one, changed) in enumerate(over):
+            for other, changed_too in over[:at]:
+                texts = {re.sub(r"\.(keys|items|values)\(\)$", "", self._flat(node)) for node in (one, other)}
+                if not (changed or changed_too) or len(texts) == 1:
+                    continue
+                first, second = (self._origins(self._code, node, _DEPTH) for node in (one, other))
+                new = (changed and first == set()) or (changed_too and second == set())
+                if first is None or second is None:
+                    shared = not new or bool(self._names(one) & self._names(other))
+                else:
+                    shared = bool(first & second)
+                if shared:
+                    both = f"{self._flat(one)} and {self._flat(other)}"
+                    words = f"whether {both} have tensors in common is not known"
+                    raise self._cannot(one, words)
+
+    def _names(self, node: cst.CSTNode) -> set[str]:
+        return {one.value for one in self._code.nodes(cst.Name, node)} - {"self"}
+
+    def _origins(self, code: Code, node: cst.BaseExpression, depth: int) -> set[str] | None:
+        """Whose tensors an iterable has, none for new ones; None where that is not known."""
+        if depth == 0:
+            return None
+        values: list[cst.BaseExpression] = []
+        if isinstance(node, cst.Call):
+            name = last_name(node.func)
+            of = node.func.value if isinstance(node.func, cst.Attribute) else None
+            if of is not None and name in (*_PARAMETERS, *_BUFFERS, "state_dict"):
+                return {"".join(code.source(of).split())}
+            if of is not None and name in _PARTS:
+                values = [of]
+            elif name == "deepcopy":
+                return set()
+            elif of is None and name in (*_WRAPS, "filter") and node.args:
+                values = [node.args[-1].value]
+        elif isinstance(node, cst.ListComp | cst.GeneratorExp | cst.DictComp):
+            one = node.value if isinstance(node, cst.DictComp) else node.elt
+            new = makes_new(one) or (isinstance(one, cst.Attribute) and one.attr.value == "grad")
+            if new:
+                return set()
+            values = [node.for_in.iter]
+        elif isinstance(node, cst.Subscript):
+            index = node.slice[0].slice
+            return {"params"} if isinstance(index, cst.Index) and text_of(index.value) == "params" else None
+        elif isinstance(node, cst.Name):
+            bound = code.assignments(node, node.value)
+            if any(isinstance(one, cst.Param) for b in bound for one in (b.node, code.parents.get(b.node))):
+                return {node.value}
+            values = [value for one in bound if (value := value_of(code, one.node)) is not None]
+            if len(values) < len(bound):
+                return None
+        elif isinstance(node, cst.Attribute) and is_self(node.value):
+            owner = code.above(node, cst.ClassDef)
+            values = list(bound_to_self(code, owner, node.attr.value)) if owner is not None else []
+        found: set[str] = set()
+        for value in values:
+            if isinstance(value, cst.Dict | cst.List) and not value.elements:
+                continue  # filled by stores
+            origins = self._origins(code, value, depth - 1)
+            if origins is None:
+                return None
+            found |= origins
+        return found if values else None
+
+    def require_own_gradients(self) -> None:
+        """Raises Cannot where gradients are set to tensors that several parameters may be given."""
+        for code in self._plan.scene.codes("grad"):
+            for assign in code.nodes(cst.Assign):
+                value = assign.value
+                own = makes_new(value) or isinstance(value, cst.BinaryOperation) or literal(value)
+                targets = [one.target for one in assign.targets if isinstance(one.target, cst.Attribute)]
+                if not own and any(one.attr.value == "grad" for one in targets):
+                    words = "gradients are set to tensors that may be one"
+                    raise Cannot(words, str(code.path), code.line(assign))
 
     def _pairs(
         self, target: cst.BaseExpression, iterable: cst.BaseExpression
@@ -284,7 +365,15 @@ class Iterated:
             of = call.func.value if isinstance(call.func, cst.Attribute) else None
             if of is not None and last_name(call.func) in _GROWS and last_name(of) == name:
                 return True
-        return any(last_name(one.target) == name for one in code.nodes(cst.AugAssign))
+        if any(last_name(one.target) == name for one in code.nodes(cst.AugAssign)):
+            return True
+        return any(
+            isinstance(one.target, cst.Subscript)
+            and last_name(one.target.value) == name
+            and not (makes_new(assign.value) or isinstance(assign.value, cst.BinaryOperation))
+            for assign in code.nodes(cst.Assign)
+            for one in assign.targets
+        )
 
     # -- what the run says -------------------------------------------------------------------------------
 
