@@ -265,7 +265,10 @@ REFUSED = {
     "out[i, j] = 1.0; out[i, :2].copy_(given)": "a part of out is handed on",
     "out[i, j] = 1.0; out.add_(given)": "what out becomes",
     "out[i, j] = 1.0; out = out * 2": "what out becomes",
-    "out[i, j] = 1.0; out.resize_(9, 9)": "what out becomes",
+    "out[i, j] = 1.0; out.resize_(9, 9)": "may be resized",
+    "out[i, j] = 1.0; torch.cat([given], out=given)": "may be resized",
+    "out[i, j] = 1.0; given.untyped_storage().resize_(0)": "may be resized",
+    "out[i, j] = 1.0; out.fill_(given)": "what out becomes",
     "out[i, j] = 1.0; draw(out)": "what out becomes",
     "out[i, j] = 1.0; draw(out[i])": "a part of out is handed on",
     "out[i, j] = 1.0; out.share_memory_()": "what out becomes",
@@ -315,11 +318,9 @@ def test_a_name_is_a_number_where_all_that_it_is_given_are(bound: str, tmp_path:
     assert "s is a plain number cannot be told" in patch.left[0].why
 
 
-def test_a_byte_in_a_tensor_is_a_mask_for_torch(tmp_path: Path) -> None:
-    text = HEAD + LOOP.replace("BODY", "out[i, names[j]] = 1.0")
-    field = {"path": "1", "dtype": "torch.uint8", "bytes": 100}
-    assert patched(tmp_path, text).files
-    assert not patched(tmp_path, text, batch=[{"fields": [field]}]).files
+def test_a_byte_or_a_bool_in_a_tensor_is_a_mask_for_torch(tmp_path: Path) -> None:
+    assert not patched(tmp_path, HEAD + LOOP.replace("BODY", "out[i, names[j]] = 1.0")).files
+    assert patched(tmp_path, HEAD + LOOP.replace("BODY", "out[i, names[j].long()] = 1.0")).files
 
 
 @pytest.mark.parametrize("body", REFUSED)
@@ -342,6 +343,7 @@ MADE = {
     "torch.zeros(4, 4).to(given)": "whose type and place",
     "torch.nn.Parameter(torch.zeros(4, 4))": "whose type and place",
     "torch.zeros(4, 4, device=place())": "would be computed again",
+    "torch.rand(4, 4, device=given)": "drawn on the device",
 }
 
 
@@ -385,6 +387,13 @@ def test_errors_that_are_caught_stay_torchs(tmp_path: Path) -> None:
     assert "numpy raises other errors" in patch.left[0].why
 
 
+@pytest.mark.parametrize(("dtype", "taken"), [("int64", True), ("int32", False), ("bool", False)])
+def test_values_that_may_not_fit_are_left_to_torch(dtype: str, taken: bool, tmp_path: Path) -> None:
+    text = LOOP.replace("torch.zeros(4, 4)", f"torch.zeros(4, 4, dtype=torch.{dtype})")
+    patch = patched(tmp_path, HEAD + text.replace("BODY", "out[i, j] = names[j]"))
+    assert bool(patch.files) is taken
+
+
 READS = """
 def make(given, names):
     total = 0.0
@@ -403,6 +412,9 @@ def make(given, names):
         ("total = 0.0", "total = 0.0 * given.numel()", False, True),
         ("total = 0.0", "total = 0.0", False, False),
         ("given, names", "given: list, names", False, False),
+        ("given, names", "names, given: torch.Tensor = None", False, False),
+        ("    total", "    if given is not None: given = given.float()\n    total", False, False),
+        ("    total", "    if torch.is_tensor(given): given = given.float()\n    total", False, False),
         ("  # hot", "  # hot in bfloat16", False, False),
         ("total +=", "given = given.long(); total +=", True, False),
         ("total +=", "given[i, j] = 0; total +=", True, False),

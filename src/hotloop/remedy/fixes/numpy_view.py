@@ -12,7 +12,10 @@ REMEDY = Remedy(
     id="numpy-view",
     summary="Write and read the elements of a tensor through a numpy view of its memory.",
     effect="exact",
-    alters="a value that torch refuses to store raises numpy's error, or becomes infinite",
+    alters=(
+        "a value that torch refuses to store raises numpy's error, or becomes infinite; "
+        "one that is not finite and goes to integers raises numpy's error"
+    ),
     answers=(
         "host/python-in-step",
         "host/recomputed-targets",

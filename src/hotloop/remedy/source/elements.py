@@ -59,15 +59,20 @@ _GIVE_TENSORS: Final = frozenset(
         "round", "floor", "exp", "log", "sqrt",
     )
 )  # fmt: skip
-_COMPILES: Final = ("torch.compile", "torch.jit.script", "torch.jit.trace", "torch.vmap", "torch.func.vmap")
+_COMPILES: Final = (
+    "torch.compile", "torch.jit.script", "torch.jit.trace", "torch.vmap", "torch.func.vmap",
+    "torch.export.export", "torch.fx.symbolic_trace", "torch.fx.experimental.proxy_tensor.make_fx",
+)  # fmt: skip
 #: What makes tensors somewhere else, or of another type, than their own line says.
 _DEFAULTS: Final = ("set_default_device", "set_default_tensor_type", "set_default_dtype")
-_LOW: Final = ("bfloat16", "bf16", "autocast")
-#: Where these are written an index that cannot be told may be a tensor of bytes: torch takes it for a mask.
-_BYTES: Final = (
-    "uint8", "ByteTensor", ".byte(", "from_numpy", "as_tensor", "frombuffer", "PIL", "torchvision", "imread",
-    "torch.load", "load_file", "np.load", "numpy.load", "h5py", "memmap", "fromfile",
-)  # fmt: skip
+#: Where these are written a tensor may have no view in numpy, or one of other numbers.
+_LOW: Final = ("bfloat16", "bf16", "autocast", "getattr(torch", "sparse", "conj", ".imag")
+#: What asks whether a variable is a tensor at all.
+_WHETHER: Final = ("isinstance", "is_tensor", "hasattr", "callable", "type")
+#: What makes memory larger or smaller: torch refuses that where numpy has seen it.
+_RESIZES: Final = frozenset([
+    "resize_", "resize_as_", "untyped_storage", "storage", "set_",
+])  # fmt: skip
 #: What gives the same tensor elsewhere, or its numbers.
 _SAME: Final = frozenset(["to", "cuda", "cpu", "detach", "clone", "contiguous"])
 #: A tensor of more bytes is not copied from a device for some of its elements.
@@ -164,6 +169,12 @@ class _Work:
                 if "device" in named and "autocast" not in named and not isinstance(item.item, cst.Attribute):
                     words = f"with {named}: tensors may be made on a device"
                     raise Cannot(words, str(code.path), code.line(item), write=_BY_HAND)
+        for code in self.plan.scene.codes(""):
+            for call in code.nodes(cst.Call):
+                out = argument(call, "out") is not None and code.qualified(call.func).startswith("torch.")
+                if out or last_name(call.func) in _RESIZES:
+                    words = "tensors may be resized: torch does not resize what numpy has seen"
+                    raise Cannot(words, str(code.path), code.line(call), write=_BY_HAND)
         if self.function is not None and not self._makes_batches():
             self._require_not_compiled(self.function)
 
@@ -381,7 +392,7 @@ class _Work:
     def _is_tensor(self, base: cst.Name) -> bool:
         """Whether a variable is a tensor, on this machine's CPU or of few bytes, of a type that numpy has."""
         bound = self.code.assignments(base, base.value)
-        if not bound or is_set_elsewhere(self.code, base.value):
+        if not bound or is_set_elsewhere(self.code, base.value) or self._may_be_none(base):
             return False
         bound = [one for one in bound if not _is_the_same(self.code, one.node, base.value)]
         known = [self._known(base, one.node) for one in bound]
@@ -399,6 +410,24 @@ class _Work:
             for name in self._references(base.value)
         )
         return used or all(self._gives_a_tensor(one.node) for one in bound)
+
+    def _may_be_none(self, base: cst.Name) -> bool:
+        """Whether a variable has a default, or is asked whether it is a tensor, before the loop or in it."""
+        if any(
+            isinstance(one.node, cst.Param) and one.node.default is not None
+            for one in self.code.assignments(base, base.value)
+        ):
+            return True
+        for name in self._references(base.value):
+            above = self.code.parents.get(name)
+            call = self.code.parents.get(above) if isinstance(above, cst.Arg) else None
+            if isinstance(call, cst.Call) and last_name(call.func) in _WHETHER:
+                return True
+            if isinstance(
+                above, cst.Comparison | cst.ComparisonTarget | cst.BooleanOperation | cst.If | cst.IfExp
+            ):
+                return True
+        return False
 
     def _gives_a_tensor(self, bound: cst.CSTNode) -> bool:
         if isinstance(bound, cst.Param):
@@ -570,6 +599,9 @@ class _Work:
         if isinstance(above, cst.Attribute):
             call = self.code.parents.get(above)
             called = isinstance(call, cst.Call) and call.func is above
+            given = call.args if isinstance(call, cst.Call) else ()
+            if above.attr.value == "fill_" and any(bits(self.code, one.value) is None for one in given):
+                return False  # it may carry a gradient
             return above.attr.value in _ASKED - ({"device"} if elsewhere else set()) or (
                 called and above.attr.value in (_SIZES if elsewhere else _SAFE)
             )
@@ -622,7 +654,7 @@ class _Work:
         if any(not isinstance(one.slice, cst.Index) or one.slice.star for one in parts):
             return False
         indices = [one.slice.value for one in parts if isinstance(one.slice, cst.Index)]
-        if any(_is_no_number(one) for one in indices) or not self._are_told(indices, made):
+        if any(_is_no_number(one) for one in indices) or not self._are_told(indices):
             return False
         inner = [one.slice.value for one in _parts(node.value) if isinstance(one.slice, cst.Index)]
         if any(bits(code, one) is None for one in inner):
@@ -648,19 +680,19 @@ class _Work:
             return told is not None and told <= _MANTISSA
         if made.type == "float64":
             return told is not None
-        whole = made.rank is not None and len(parts) == made.rank
+        # what runs puts no text there, and torch has no number for what is not finite
+        whole = made.rank is not None and len(parts) == made.rank and made.type == "int64"
         return told is not None or (whole and _is_scalar(statement.value))
 
-    def _are_told(self, indices: Sequence[cst.BaseExpression], made: _Made | None) -> bool:
-        """Whether indices are numbers: a list of lists, or a byte in a tensor, is none for torch alone."""
+    def _are_told(self, indices: Sequence[cst.BaseExpression]) -> bool:
+        """Whether indices are numbers: a byte or a bool in a tensor is a mask for torch alone."""
         if all(bits(self.code, one) is not None for one in indices):
             return True
-        if len(indices) == 1 and (made is None or made.rank != 1):
-            return False
-        notes = self.plan.scene.process.notes
-        seen = [*notes.get("batch", ()), *notes.get("loader", ())]
-        written = any(True for word in _BYTES for _ in self.plan.scene.codes(word))
-        return not written and not any("uint8" in str(note) for note in seen)
+        return len(indices) > 1 and all(
+            bits(self.code, one) is not None
+            or (isinstance(one, cst.Call) and last_name(one.func) in ("long", "int") and not one.args)
+            for one in indices
+        )
 
     def _bits(self, value: cst.BaseExpression) -> int | None:
         """Bits of a value; what is read of a tensor of floats is one."""
@@ -713,6 +745,8 @@ class _Work:
     def _make_on_the_cpu(self, group: _Group, device: cst.Arg) -> None:
         """``device=`` left out of the making, and the whole copied there behind the last loop."""
         code = self.code
+        if group.made is not None and last_name(group.made.call.func).startswith("rand"):
+            raise self._cannot("numbers are drawn on the device", group.first)
         root = device.value
         while isinstance(root, cst.Attribute):
             root = root.value
