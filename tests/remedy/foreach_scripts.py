@@ -1282,4 +1282,19 @@ def f(m):
 """,
         "may come twice",
     ),
+    "a state dict of weights that are tied": (
+        """
+class T(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.h = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        self.h.weight = self.e.weight
+
+def f(a, b):
+    sd = b.state_dict()
+    for k, v in a.state_dict().items():
+        v.mul_(0.9).add_(sd[k], alpha=0.1)  # HOT
+""",
+        "what is tied here",
+    ),
 }

@@ -388,6 +388,11 @@ class Iterated:
         if not notes or any(note.get("tied", True) for note in notes):
             words = "a state_dict() has tied weights under each of their names, and is changed twice there"
             raise Cannot(words, str(code.path), code.line(node), write="go over parameters() and buffers()")
+        for other in self._plan.scene.codes(""):
+            for assign in other.nodes(cst.Assign):
+                if any(_ties(one.target, assign.value) for one in assign.targets):
+                    words = "a state_dict() has what is tied here under each of its names"
+                    raise Cannot(words, str(other.path), other.line(assign))
 
     def _require_own_methods(self) -> None:
         """Raises Cannot where ``parameters()`` is a method of the user's, which may give anything."""
@@ -415,3 +420,10 @@ class Iterated:
 
     def _cannot(self, node: cst.CSTNode, why: str) -> Cannot:
         return Cannot(why, str(self._code.path), self._code.line(node))
+
+
+def _ties(target: cst.BaseExpression, value: cst.BaseExpression) -> bool:
+    """``self.head.weight = self.embedding.weight``, ``self.decoder = self.encoder``."""
+    if not isinstance(target, cst.Attribute) or not isinstance(value, cst.Attribute):
+        return False
+    return value.attr.value in ("weight", "bias") or (is_self(target.value) and is_self(value.value))
