@@ -103,7 +103,7 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
         (SCORES + "return s.softmax(-1) @ v", "pass", "", "q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)"),
         ("s = q @ k[0].t()\nreturn s.softmax(-1) @ v[1]", "pass", "", "(q, k[0], v[1], scale=1.0)"),
         (SCORES + "s = s.masked_fill(pad[:, None], -math.inf)\nreturn s.softmax(-1) @ v", "0", "pad", "~pad"),
-        (SCORES + "s = s.masked_fill(~(~pad[:, None]), -1e9)\nreturn s.softmax(-1) @ v", "0", "pad", "where"),
+        (SCORES + "s = torch.where(~pad[:,None], s, -math.inf)\nreturn s.softmax(-1) @ v", "0", "pad", "pad"),
         (
             SCORES + "s = s.masked_fill(self.mask[:T, :T] < 0.5, -math.inf)\nreturn s.softmax(-1) @ v",
             TRIANGLE, "", "attn_mask=~(self.mask[:T, :T] < 0.5)",
@@ -115,24 +115,23 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
         (
             "k = torch.cat([k, k], 1)\nv = torch.cat([v, v], 1)\nm = torch.ones(T, 2 * T).tril()\n"
             + SCORES + "s = s.masked_fill(m == 0, -math.inf)\nreturn s.softmax(-1) @ v",
-            "pass", "", "attn_mask=m != 0",
+            "pass", "", "m != 0",
         ),
         (
             "q = q[:, :1]\n" + SCORES
             + "s = s.masked_fill(torch.ones(1, 1).tril() == 0, -math.inf)\nreturn s.softmax(-1) @ v",
-            "pass", "", "attn_mask=torch.ones(1, 1).tril() != 0",
+            "pass", "", "torch.ones(1, 1).tril() != 0",
         ),
-        (
-            SCORES + "s = s + torch.ones(T, T).triu(1) * -1e9\nreturn torch.matmul(F.softmax(s, dim=2), v)",
-            "pass", "", "attn_mask=torch.ones(T, T).triu(1) * -1e9",
-        ),
+        (SCORES + "return (s-self.b[:6]).softmax(-1) @ v", "self.b = nn.Parameter(torch.ones(9))", "", "2d"),
+        (SCORES + "m = pad[:, None]\ns = torch.where(m, -math.inf, s)\nreturn s.softmax(-1) @ v",
+         "0", "pad", "bool()"),
         (
             SCORES + "y = s.softmax(-1) @ v\nreturn y.view(-1)", "pass", "", ".contiguous()",
         ),
         (
             "m = torch.ones(T, T).tril()\nm[3, 0] = 0\n"
             + SCORES + "s = s.masked_fill(m == 0, -math.inf)\nreturn s.softmax(-1) @ v",
-            "pass", "", "attn_mask=m != 0",
+            "pass", "", "m != 0",
         ),
         (
             "kt = k.transpose(1, 2)\ns = q @ kt / math.sqrt(kt.size(-1))\nreturn s.softmax(-1) @ v",
@@ -140,8 +139,8 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
         ),
         (
             SCORES + "s = s.masked_fill(pad[:, None], -math.inf)\n"
-            "s = s.masked_fill(torch.ones(T, T).tril() == 0, -1e9)\nreturn s.softmax(-1) @ v",
-            "pass", "pad", "torch.where(~pad[:, None], 0.0, float",
+            "s = s.masked_fill(torch.ones(T, T).tril() == 0, -math.inf)\nreturn s.softmax(-1) @ v",
+            "pass", "pad", "attn_mask=(~pad[:, None]) & (torch.ones(T, T).tril() != 0)",
         ),
         ("F = 4\ns = q @ k.mT / F\nreturn s.softmax(-1) @ v", "pass", "", "nn.functional.scaled"),
         (SCORES + "s = s.softmax(-1)\ns = s @ v\nreturn s * 2", "pass", "", "s = F.scaled"),
@@ -168,7 +167,7 @@ def test_masks_keep_their_meaning(tmp_path: Path, body: str, made: str, given: s
         ),
         (SCORES + "return self.soft(s) @ v", "self.soft = nn.Softmax(dim=1)", "over the last dimension"),
         (SCORES + "w = self.drop(s.softmax(-1))\nreturn w @ v", "self.drop = nn.Dropout(0.1)", "are dropped"),
-        (SCORES + "s = s + (k.sum(-1) > 0)\nreturn s.softmax(-1) @ v", "pass", "truth values"),
+        (SCORES + "s = s + (k.sum(-1) > 0)\nreturn s.softmax(-1) @ v", "pass", "near zero"),
         (SCORES + "k.mul_(2)\nreturn s.softmax(-1) @ v", "pass", "k is another one"),
         (
             "m = torch.zeros(T, T)\n" + SCORES + "s = s + m\nm[0] = 1\nreturn s.softmax(-1) @ v",
@@ -182,6 +181,84 @@ def test_what_is_no_attention_stays(tmp_path: Path, body: str, made: str, why: s
     patch = patched(tmp_path, body, made=made)
     assert not patch.files
     assert why in patch.left[0].why
+
+
+BUFFER = "self.register_buffer('mask', torch.tril(torch.ones(length, length)))"
+
+
+@pytest.mark.parametrize(
+    ("made", "behind"),
+    [
+        ("m = torch.ones(length, length).tril()\n        m[:, :3] = 1\n        " + BUFFER.replace(
+            "torch.tril(torch.ones(length, length))", "m"), ""),
+        ("if length > 4:\n            self.register_buffer('mask', torch.ones(32, 32))\n        else:\n"
+         "            " + BUFFER, ""),
+        (BUFFER, "    a.mask = torch.ones(32, 32)"),
+        (BUFFER, "    setattr(a, 'mask', torch.ones(32, 32))"),
+        (BUFFER, "    a.register_buffer('mask', torch.ones(32, 32))"),
+        (BUFFER, "    a.mask.fill_(1)"),
+        (BUFFER, "    m = a.mask[:, :3]\n    m.zero_().add_(1)"),
+        (BUFFER, "    a.load_state_dict({**a.state_dict(), 'mask': torch.ones(32, 32)})"),
+        (BUFFER, "    a._buffers['mask'] = torch.ones(32, 32)"),
+        (BUFFER, "class B(Attention):\n    def __init__(self):\n        super().__init__()\n"
+         "        self.register_buffer('mask', torch.ones(32, 32))\n\ndef other():\n    a = B()"),
+    ],
+)  # fmt: skip
+def test_a_triangle_that_may_be_changed_is_handed_over_as_it_is(
+    tmp_path: Path, made: str, behind: str
+) -> None:
+    body = SCORES + "s = s.masked_fill(self.mask[:T, :T] == 0, FILL)\nreturn s.softmax(-1) @ v"
+    for fill in ("-math.inf", "-1e9"):
+        patched(tmp_path, body.replace("FILL", fill), made=made)
+        text = (tmp_path / "train.py").read_text().replace("Attention(), (", "changed(), (")
+        head = "" if behind.startswith("class") else "def other():\n    a = Attention()\n"
+        text += f"\n{head}{behind}\n    return a\n\ndef changed():\n    return other()\n"
+        (tmp_path / "train.py").write_text(text)
+        patch = patch_of(tmp_path, {"apply": ["fused-attention"]})
+        assert bool(patch.files) == (fill == "-math.inf")
+        if patch.files:
+            after = tmp_path / "after.py"
+            after.write_bytes(patch.files[tmp_path / "train.py"][1])
+            assert "attn_mask=self.mask[:T, :T] != 0" in after.read_text()
+            require_same(tmp_path / "train.py", after)
+            after.unlink()
+
+
+@pytest.mark.parametrize(
+    ("body", "made", "given"),
+    [
+        (SCORES + "s = s + pad\nreturn s.softmax(-1) @ v", "0", "pad"),
+        (SCORES + "return (s - (1 - pad.long()) * 10000).softmax(-1) @ v", "0", "pad"),
+        (SCORES + "m = torch.zeros(T, T)\ny = (s + m).softmax(-1) @ v\nm += 1\nreturn y", "0", ""),
+        (SCORES + "s = s.masked_fill(pad[:, None], torch.finfo(s.dtype).min)\nreturn s.softmax(-1) @ v",
+         "0", "pad"),
+        (SCORES + "if pad is not None:\n    s = s.masked_fill(pad[:, None], -math.inf)\n    pad = None\n"
+         "return s.softmax(-1) @ v", "0", "pad"),
+        ("s = q @ k.mT * (1 - pad.float()[:, None])\nreturn s.softmax(-1) @ v", "0", "pad"),
+        (SCORES + "return (s * self.t).softmax(-1) @ v", "self.t = length / torch.ones(1)", ""),
+    ],
+)  # fmt: skip
+def test_what_may_be_no_mask_and_no_number_stays(tmp_path: Path, body: str, made: str, given: str) -> None:
+    assert not patched(tmp_path, body, made=made, given=given).files
+
+
+def test_a_mask_that_is_another_one_in_the_next_round_is_no_triangle(tmp_path: Path) -> None:
+    body = (
+        "m = torch.ones(T, T).tril()\nfor _ in range(2):\n    s = q @ k.mT\n"
+        "    s = s.masked_fill(m == 0, -math.inf)\n    y = s.softmax(-1) @ v\n    m = m * 0 + 1\nreturn y"
+    )
+    patch = patched(tmp_path, body)
+    after = tmp_path / "after.py"
+    after.write_bytes(patch.files[tmp_path / "train.py"][1])
+    require_same(tmp_path / "train.py", after)
+
+
+def test_a_softmax_that_is_replaced_is_none(tmp_path: Path) -> None:
+    body, made = SCORES + "return self.act(s) @ v", "self.act = nn.Softmax(dim=-1)"
+    assert patched(tmp_path, body, made=made).files
+    text = (tmp_path / "train.py").read_text() + "\nmodel = Attention()\nmodel.act = nn.Sigmoid()\n"
+    (tmp_path / "train.py").write_text(text)
+    assert not patch_of(tmp_path, {"apply": ["fused-attention"]}).files
 
 
 def test_a_module_whose_rate_is_set_later_may_drop(tmp_path: Path) -> None:

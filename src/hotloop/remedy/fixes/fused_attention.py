@@ -12,8 +12,8 @@ REMEDY = Remedy(
     summary="Call scaled_dot_product_attention instead of writing softmax(q @ k.T) @ v out.",
     effect="numeric",
     alters=(
-        "sums are taken in another order, and values differ in the last bits; where a finite number masks a "
-        "whole row, its scores get a gradient"
+        "sums are taken in another order, and values differ in the last bits; a row that -inf masks whole "
+        "gives zeros, no longer NaN"
     ),
     answers=("device/attention-not-fused",),
     source="hotloop.remedy.source.fusing:fused_attention",

@@ -15,7 +15,7 @@ import libcst as cst
 
 from hotloop.remedy.source.code import Code, Function, argument, has_spread, is_self, last_name, literal
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.tensors import Tensors, attributes
+from hotloop.remedy.source.tensors import Tensors
 from hotloop.remedy.source.values import text_of
 
 _SOFTMAX: Final = frozenset(["torch.softmax", "torch.nn.functional.softmax", "torch.special.softmax"])
@@ -43,12 +43,13 @@ class Piece:
 @dataclass(frozen=True, kw_only=True)
 class Mask:
     """One thing done to the scores: where ``piece`` holds (``keeps``: does not) they are ``fill``, or it is
-    added to them (``sign``). ``only_if``: the test that this hangs on.
+    added to them (``sign``). ``truth``: it may be of numbers. ``only_if``: the test that this hangs on.
     """
 
     piece: Piece
     fill: cst.BaseExpression | None = None
     keeps: bool = False
+    truth: bool = False
     sign: Literal["+", "-"] = "+"
     only_if: Piece | None = None
 
@@ -112,22 +113,24 @@ class Found:
     others: list[Cannot] = field(default_factory=list)
 
 
-def read(code: Code) -> Found:
+def read(code: Code, codes: Sequence[Code]) -> Found:
     """Every attention of a file."""
     found = Found()
     for block in code.nodes(cst.IndentedBlock):
         function = code.function_of(block)
         if function is not None:
-            _Reader(code, function, block.body).into(found)
+            _Reader(code, codes, function, block.body).into(found)
     return found
 
 
 class _Reader:
     """Reads one block."""
 
-    def __init__(self, code: Code, function: Function, block: Sequence[cst.CSTNode]) -> None:
+    def __init__(
+        self, code: Code, codes: Sequence[Code], function: Function, block: Sequence[cst.CSTNode]
+    ) -> None:
         self.code, self.function, self.block = code, function, block
-        self.tensors = Tensors(code)
+        self.tensors = Tensors(code, codes)
         self._known: dict[str, Scores | Cannot] = {}
         self._at = 0
         self._statement: cst.CSTNode = function
@@ -478,9 +481,9 @@ class _Reader:
         if name == "where" and len(args) == 3:
             scores, other = self._scores(args[1]), self._scores(args[2])
             if scores is not None and other is None:
-                return self._filled(scores, args[0], args[2], node, keeps=True)
+                return self._filled(scores, args[0], args[2], node, keeps=True, truth=True)
             if other is not None and scores is None:
-                return self._filled(other, args[0], args[1], node)
+                return self._filled(other, args[0], args[1], node, truth=True)
             return None
         scores = self._scores(args[0]) if args else None
         if scores is None:
@@ -514,10 +517,10 @@ class _Reader:
 
     def _filled(
         self, scores: Scores, where: cst.BaseExpression, fill: cst.BaseExpression, node: cst.CSTNode,
-        *, keeps: bool = False,
+        *, keeps: bool = False, truth: bool = False,
     ) -> Scores:  # fmt: skip
         self._require_scores(scores, node)
-        mask = Mask(piece=Piece(node=where, at=self._at), fill=fill, keeps=keeps)
+        mask = Mask(piece=Piece(node=where, at=self._at), fill=fill, keeps=keeps, truth=truth)
         return replace(scores, masks=(*scores.masks, mask))
 
     # -- softmax and dropout -----------------------------------------------------------------------------
@@ -586,9 +589,8 @@ class _Reader:
             return [func] if self.code.qualified(func.func).startswith("torch.nn.") else []
         owner = self.code.above(self.function, cst.ClassDef)
         if isinstance(func, cst.Attribute) and is_self(func.value) and owner is not None:
-            values = attributes(self.code, owner, func.attr.value)
-            calls = [one for one in values if isinstance(one, cst.Call)]
-            return calls if len(calls) == len(values) else []
+            made = self.tensors.settled(func)
+            return [made] if isinstance(made, cst.Call) else []
         return []
 
     def _dropped_by_function(self, node: cst.Call) -> Scores | None:

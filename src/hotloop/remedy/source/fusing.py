@@ -17,7 +17,7 @@ from hotloop.remedy.source.follow import Follower, Literal
 from hotloop.remedy.source.masking import Given, Masks
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.tensors import Tensors, attributes, derives
+from hotloop.remedy.source.tensors import Tensors
 
 _CALL: Final = "scaled_dot_product_attention"
 _FUNCTIONAL: Final = "torch.nn.functional"
@@ -27,7 +27,7 @@ _OF_GRADIENTS: Final = frozenset([
 ])  # fmt: skip
 _DRAWS: Final = re.compile(r"drop|rand|bernoulli|multinomial|noise", re.IGNORECASE)
 #: What sets how much a module drops.
-_SETS_P: Final = re.compile(r"\.p\s*=[^=]|[\"']p[\"'],")
+_SETS_P: Final = re.compile(r"\.p\s*=[^=]|[\"']p[\"'][,\]:]|update\(\s*p=")
 #: What gives memory of its own to what has another order.
 _LAYS_OUT: Final = frozenset(["contiguous", "reshape", "clone", "flatten"])
 _WIDTH: Final = 100
@@ -50,16 +50,17 @@ def _fuse(plan: Plan, *, dropout: bool) -> None:
     refused: list[tuple[Cannot, bool]] = []
     others: list[tuple[Cannot, bool]] = []
     written, there = 0, asked is None
+    codes = list(plan.scene.codes(""))
     for code in plan.scene.codes("oftmax"):
         if code.path not in plan.scene.hashes:
             continue
-        found = read(code)
+        found = read(code, codes)
         for each in found.attention:
             here = (
                 asked is not None and asked.file == str(code.path) and _spans(code, each.function, asked.line)
             )
             try:
-                _Call(plan, code, each, dropout=dropout).write()
+                _Call(plan, Tensors(code, codes), each, dropout=dropout).write()
                 written, there = written + 1, there or here
             except Cannot as cannot:
                 refused.append((cannot, here))
@@ -105,10 +106,9 @@ def _require_first_gradients(plan: Plan) -> None:
 class _Call:
     """One attention, and the call that takes its place."""
 
-    def __init__(self, plan: Plan, code: Code, one: Attention, *, dropout: bool) -> None:
-        self.plan, self.code, self.one, self.may_drop = plan, code, one, dropout
-        self.scores = one.scores
-        self.tensors = Tensors(code)
+    def __init__(self, plan: Plan, tensors: Tensors, one: Attention, *, dropout: bool) -> None:
+        self.plan, self.code, self.one, self.may_drop = plan, tensors.code, one, dropout
+        self.scores, self.tensors = one.scores, tensors
         self._gone = {id(statement) for statement in self.scores.statements}
         self._types: list[cst.Name] = []  # what is asked of the scores for their type alone
 
@@ -126,9 +126,6 @@ class _Call:
             arguments.append("is_causal=True")
         elif mask.text:
             arguments.append(f"attn_mask={mask.text}")
-        told = str(self.plan.scene.process.first("torch").get("default_dtype") or "torch.float32")
-        if mask.added and not told.endswith("float32"):
-            raise self._cannot(f"in {told} a score is not lost beside what is added", self.one.product)
         dropped = self._dropout()
         if dropped:
             arguments.append(f"dropout_p={dropped}")
@@ -146,11 +143,6 @@ class _Call:
         plan.rewrite(code, start, end, text, f"softmax of a product, multiplied → {_CALL}")
         for name in self._types:
             plan.rewrite(code, *code.span(name), self._query, "")
-        if mask.added:
-            plan.remark(
-                f"{plan.remedy}: {code.path.name}:{code.line(self.one.product)}: where a row is masked "
-                "whole, its output stays, and its scores get a gradient that they did not get"
-            )
 
     def _span(self) -> tuple[int, int]:
         """Where the product stands, with the parentheses that a call needs none of."""
@@ -225,9 +217,8 @@ class _Call:
             return code.module.code_for_node(node)  # not of the file
         text, begin = code.source(node), code.span(node)[0]
         edits: list[tuple[int, int]] = []
-        between = [
-            one for one in self.one.block[piece.at + 1 : self.one.value.at] if id(one) not in self._gone
-        ]
+        between = [*self._behind(piece.at), *self.one.block[piece.at + 1 : self.one.value.at]]
+        between = [one for one in between if id(one) not in self._gone]
         for name in code.nodes(cst.Name, node):
             if not _is_read(code, name):
                 continue
@@ -244,8 +235,15 @@ class _Call:
             if _DRAWS.search(code.source(call.func)):
                 raise self._cannot("what is multiplied is drawn in the same expression", call)
         for start, end in sorted(edits, reverse=True):
-            text = f"{text[:start]}{self._query}{text[end:]}"
+            text = f"{text[:start]}{_whole(self._query)}{text[end:]}"
         return text
+
+    def _behind(self, at: int) -> list[cst.CSTNode]:
+        """What follows the statement that goes in the same ``if``."""
+        statement = self.one.block[at]
+        lines = list(statement.body.body) if isinstance(statement, cst.If) else []
+        gone = [place for place, line in enumerate(lines) if id(line) in self._gone]
+        return list(lines[gone[-1] :]) if gone else []
 
     def _binds(self, statement: cst.CSTNode, name: str) -> bool:
         code = self.code
@@ -371,9 +369,9 @@ class _Call:
         if self.scores.terms is not None:
             terms = self.scores.terms
             alike = len(terms.left) == len(terms.right) and self._is_of_itself()
-        torch = self._torch()
-        codes = list(self.plan.scene.codes(""))
-        return Masks(self.code, codes, self.tensors, torch, self._query).given(masks, texts, alike=alike)
+        factors = (self.scores.query.node, self._keys, self.one.value.node)
+        names = [one.value for one in factors if isinstance(one, cst.Name)]
+        return Masks(self.tensors, self._torch(), names[0] if names else "").given(masks, texts, alike=alike)
 
     def _test(self, piece: Piece) -> str:
         """The test that a mask hangs on, which holds still by the product."""
@@ -509,10 +507,8 @@ class _Call:
             node = drop.module.node
             if owner is None or not isinstance(node, cst.Attribute) or not is_self(node.value):
                 return False
-            if any(derives(code, owner.name.value) for code in self.plan.scene.codes(owner.name.value)):
-                return False  # what another class gives its base
-            made = attributes(self.code, owner, node.attr.value)
-            ps = [argument(call, "p", 0) if isinstance(call, cst.Call) else None for call in made]
+            made = self.tensors.settled(node)
+            ps = [argument(made, "p", 0) if isinstance(made, cst.Call) else None]
         return bool(ps) and all(p is not None and self._is_zero(p) for p in ps)
 
     def _is_zero(self, node: cst.BaseExpression) -> bool:

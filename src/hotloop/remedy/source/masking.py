@@ -13,11 +13,16 @@ import libcst as cst
 from hotloop.remedy.source.attention import Mask
 from hotloop.remedy.source.code import Code, argument, is_self, last_name
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.tensors import Tensors, attributes, buffers, derives
-from hotloop.remedy.source.twice import is_changed_at
+from hotloop.remedy.source.settled import is_left_alone
+from hotloop.remedy.source.tensors import Tensors, attributes
 
-#: A score is lost beside this in float32, up to 32: added and put in its place are the same.
-_LOST: Final = 1e9
+#: What is added is smaller, so that no row is masked whole by it.
+_SMALL: Final = 1e3
+_LOWEST: Final = -3.4e38
+_PARAMETER: Final = "torch.nn.Parameter"
+_PLACES: Final = frozenset(["torch.arange", "torch.zeros", "torch.ones", "torch.randn", "torch.rand"])
+_LEARNED: Final = frozenset(["torch.nn.Embedding", "torch.nn.Linear"])
+_STAYS_SMALL: Final = frozenset(["abs", "clamp", "neg", "permute", "transpose", "squeeze", "flatten"])
 #: What a row that keeps one key makes zero of.
 _NOTHING: Final = 1e4
 _KEEPS_SHAPE: Final = frozenset([
@@ -32,43 +37,33 @@ Kind = Literal["bool", "float"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fill:
-    """What stands where nothing is looked at: ``text``, a number of this size at most."""
-
-    text: str
-    value: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Given:
     """What the call is given: ``attn_mask=TEXT``, or that it is causal (where ``only_if`` holds)."""
 
     text: str = ""
     causal: bool = False
-    added: bool = False  # a finite number is added, in place of scores
 
 
 class Masks:
     """The masks of one attention. ``text`` writes a node as it is to stand in the call."""
 
-    def __init__(self, code: Code, codes: Sequence[Code], tensors: Tensors, torch: str, query: str) -> None:
-        self.code, self.codes, self.tensors, self.torch, self.query = code, codes, tensors, torch, query
+    def __init__(self, tensors: Tensors, torch: str, typed: str) -> None:
+        self.code, self.tensors, self.torch, self.typed = tensors.code, tensors, torch, typed
 
     def given(self, masks: Sequence[Mask], texts: dict[int, str], *, alike: bool) -> Given:
         """What they are together. ``texts``: of the nodes. Raises Cannot."""
-        fills = [self._fill(mask) for mask in masks]
-        if len(masks) == 1 and masks[0].only_if is None and alike and self._is_causal(masks[0], fills[0]):
+        if len(masks) == 1 and masks[0].only_if is None and alike and self._is_causal(masks[0]):
             return Given(causal=True)
-        pairs = list(zip(masks, fills, strict=True))
-        if all(fill is not None and fill.value == -math.inf for fill in fills):
-            pairs.sort(key=lambda pair: pair[0].only_if is not None)
+        pairs = list(masks)
+        if all(mask.fill is not None for mask in masks):
+            pairs.sort(key=lambda mask: mask.only_if is not None)
+        one = sum(mask.fill is not None for mask in masks) == 1
         whole: tuple[str, Kind] | None = None
-        maybe, added = False, False
-        for mask, fill in pairs:
+        maybe = False
+        for mask in pairs:
             if maybe:
                 raise self._cannot("of several masks one is there at times only", mask)
-            new = self._with(whole, mask, fill, texts, only=len(masks) == 1)
-            added = added or (new[1] == "float" and fill is not None and fill.value != -math.inf)
+            new = self._with(whole, mask, texts, one=one)
             if mask.only_if is not None:
                 if whole is not None and whole[1] != new[1]:
                     raise self._cannot("of several masks one is there at times only", mask)
@@ -78,60 +73,154 @@ class Masks:
                     new = f"{new[0]} if {test} else {otherwise}", new[1]
                 maybe = whole is None
             whole = new
-        return Given(text=whole[0] if whole is not None else "", added=added)
+        return Given(text=whole[0] if whole is not None else "")
 
     def _with(
-        self, old: tuple[str, Kind] | None, mask: Mask, fill: Fill | None, texts: dict[int, str],
-        *, only: bool,
-    ) -> tuple[str, Kind]:  # fmt: skip
-        """The mask so far with another."""
+        self, old: tuple[str, Kind] | None, mask: Mask, texts: dict[int, str], *, one: bool
+    ) -> tuple[str, Kind]:
+        """The mask so far with another. ``one``: of them all, no other keeps scores away."""
         node = mask.piece.node
         text = texts[id(node)]
-        if fill is None:
-            if self._is_of_truth(node):
-                raise self._cannot("truth values are added to the scores", mask)
-            text = f"-{_atom(node, text)}" if mask.sign == "-" else text
-            if old is None:
-                return text, "float"
-            if old[1] == "float":
-                return f"{old[0]} + {text if mask.sign == '+' else f'({text})'}", "float"
-            inner = f"({text})" if mask.sign == "-" else _atom(node, text)
-            return f'{inner}.masked_fill(~({old[0]}), float("-inf"))', "float"
+        if mask.fill is None:
+            return self._with_added(old, mask, text)
+        fill = self._fill(mask)
+        if fill != -math.inf and not (one and self._leaves_one(mask)):
+            words = (
+                "a number is put where nothing is looked at, and that no row is masked whole cannot be told"
+            )
+            raise self._cannot(words, mask)
+        if mask.truth and not self._is_bool(node):
+            text = f"{_atom(node, text)}.bool()"
+            node = cst.parse_expression(text)
         kept, dropped = _inverted(self.code, node, text), text
         if mask.keeps:
             kept, dropped = text, kept
-        if fill.value == -math.inf or (only and self._leaves_one(mask)):
+        if old is None:
+            return self._wide(mask.piece.node, kept), "bool"
+        if old[1] == "bool":
+            return f"({old[0]}) & ({kept})", "bool"
+        return f'{old[0]}.masked_fill({dropped}, float("-inf"))', "float"
+
+    def _with_added(self, old: tuple[str, Kind] | None, mask: Mask, text: str) -> tuple[str, Kind]:
+        node = mask.piece.node
+        if self._triangle(node, added=True) == "upper" and mask.sign == "+":
+            kept = f"{_atom(node, text)} == 0"
             if old is None:
                 return kept, "bool"
             if old[1] == "bool":
                 return f"({old[0]}) & ({kept})", "bool"
-            return f'({old[0]}).masked_fill({dropped}, float("-inf"))', "float"
-        if fill.value > -_LOST:
-            words = f"{fill.text} is put where nothing is looked at: a row that is masked whole"
-            raise self._cannot(f"{words} would be another one if it were added", mask)
-        base = f"{self.torch}.where({dropped}, {fill.text}, 0.0)"
-        if mask.keeps:
-            base = f"{self.torch}.where({text}, 0.0, {fill.text})"
-        if old is None:
-            return base, "float"
-        before = old[0] if old[1] == "float" else f'{self.torch}.where({old[0]}, 0.0, float("-inf"))'
-        return f"{_called(before)}.masked_fill({dropped}, {fill.text})", "float"
+        elif not self._is_bias(node):
+            raise self._cannot("what is added to the scores cannot be told to be numbers near zero", mask)
+        if not self.typed:
+            raise self._cannot("what is added to the scores may have another type than they", mask)
+        text = f"-{_atom(node, text)}" if mask.sign == "-" else text
+        if old is not None and old[1] == "float":
+            text = f"{old[0].removesuffix(self._to)} + {text if mask.sign == '+' else f'({text})'}"
+        plain = mask.sign == "+" and (old is None or old[1] == "bool")
+        text = f"{_atom(node, text) if plain else f'({text})'}{self._to}"
+        if old is not None and old[1] == "bool":
+            return f'{text}.masked_fill(~({old[0]}), float("-inf"))', "float"
+        return (text if old is not None else self._wide(node, text)), "float"
 
-    def _is_of_truth(self, node: cst.BaseExpression) -> bool:
-        """Whether what is added is made of truth values, which would be taken as a mask."""
-        if isinstance(node, cst.Comparison):
-            return True
-        if isinstance(node, cst.UnaryOperation):
-            return isinstance(node.operator, cst.BitInvert | cst.Not)
+    @property
+    def _to(self) -> str:
+        """What gives the type of the queries."""
+        return f".to({self.typed}.dtype)"
+
+    def _wide(self, node: cst.BaseExpression, text: str) -> str:
+        """A mask of two dimensions at least, which the call asks for."""
+        return text if self._rank(node) >= 2 else f"{self.torch}.atleast_2d({text})"
+
+    def _rank(self, node: cst.BaseExpression, depth: int = 16) -> int:
+        """How many dimensions a mask has at least."""
+        if depth == 0:
+            return 0
+        known = self.tensors.rank(node)
+        if known is not None:
+            return known
         if isinstance(node, cst.Name):
             found = self.tensors.given(node)
-            return found is not None and found[1] is None and self._is_of_truth(found[0])
-        return isinstance(node, cst.Call) and last_name(node.func) == "bool"
+            return self._rank(found[0], depth - 1) if found is not None and found[1] is None else 0
+        if isinstance(node, cst.Subscript):
+            parts = [one.slice for one in node.slice]
+            kept = [one for one in parts if isinstance(one, cst.Slice) or self.code.source(one) == "None"]
+            return len(kept)
+        if isinstance(node, cst.Comparison):
+            sides = (node.left, *(one.comparator for one in node.comparisons))
+            return max(self._rank(one, depth - 1) for one in sides)
+        if isinstance(node, cst.BinaryOperation):
+            return max(self._rank(one, depth - 1) for one in (node.left, node.right))
+        if isinstance(node, cst.UnaryOperation):
+            return self._rank(node.expression, depth - 1)
+        if self._triangle(node) or self._triangle(node, added=True):
+            return 2
+        if isinstance(node, cst.Attribute) and is_self(node.value):
+            made = self.tensors.settled(node, tensor=True)
+            return self._rank(made, depth - 1) if made is not None else 0
+        if (
+            isinstance(node, cst.Call)
+            and isinstance(node.func, cst.Attribute)
+            and not self.code.qualified(node.func)
+        ):
+            inner = self._rank(node.func.value, depth - 1)
+            name = last_name(node.func)
+            if name == "unsqueeze":
+                return inner + 1
+            return inner if name in ("bool", "to", "logical_not", "type", "clamp", "abs") else 0
+        return 0
+
+    def _is_bias(self, node: cst.BaseExpression, depth: int = 24) -> bool:
+        """Whether what is added is made of what is learned, of places and of small numbers."""
+        if depth == 0:
+            return False
+        code = self.code
+
+        def is_one(other: cst.BaseExpression) -> bool:
+            return self._is_bias(other, depth - 1)
+
+        if isinstance(node, cst.Integer | cst.Float):
+            return float(code.source(node)) <= _SMALL
+        if isinstance(node, cst.List | cst.Tuple):
+            return all(is_one(one.value) for one in node.elements)
+        if isinstance(node, cst.UnaryOperation):
+            return isinstance(node.operator, cst.Minus) and is_one(node.expression)
+        if isinstance(node, cst.BinaryOperation):
+            plain = isinstance(node.operator, cst.Add | cst.Subtract | cst.Multiply)
+            return plain and is_one(node.left) and is_one(node.right)
+        if isinstance(node, cst.Subscript):
+            return is_one(node.value)
+        if isinstance(node, cst.Name):
+            found = self.tensors.given(node)
+            alone = found is not None and found[1] is None and is_left_alone(code, node)
+            return alone and found is not None and is_one(found[0])
+        if isinstance(node, cst.Attribute) and is_self(node.value):
+            owner = code.above(node, cst.ClassDef)
+            made = attributes(code, owner, node.attr.value) if owner is not None else []
+            learned = [isinstance(one, cst.Call) and code.qualified(one.func) == _PARAMETER for one in made]
+            settled = self.tensors.settled(node, tensor=True) if not learned or not all(learned) else None
+            return (bool(learned) and all(learned)) or (settled is not None and is_one(settled))
+        return isinstance(node, cst.Call) and self._is_bias_called(node, depth)
+
+    def _is_bias_called(self, node: cst.Call, depth: int) -> bool:
+        code, name, whole = self.code, last_name(node.func), self.code.qualified(node.func)
+        if whole in _PLACES:
+            return True
+        if whole in ("torch.tensor", "torch.Tensor", "torch.abs"):
+            return bool(node.args) and self._is_bias(node.args[0].value, depth - 1)
+        if whole or not isinstance(node.func, cst.Attribute):
+            return False
+        if not is_self(node.func.value):
+            kept = name in _KEEPS_SHAPE or name in _STAYS_SMALL
+            return kept and self._is_bias(node.func.value, depth - 1)
+        owner = code.above(node, cst.ClassDef)
+        made = attributes(code, owner, name) if owner is not None else []
+        layers = [code.qualified(one.func) if isinstance(one, cst.Call) else "" for one in made]
+        return bool(layers) and all(layer in _LEARNED for layer in layers)
 
     # -- what is filled in -------------------------------------------------------------------------------
 
-    def _fill(self, mask: Mask) -> Fill | None:
-        """The number of a mask; None of what is added. Raises Cannot."""
+    def _fill(self, mask: Mask) -> float | None:
+        """The number of a mask. Raises Cannot."""
         if mask.fill is None:
             return None
         found = self._number(mask.fill)
@@ -139,22 +228,20 @@ class Masks:
             raise self._cannot("what is put where nothing is looked at is no number that can be told", mask)
         return found
 
-    def _number(self, node: cst.BaseExpression, depth: int = 8) -> Fill | None:
+    def _number(self, node: cst.BaseExpression, depth: int = 8) -> float | None:
         code = self.code
         text = "".join(code.source(node).split())
         if _INF.match(text):
             negative = text.startswith("-") != ('("-' in text or "('-" in text)
-            return Fill(text='float("-inf")', value=-math.inf) if negative else None
+            return -math.inf if negative else None
         finfo = re.fullmatch(r"(?:-)?torch\.finfo\((.+)\)\.(min|max)", text)
         if finfo is not None and text.startswith("-") == (finfo[2] == "max"):
-            what = f"{self.query}.dtype" if finfo[1].endswith(".dtype") else finfo[1]
-            return Fill(text=f"{self.torch}.finfo({what}).min", value=-3.4e38)
+            return _LOWEST
         if isinstance(node, cst.UnaryOperation | cst.Float | cst.Integer):
             try:
-                value = float(text)
+                return float(text)
             except ValueError:
                 return None
-            return Fill(text=text, value=value)
         if isinstance(node, cst.Call):
             whole = code.qualified(node.func)
             if isinstance(node.func, cst.Name) and node.func.value == "float" and len(node.args) == 1:
@@ -169,25 +256,47 @@ class Masks:
             found = self.tensors.given(node)
             return self._number(found[0], depth - 1) if found is not None and found[1] is None else None
         if isinstance(node, cst.Attribute) and is_self(node.value) and depth:
-            owner = code.above(node, cst.ClassDef)
-            values = attributes(code, owner, node.attr.value) if owner is not None else []
-            return self._number(values[0], depth - 1) if len(values) == 1 else None
+            made = self.tensors.settled(node)
+            return self._number(made, depth - 1) if made is not None else None
         return None
 
     # -- causal ------------------------------------------------------------------------------------------
 
-    def _is_causal(self, mask: Mask, fill: Fill | None) -> bool:
+    def _is_causal(self, mask: Mask) -> bool:
         """Whether a mask leaves each query the keys up to its own, and nothing else."""
+        node, fill = mask.piece.node, self._fill(mask)
         if fill is None:
-            return mask.sign == "+" and self._triangle(mask.piece.node, added=True) == "upper"
-        return fill.value <= -_NOTHING and self._leaves_one(mask)
+            return mask.sign == "+" and self._triangle(node, added=True) == "upper"
+        return fill <= -_NOTHING and self._triangle(node) == ("lower" if mask.keeps else "upper")
 
     def _leaves_one(self, mask: Mask) -> bool:
-        """Whether what a mask leaves is a lower triangle: no row of it is masked whole."""
-        fill = self._fill(mask)
-        wanted = "lower" if mask.keeps else "upper"
-        small = fill is not None and fill.value <= -_NOTHING
-        return small and self._triangle(mask.piece.node) == wanted
+        """Whether what a mask leaves is a lower triangle, or rows of one: none of it is masked whole."""
+        node, fill = mask.piece.node, self._fill(mask)
+        found = self.tensors.given(node) if isinstance(node, cst.Name) else None
+        if (
+            found is not None
+            and found[1] is None
+            and isinstance(node, cst.Name)
+            and is_left_alone(self.code, node)
+        ):
+            node = found[0]
+        if isinstance(node, cst.Subscript) and self._is_part_of_rows(node):
+            node = node.value
+        return (
+            fill is not None
+            and fill <= -_NOTHING
+            and self._triangle(node) == ("lower" if mask.keeps else "upper")
+        )
+
+    def _is_part_of_rows(self, node: cst.Subscript) -> bool:
+        """``mask[:, :, K - Q : K, :K]``: every row with its own column."""
+        *before, rows, columns = ["".join(self.code.source(one.slice).split()) for one in node.slice] or [
+            "",
+            "",
+        ]
+        match = re.fullmatch(r"(\w+)-\w+:(\w+)", rows)
+        same = match is not None and match[1] == match[2] and columns == f":{match[1]}"
+        return same and all(one == ":" for one in before)
 
     def _triangle(self, node: cst.BaseExpression, *, added: bool = False, depth: int = 16) -> str:
         """``lower`` for what is true (``added``: -inf) on and below the diagonal of a square, ``upper`` for
@@ -202,9 +311,10 @@ class Masks:
 
         if isinstance(node, cst.Name):
             found = self.tensors.given(node)
-            return inner(found[0]) if found is not None and not found[1] and not self._is_filled(node) else ""
+            alone = found is not None and found[1] is None and is_left_alone(code, node)
+            return inner(found[0]) if alone and found is not None else ""
         if isinstance(node, cst.Attribute) and is_self(node.value):
-            made = self._kept(node)
+            made = self.tensors.settled(node, tensor=True)
             return inner(made) if made is not None else ""
         if isinstance(node, cst.Subscript):
             return inner(node.value) if self._is_square_part(node) else ""
@@ -247,7 +357,7 @@ class Masks:
             found = self.tensors.given(node)
             return found is not None and found[1] is None and self._is_bool(found[0])
         if isinstance(node, cst.Attribute) and is_self(node.value):
-            made = self._kept(node)
+            made = self.tensors.settled(node, tensor=True)
             return made is not None and self._is_bool(made)
         if isinstance(node, cst.Subscript):
             return self._is_bool(node.value)
@@ -280,7 +390,7 @@ class Masks:
         if added:
             fill = argument(node, "fill_value", 1)
             number = self._number(fill) if whole == "torch.full" and fill is not None else None
-            if number is None or number.value != -math.inf:
+            if number != -math.inf:
                 return False
             sizes = sizes[:1]
         elif whole != "torch.ones":
@@ -288,7 +398,7 @@ class Masks:
         if len(sizes) == 1 and isinstance(sizes[0], cst.Tuple | cst.List):
             sizes = [one.value for one in sizes[0].elements]
         texts = [self.code.source(one) for one in sizes]
-        return len(texts) >= 2 and texts[-1] == texts[-2] and set(texts[:-2]) <= {"1"}
+        return len(texts) >= 2 and texts[-1] == texts[-2] != "1" and set(texts[:-2]) <= {"1"}
 
     def _keeps_square(self, node: cst.Call, name: str) -> bool:
         """Whether the last two dimensions stay the same square."""
@@ -318,49 +428,8 @@ class Masks:
             return False
         return texts[-1] == texts[-2]
 
-    def _is_filled(self, node: cst.Name) -> bool:
-        """Whether a tensor of that name is changed in place anywhere in the function."""
-        code, function = self.code, self.code.function_of(node)
-        return any(
-            one.value == node.value and is_changed_at(code, one) and not self._is_bound(one)
-            for one in code.nodes(cst.Name, function)
-        )
-
-    def _is_bound(self, name: cst.Name) -> bool:
-        """Whether a name is given a value, of its own or as one of several."""
-        node: cst.CSTNode = name
-        while isinstance(self.code.parents.get(node), cst.Element | cst.Tuple | cst.List):
-            node = self.code.parents[node]
-        return isinstance(self.code.parents.get(node), cst.AssignTarget | cst.AnnAssign)
-
-    def _kept(self, node: cst.Attribute) -> cst.BaseExpression | None:
-        """What an attribute of the class is made as, and stays."""
-        code, name = self.code, node.attr.value
-        owner = code.above(node, cst.ClassDef)
-        if owner is None:
-            return None
-        values = [one for one in (buffers(code, owner).get(name),) if one is not None]
-        values += [one for one in attributes(code, owner, name) if code.source(one) != "None"]
-        if len(values) != 1:
-            return None
-        for other in self.codes:
-            for one in other.nodes(cst.Attribute):
-                if one.attr.value == name and is_changed_at(other, one):
-                    makes = isinstance(other.parents.get(one), cst.AssignTarget) and is_self(one.value)
-                    of_a_layer = name in ("weight", "bias") and not is_self(one.value)
-                    if not makes and not of_a_layer:
-                        return None
-            if derives(other, owner.name.value):
-                return None
-        return values[0]
-
     def _cannot(self, why: str, mask: Mask) -> Cannot:
         return Cannot(why, str(self.code.path), self.code.line(mask.piece.node))
-
-
-def _called(text: str) -> str:
-    """A text that a method is called on."""
-    return text if re.fullmatch(r"[\w.]+(\([^()]*(\([^()]*\)[^()]*)*\))?", text) else f"({text})"
 
 
 def _other(triangle: str) -> str:

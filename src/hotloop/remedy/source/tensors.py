@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import libcst as cst
 
-from hotloop.remedy.source.code import LITERALS, Code, argument, is_self, last_name
+from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name, literal
+from hotloop.remedy.source.settled import settled
 
 _DEPTH: Final = 24
 #: Methods that leave the number of dimensions as it is.
@@ -28,16 +30,20 @@ _LAYERS: Final = frozenset([
 _PARTS: Final = frozenset(["split", "chunk", "tensor_split", "unbind"])
 _DIVIDES: Final = re.compile(r"\.(?:split|chunk)\(([^()]*)\)")
 _SIZED: Final = re.compile(r"\.(?:view|reshape)\((?![^()]*-1)[^()]*\)")
-_NUMBERS: Final = ("math.", "numpy.sqrt", "numpy.power")
-_PLAIN: Final = frozenset(["float", "int", "len", "pow", "max", "min", "abs", "round"])
+_NUMBERS: Final = frozenset(["numpy.sqrt", "numpy.power"])
+_CONVERTS: Final = frozenset(["float", "int", "len"])
+_PLAIN: Final = frozenset(["pow", "max", "min", "abs", "round"])
+_SIZED_LAYERS: Final = frozenset(
+    ["torch.nn.Linear", "torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.LayerNorm"]
+)
 _ARITHMETIC: Final = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Power)
 
 
 class Tensors:
-    """Asks of one file."""
+    """Asks of one file, among all ``codes`` that ran."""
 
-    def __init__(self, code: Code) -> None:
-        self.code = code
+    def __init__(self, code: Code, codes: Sequence[Code]) -> None:
+        self.code, self.codes = code, codes
 
     def binding(self, name: cst.Name) -> tuple[cst.CSTNode, cst.CSTNode] | None:
         """The statement that a local name has its value from where it is read, and the name there.
@@ -54,6 +60,8 @@ class Tensors:
                 continue
             statement = code.statement_of(one.node)
             if statement is None or code.span(statement)[0] >= code.span(here)[0]:
+                if statement is not None and self._comes_around(statement, here):
+                    return None
                 continue
             block, around = code.parents[statement], code.parents.get(here)
             while around is not None and around is not block:
@@ -86,6 +94,22 @@ class Tensors:
         if isinstance(value, cst.Tuple) and len(value.elements) == len(outer.elements):
             return value.elements[at].value, None
         return value, at
+
+    def _comes_around(self, later: cst.CSTNode, here: cst.CSTNode) -> bool:
+        """Whether a loop goes from a statement back to one before it."""
+        around = self.code.parents.get(here)
+        while around is not None and not isinstance(around, cst.FunctionDef):
+            if isinstance(around, cst.For | cst.While) and self.code.holds(around, later):
+                return True
+            around = self.code.parents.get(around)
+        return False
+
+    def settled(self, node: cst.Attribute, *, tensor: bool = False) -> cst.BaseExpression | None:
+        """What ``self.NAME`` is made as, where that is all it ever is."""
+        owner = self.code.above(node, cst.ClassDef)
+        if owner is None:
+            return None
+        return settled(self.code, self.codes, owner, node.attr.value, tensor=tensor)
 
     def _constant(self, name: cst.Name) -> tuple[cst.BaseExpression, int | None] | None:
         bound = self.code.assignments(name, name.value)
@@ -188,88 +212,95 @@ class Tensors:
     # -- numbers -----------------------------------------------------------------------------------------
 
     def is_number(self, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:
-        """Whether an expression is a number of Python's. What the caller decides passes in arithmetic of
-        numbers alone: a tensor there is refused by torch itself, where a number is asked for.
-        """
+        """Whether an expression is a number of Python's for certain."""
         if depth == 0:
             return False
+        code = self.code
+
+        def is_one(other: cst.BaseExpression) -> bool:
+            return self.is_number(other, depth - 1)
+
         if isinstance(node, cst.Integer | cst.Float):
             return True
         if isinstance(node, cst.UnaryOperation):
-            return isinstance(node.operator, cst.Minus | cst.Plus) and self.is_number(
-                node.expression, depth - 1
-            )
+            return isinstance(node.operator, cst.Minus | cst.Plus) and is_one(node.expression)
         if isinstance(node, cst.BinaryOperation):
-            sides = (node.left, node.right)
-            return isinstance(node.operator, _ARITHMETIC) and all(
-                self.is_number(one, depth - 1) or self._is_size(one, depth - 1) for one in sides
-            )
+            return isinstance(node.operator, _ARITHMETIC) and is_one(node.left) and is_one(node.right)
         if isinstance(node, cst.BooleanOperation):
-            sides = (node.left, node.right)
-            return all(self.is_number(one, depth - 1) or self._is_size(one, depth - 1) for one in sides)
+            return is_one(node.left) and is_one(node.right)
         if isinstance(node, cst.Call):
-            whole = self.code.qualified(node.func)
-            if whole.startswith(_NUMBERS) or self._is_plain(node.func):
-                return all(not self._is_made_by_torch(arg.value, depth - 1) for arg in node.args)
-            return last_name(node.func) == "size" and len(node.args) == 1
+            whole, given = code.qualified(node.func), [arg.value for arg in node.args]
+            if whole.startswith("math.") or self._is_plain(node.func, _CONVERTS):
+                return True
+            if whole in _NUMBERS or self._is_plain(node.func, _PLAIN):
+                return all(map(is_one, given))
+            return last_name(node.func) == "size" and len(given) == 1
         if isinstance(node, cst.Subscript):
             return isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
         if isinstance(node, cst.Name):
             found = self.given(node)
             if found is None:
-                return self._is_parameter_of_numbers(node)
+                return self._is_handed_in(node)
             value, at = found
-            return _is_shape(value) if at is not None else self.is_number(value, depth - 1)
+            return _is_shape(value) if at is not None else is_one(value)
         if isinstance(node, cst.Attribute) and is_self(node.value):
-            owner = self.code.above(node, cst.ClassDef)
-            values = list(attributes(self.code, owner, node.attr.value)) if owner is not None else []
-            return bool(values) and all(self.is_number(one, depth - 1) for one in values)
-        return False
+            made = self.settled(node)
+            return made is not None and is_one(made)
+        return isinstance(node, cst.Attribute) and self._is_field(node)
 
-    def _is_size(self, node: cst.BaseExpression, depth: int) -> bool:
-        """Whether nothing says that an operand is a tensor: a size, a field of a configuration."""
-        if isinstance(node, cst.Name | cst.Attribute):
-            return node_is_plain(node) and not self._is_made_by_torch(node, depth)
-        return False
-
-    def _is_made_by_torch(self, node: cst.BaseExpression, depth: int) -> bool:
-        """Whether an expression is a tensor, or may be one that something learns."""
-        if depth <= 0:
-            return True
-        if isinstance(node, cst.Call):
-            whole = self.code.qualified(node.func)
-            is_size = last_name(node.func) in ("size", "item") or self._is_plain(node.func)
-            return not is_size and not whole.startswith(_NUMBERS)
-        if isinstance(node, cst.Name) and node.value not in LITERALS:
-            found = self.given(node)
-            return found is not None and found[1] is None and self._is_made_by_torch(found[0], depth - 1)
-        if isinstance(node, cst.Attribute) and is_self(node.value):
-            owner = self.code.above(node, cst.ClassDef)
-            if owner is None or node.attr.value in buffers(self.code, owner):
-                return True
-            values = attributes(self.code, owner, node.attr.value)
-            return any(self._is_made_by_torch(one, depth - 1) for one in values)
-        if isinstance(node, cst.BinaryOperation):
-            return any(self._is_made_by_torch(one, depth - 1) for one in (node.left, node.right))
-        return False
-
-    def _is_plain(self, func: cst.BaseExpression) -> bool:
+    def _is_plain(self, func: cst.BaseExpression, names: frozenset[str]) -> bool:
         return (
-            isinstance(func, cst.Name)
-            and func.value in _PLAIN
-            and not self.code.assignments(func, func.value)
+            isinstance(func, cst.Name) and func.value in names and not self.code.assignments(func, func.value)
         )
 
-    def _is_parameter_of_numbers(self, name: cst.Name) -> bool:
-        """Whether a name is a parameter of the constructor, or says by its default or annotation a number."""
-        for one in self.code.assignments(name, name.value):
-            if isinstance(one.node, cst.Param):
-                function = self.code.function_of(one.node)
-                made = function is not None and function.name.value == "__init__"
-                default, said = one.node.default, one.node.annotation
-                number = isinstance(default, cst.Integer | cst.Float)
-                return made or number or (said is not None and last_name(said.annotation) in ("int", "float"))
+    def _is_field(self, node: cst.Attribute) -> bool:
+        """Whether it is a field of what the constructor is given: ``config.n_head``."""
+        return isinstance(node.value, cst.Name) and any(
+            isinstance(one.node, cst.Param) and last_name(function.name) == "__init__"
+            for one in self.code.assignments(node, node.value.value)
+            if (function := self.code.function_of(one.node)) is not None
+        )
+
+    def _is_handed_in(self, name: cst.Name) -> bool:
+        """Whether a parameter is a number: it says so, or a constructor makes sizes of it."""
+        bound = self.code.assignments(name, name.value)
+        if len(bound) != 1 or not isinstance(param := bound[0].node, cst.Param):
+            return False
+        function, said = self.code.function_of(param), param.annotation
+        number = isinstance(param.default, cst.Integer | cst.Float)
+        if function is None or number or (said and last_name(said.annotation) in ("int", "float")):
+            return function is not None
+        if last_name(function.name) != "__init__":
+            return False
+        none = param.default is not None and last_name(param.default) == "None"
+        return self._is_never_given(function, param) if none else self._is_size(function, name.value)
+
+    def _is_size(self, function: Function, name: str) -> bool:
+        """Whether a constructor counts with a parameter: layers of that size, a part of it without a rest."""
+        for one in self.code.nodes(cst.Name, function.body):
+            above = self.code.parents[one]
+            if one.value == name and isinstance(above, cst.BinaryOperation):
+                if isinstance(above.operator, cst.FloorDivide | cst.Modulo):
+                    return True
+            elif one.value == name and isinstance(above, cst.Arg):
+                call = self.code.parents[above]
+                if isinstance(call, cst.Call) and self.code.qualified(call.func) in _SIZED_LAYERS:
+                    return True
         return False
+
+    def _is_never_given(self, function: Function, param: cst.Param) -> bool:
+        """Whether nobody gives a parameter of a constructor anything but None, a number or itself."""
+        names = [one.name.value for one in (*function.params.params, *function.params.kwonly_params)]
+        owner, name = self.code.above(function, cst.ClassDef), param.name.value
+        for code in self.codes:
+            for call in code.nodes(cst.Call):
+                mine = owner is not None and last_name(call.func) == owner.name.value
+                value = argument(call, name, names.index(name) - 1 if mine else None)
+                if mine and any(arg.star for arg in call.args):
+                    return False
+                if value is not None and not literal(value) and code.source(value) != name:
+                    return False
+        return True
 
     # -- alike -------------------------------------------------------------------------------------------
 
@@ -391,18 +422,6 @@ def buffers(code: Code, owner: cst.ClassDef) -> dict[str, cst.BaseExpression]:
             if isinstance(name, cst.SimpleString) and value is not None:
                 found[str(name.evaluated_value)] = value
     return found
-
-
-def derives(code: Code, name: str) -> bool:
-    """Whether a file has a class with a base of that name."""
-    return any(last_name(base.value) == name for each in code.nodes(cst.ClassDef) for base in each.bases)
-
-
-def node_is_plain(node: cst.BaseExpression) -> bool:
-    """Whether an expression is a name, or fields of one."""
-    while isinstance(node, cst.Attribute):
-        node = node.value
-    return isinstance(node, cst.Name)
 
 
 def _is_shape(node: cst.BaseExpression) -> bool:

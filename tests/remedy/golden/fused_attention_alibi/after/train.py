@@ -18,7 +18,7 @@ class A(nn.Module):
         mask = torch.ones(T, T, dtype=torch.bool).triu(1)
         y = F.scaled_dot_product_attention(
             q, k, v,
-            attn_mask=(self.slopes.view(1, -1, 1, 1) * (pos[None, :] - pos[:, None])).masked_fill(mask, torch.finfo(q.dtype).min),
+            attn_mask=(self.slopes.view(1, -1, 1, 1) * (pos[None, :] - pos[:, None])).to(q.dtype).masked_fill(mask, float("-inf")),
             scale=1.0 / 2,
         )
         return y.transpose(1, 2).contiguous().view(B, T, C)

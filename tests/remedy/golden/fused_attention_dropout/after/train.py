@@ -8,7 +8,7 @@ def attention(query, key, value, mask=None, dropout=None):
     d_k = query.size(-1)
     return F.scaled_dot_product_attention(
         query, key, value,
-        attn_mask=torch.where(mask == 0, -1e9, 0.0) if mask is not None else None,
+        attn_mask=torch.atleast_2d(mask != 0) if mask is not None else None,
         dropout_p=dropout.p if dropout is not None and dropout.training else 0.0,
     )
 

@@ -12,13 +12,9 @@ class A(nn.Module):
         b, n, d = x.shape
         q, k, v = map(lambda t: t.view(b, n, self.heads, -1).transpose(1, 2), self.to_qkv(x).chunk(3, dim=-1))
         if mask is not None:
-            max_neg_value = -torch.finfo(q.dtype).max
+            max_neg_value = float('-inf')
             mask = mask[:, None, None, :]
-        out = nn.functional.scaled_dot_product_attention(
-            q, k, v,
-            attn_mask=torch.where(~mask, torch.finfo(q.dtype).min, 0.0) if mask is not None else None,
-            scale=self.scale,
-        )
+        out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale)
         return out.transpose(1, 2).reshape(b, n, d)
 
 

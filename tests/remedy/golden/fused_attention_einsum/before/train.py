@@ -13,7 +13,7 @@ class A(nn.Module):
         q, k, v = map(lambda t: t.view(b, n, self.heads, -1).transpose(1, 2), self.to_qkv(x).chunk(3, dim=-1))
         sim = torch.einsum('b h i d, b h j d -> b h i j', q, k) * self.scale
         if mask is not None:
-            max_neg_value = -torch.finfo(sim.dtype).max
+            max_neg_value = float('-inf')
             mask = mask[:, None, None, :]
             sim.masked_fill_(~mask, max_neg_value)
         attn = sim.softmax(dim=-1)

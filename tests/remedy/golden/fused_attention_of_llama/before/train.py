@@ -18,15 +18,15 @@ class Attention(nn.Module):
         self.wv = nn.Linear(dim, n_kv * self.head_dim, bias=False)
         self.wo = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, x, mask=None):
+    def forward(self, x, causal=True):
         bsz, seqlen, _ = x.shape
         xq, xk, xv = self.wq(x), self.wk(x), self.wv(x)
         xq = xq.view(bsz, seqlen, self.n_heads, self.head_dim).transpose(1, 2)
         keys = repeat_kv(xk.view(bsz, seqlen, self.n_kv, self.head_dim).transpose(1, 2), 2)
         values = repeat_kv(xv.view(bsz, seqlen, self.n_kv, self.head_dim).transpose(1, 2), 2)
         scores = torch.matmul(xq, keys.transpose(2, 3)) / math.sqrt(self.head_dim)
-        if mask is not None:
-            scores = scores + mask  # (bs, n_local_heads, seqlen, cache_len + seqlen)
+        if causal:
+            scores = scores + torch.full((seqlen, seqlen), float("-inf")).triu(1)
         scores = F.softmax(scores.float(), dim=-1).type_as(xq)
         output = torch.matmul(scores, values)  # (bs, n_local_heads, seqlen, head_dim)
         output = output.transpose(1, 2).contiguous().view(bsz, seqlen, -1)
@@ -34,4 +34,4 @@ class Attention(nn.Module):
 
 
 def example():
-    return Attention(), (torch.randn(2, 9, 32), torch.full((9, 9), float("-inf")).triu(1))
+    return Attention(), (torch.randn(2, 9, 32),)

@@ -12,12 +12,9 @@ class A(nn.Module):
         b, n, d = x.shape
         q = self.q(x).view(b, n, self.h, -1).permute(0, 2, 1, 3)
         k, v = self.kv(x).chunk(2, dim=-1)
-        i, j = n, n
-        causal = torch.ones((i, j), dtype=torch.bool).triu(1)
+        causal = torch.ones((n, n), dtype=torch.bool).triu(1)
         out = nn.functional.scaled_dot_product_attention(
-            q, k.unsqueeze(1), v.unsqueeze(1),
-            attn_mask=torch.where(causal, torch.finfo(q.dtype).min, 0.0),
-            scale=self.scale,
+            q, k.unsqueeze(1), v.unsqueeze(1), attn_mask=~causal, scale=self.scale
         )
         return out.permute(0, 2, 1, 3).reshape(b, n, d)
 

@@ -13,8 +13,7 @@ class A(nn.Module):
         q = self.q(x).view(b, n, self.h, -1).permute(0, 2, 1, 3)
         k, v = self.kv(x).chunk(2, dim=-1)
         sim = torch.einsum("bhid,bjd->bhij", q, k) * self.scale
-        i, j = n, n
-        causal = torch.ones((i, j), dtype=torch.bool).triu(1)
+        causal = torch.ones((n, n), dtype=torch.bool).triu(1)
         sim = sim.masked_fill(causal, -torch.finfo(sim.dtype).max)
         attn = sim.softmax(-1)
         out = torch.einsum("bhij,bjd->bhid", attn, v)

@@ -15,9 +15,7 @@ class A(nn.Module):
         mask_value = torch.finfo(query.dtype).min
         mask_value = torch.full([], mask_value, dtype=query.dtype, device=query.device)
         return nn.functional.scaled_dot_product_attention(
-            query, key, value,
-            attn_mask=torch.where(causal_mask, 0.0, torch.finfo(query.dtype).min),
-            scale=1.0 / (value.size(-1) ** 0.5),
+            query, key, value, attn_mask=causal_mask, scale=1.0 / (value.size(-1) ** 0.5)
         ).contiguous()
 
     def forward(self, x):

@@ -20,7 +20,7 @@ class T5Attention(nn.Module):
         position_bias = self.rel((pos[None] - pos[:, None]).clamp(-31, 31) + 31).permute(2, 0, 1).unsqueeze(0)
         out = nn.functional.scaled_dot_product_attention(
             query_states, key_states.transpose(3, 2).transpose(-2, -1), value_states,
-            attn_mask=position_bias,
+            attn_mask=position_bias.to(query_states.dtype),
             scale=1.0,
         ).transpose(1, 2).contiguous().view(B, L, -1)
         return self.o(out)
