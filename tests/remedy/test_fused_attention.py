@@ -101,7 +101,7 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
     ("body", "made", "given", "written"),
     [
         (SCORES + "return s.softmax(-1) @ v", "pass", "", "q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)"),
-        ("s = q @ k[0].t()\nreturn s.softmax(-1) @ v[1]", "pass", "", "(q, k[0], v[1], scale=1.0)"),
+        ("s = q @ k[0].t()\nreturn s.softmax(-1) @ v[1]", "pass", "", "q, k[0], v[1], scale=1.0"),
         (SCORES + "s = s.masked_fill(pad[:, None], -math.inf)\nreturn s.softmax(-1) @ v", "0", "pad", "~pad"),
         (SCORES + "s = torch.where(~pad[:,None], s, -math.inf)\nreturn s.softmax(-1) @ v", "0", "pad", "pad"),
         (
@@ -126,7 +126,7 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
         (SCORES + "m = pad[:, None]\ns = torch.where(m, -math.inf, s)\nreturn s.softmax(-1) @ v",
          "0", "pad", "bool()"),
         (
-            SCORES + "y = s.softmax(-1) @ v\nreturn y.view(-1)", "pass", "", ".contiguous()",
+            SCORES + "y = s.softmax(-1) @ v\nreturn y.view(-1)", "pass", "", ".clone(",
         ),
         (
             "m = torch.ones(T, T).tril()\nm[3, 0] = 0\n"
@@ -181,6 +181,40 @@ def test_what_is_no_attention_stays(tmp_path: Path, body: str, made: str, why: s
     patch = patched(tmp_path, body, made=made)
     assert not patch.files
     assert why in patch.left[0].why
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "y += x\nreturn y",
+        "y[:, 0] = 0\nreturn y",
+        "y.transpose(1, 2).mul_(2)\nreturn y",
+        "return F.relu(y, inplace=True)",
+        "return y[0].view(-1)",
+        "return y.view_as(x)",
+        "y = y + 1\nreturn y.view(-1)",
+        "y = F.dropout(y, 0.0)\nreturn y.view(-1)",
+        "all = [y]\nreturn all[0].view(-1)",
+        "self.y = y\nreturn self.y.view(-1)",
+        "if C > 2:\n    y = y * 2\nreturn y.view(-1)",
+        "return torch.Tensor.view(y, -1)",
+    ],
+)
+def test_the_result_lies_in_memory_as_that_of_a_product(tmp_path: Path, behind: str) -> None:
+    """The kernel keeps what it gives for the gradients, and has an order of its own."""
+    heads = "q, k, v, x = (t.view(B, T, 4, -1).transpose(1, 2) for t in (q, k, v, x))\n"
+    patch = patched(tmp_path, heads + SCORES + "y = s.softmax(-1) @ v\n" + behind)
+    after = tmp_path / "after.py"
+    after.write_bytes(patch.files[tmp_path / "train.py"][1])
+    assert ".clone(" in after.read_text()
+    require_same(tmp_path / "train.py", after)
+
+
+@pytest.mark.parametrize("behind", ["y = y.reshape(B, T, C)", "y = y.contiguous().view(B, T, C)"])
+def test_what_only_a_layer_reads_is_not_copied(tmp_path: Path, behind: str) -> None:
+    body = SCORES + f"y = s.softmax(-1) @ v\n{behind}\nreturn self.out(y)"
+    patch = patched(tmp_path, body, made="self.out = nn.Linear(width, width)")
+    assert b"clone" not in patch.files[tmp_path / "train.py"][1]
 
 
 BUFFER = "self.register_buffer('mask', torch.tril(torch.ones(length, length)))"

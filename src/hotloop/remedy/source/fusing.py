@@ -28,8 +28,9 @@ _OF_GRADIENTS: Final = frozenset([
 _DRAWS: Final = re.compile(r"drop|rand|bernoulli|multinomial|noise", re.IGNORECASE)
 #: What sets how much a module drops.
 _SETS_P: Final = re.compile(r"\.p\s*=[^=]|[\"']p[\"'][,\]:]|update\(\s*p=")
-#: What gives memory of its own to what has another order.
-_LAYS_OUT: Final = frozenset(["contiguous", "reshape", "clone", "flatten"])
+#: Methods of the result that go with any order in memory; those that give it another.
+_KEEPS_ORDER: Final = frozenset(["contiguous", "unsqueeze", "squeeze", "float", "to", "type_as"])
+_MOVES: Final = frozenset(["transpose", "permute", "reshape", "flatten", "swapaxes"])
 _WIDTH: Final = 100
 _OLDEST: Final = (2, 1)  # of torch, that knows scale=
 
@@ -132,7 +133,7 @@ class _Call:
         scale = self._scale()
         if scale:
             arguments.append(f"scale={scale}")
-        text = self._laid_out(arguments, result + (".contiguous()" if self._is_viewed() else ""))
+        text = self._laid_out(arguments, result + self._own_memory(result))
         code, plan = self.code, self.plan
         for statement in self.scores.statements:
             start, end = code.span(statement)
@@ -371,7 +372,7 @@ class _Call:
             alike = len(terms.left) == len(terms.right) and self._is_of_itself()
         factors = (self.scores.query.node, self._keys, self.one.value.node)
         names = [one.value for one in factors if isinstance(one, cst.Name)]
-        return Masks(self.tensors, self._torch(), names[0] if names else "").given(masks, texts, alike=alike)
+        return Masks(self.tensors, self._torch, names[0] if names else "").given(masks, texts, alike=alike)
 
     def _test(self, piece: Piece) -> str:
         """The test that a mask hangs on, which holds still by the product."""
@@ -389,7 +390,13 @@ class _Call:
 
     def _torch(self) -> str:
         """The name torch has in the file."""
-        return next((name for name, whole in self._imported() if whole == "torch"), "torch")
+        for name, whole in self._imported():
+            if whole == "torch":
+                return name
+        if self.code.assignments(self.one.product, "torch"):
+            raise self._cannot("torch is something else here", self.one.product)
+        self.plan.statement(self.code, "import torch")
+        return "torch"
 
     def _functional(self) -> str:
         """The name of the call in the file."""
@@ -524,63 +531,81 @@ class _Call:
 
     # -- layout ------------------------------------------------------------------------------------------
 
-    def _is_viewed(self) -> bool:
-        """Whether the result is read by ``view``, which asks for the order of the product."""
-        code, function = self.code, self.one.function
-        end = code.span(self.one.product)[0]
-        for call in code.nodes(cst.Call, function):
-            if last_name(call.func) != "view" or code.span(call)[1] <= end:
-                continue
-            if any(self._is_result(one) for one in self._receivers(call)):
-                return True
-        returned = code.parents.get(self.one.product)
-        names = [one for one in self._bound() if self._is_returned(one)]
-        if not isinstance(returned, cst.Return | cst.Element) and not names:
+    def _own_memory(self, result: str) -> str:
+        """What gives the result the memory that a product has, where it may be viewed or changed in place:
+        the kernel keeps its output for the gradients, in an order of its own.
+        """
+        if self._is_only_read(self.one.product, laid=False):
+            return ""
+        moved = self.one.terms is not None and result
+        if moved and not self._is_only_read(self.one.product, laid=False, returned=True):
+            raise self._cannot(
+                "how what is made of the result lies in memory cannot be told", self.one.product
+            )
+        return f".clone(memory_format={self._torch()}.contiguous_format)"
+
+    def _is_only_read(
+        self, node: cst.CSTNode, *, laid: bool, returned: bool = False, depth: int = 24
+    ) -> bool:
+        """Whether all that is made of a tensor is understood, and none of it asks for an order in memory or
+        changes it. ``laid``: it has the usual order. ``returned``: such a one may be, too.
+        """
+        code, above = self.code, self.code.parents.get(node)
+        if depth == 0:
             return False
-        return any(
-            last_name(call.func) == "view" and isinstance(call.func, cst.Attribute)
-            and not (isinstance(call.func.value, cst.Call) and last_name(call.func.value.func) in _LAYS_OUT)
-            for other in self.plan.scene.codes(".view(") for call in other.nodes(cst.Call)
-            if not other.holds(function, call) or other is not code
-        )  # fmt: skip
 
-    def _receivers(self, call: cst.Call) -> Iterator[cst.BaseExpression]:
-        """What a method is called on, through others that leave the memory as it is, and through names."""
-        node: cst.BaseExpression = call
-        for _ in range(16):
-            if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-                if last_name(node.func) in _LAYS_OUT:
-                    return
-                node = node.func.value
-            elif isinstance(node, cst.Name):
-                found = self.tensors.given(node)
-                if found is None:
-                    return
-                node = found[0]
-            else:
-                return
-            yield node
+        def is_one(other: cst.CSTNode, *, laid: bool) -> bool:
+            return self._is_only_read(other, laid=laid, returned=returned, depth=depth - 1)
 
-    def _is_result(self, node: cst.CSTNode) -> bool:
-        return node is self.one.product
-
-    def _bound(self) -> list[str]:
-        """The names of the result."""
-        above = self.code.parents.get(self.one.product)
-        if not isinstance(above, cst.Assign):
-            return []
-        return [one.target.value for one in above.targets if isinstance(one.target, cst.Name)]
-
-    def _is_returned(self, name: str) -> bool:
-        for statement in self.code.nodes(cst.Return, self.one.function):
-            value = statement.value
-            parts = [one.value for one in value.elements] if isinstance(value, cst.Tuple) else [value]
-            for part in parts:
-                if isinstance(part, cst.Name) and part.value == name:
-                    bound = self.tensors.binding(part)
-                    if bound is None or bound[0] is self.one.statement:
-                        return True
+        if isinstance(above, cst.Return | cst.Element):
+            tuples = isinstance(above, cst.Element) and isinstance(code.parents[above], cst.Tuple)
+            whole = code.parents[code.parents[above]] if tuples else above
+            return returned and laid and isinstance(whole, cst.Return)
+        if isinstance(above, cst.Attribute):
+            call, name = code.parents.get(above), above.attr.value
+            if not isinstance(call, cst.Call) or call.func is not above:
+                return name in ("shape", "dtype", "device")
+            if name in ("size", "dim"):
+                return True
+            if name not in _KEEPS_ORDER | _MOVES and (name != "view" or not laid):
+                return False
+            laid = name == "contiguous" or (laid and name not in _MOVES)
+            return is_one(call, laid=laid)
+        if isinstance(above, cst.Arg) and isinstance(call := code.parents[above], cst.Call):
+            if self._is_linear(call.func):
+                return True
+            kept = last_name(call.func) == "rearrange" and code.qualified(call.func).startswith("einops.")
+            return kept and is_one(call, laid=False)
+        if isinstance(above, cst.Assign) and len(above.targets) == 1:
+            target = above.targets[0].target
+            return isinstance(target, cst.Name) and all(
+                is_one(one, laid=laid) for one in self._uses(target, above)
+            )
         return False
+
+    def _uses(self, target: cst.Name, assign: cst.Assign) -> Iterator[cst.Name]:
+        """Where a name may stand for what a statement gave it."""
+        code, statement = self.code, self.code.statement_of(assign)
+        for name in code.nodes(cst.Name, self.one.function):
+            above = code.parents[name]
+            changed = isinstance(above, cst.AugAssign) and above.target is name
+            if name.value != target.value or not (changed or _is_read(code, name)):
+                continue
+            before = code.span(name)[0] < code.span(target)[0] or code.holds(assign, name)
+            if before and not any(self._around(name, kind) for kind in (cst.For, cst.While)):
+                continue
+            bound = self.tensors.binding(name)
+            if bound is None or bound[0] is statement:
+                yield name
+
+    def _is_linear(self, func: cst.BaseExpression) -> bool:
+        """Whether what is called makes a new tensor of its argument: a linear layer."""
+        if self.code.qualified(func) == "torch.nn.functional.linear":
+            return True
+        made = self.tensors.settled(func) if isinstance(func, cst.Attribute) and is_self(func.value) else None
+        while isinstance(made, cst.Call) and self.code.qualified(made.func) == "torch.nn.Sequential":
+            made = made.args[0].value if made.args and not made.args[0].star else None
+        return isinstance(made, cst.Call) and self.code.qualified(made.func) == "torch.nn.Linear"
 
     def _laid_out(self, arguments: list[str], behind: str) -> str:
         """The call, on lines of its own where it is long."""

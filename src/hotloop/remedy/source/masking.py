@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -47,7 +47,7 @@ class Given:
 class Masks:
     """The masks of one attention. ``text`` writes a node as it is to stand in the call."""
 
-    def __init__(self, tensors: Tensors, torch: str, typed: str) -> None:
+    def __init__(self, tensors: Tensors, torch: Callable[[], str], typed: str) -> None:
         self.code, self.tensors, self.torch, self.typed = tensors.code, tensors, torch, typed
 
     def given(self, masks: Sequence[Mask], texts: dict[int, str], *, alike: bool) -> Given:
@@ -129,7 +129,7 @@ class Masks:
 
     def _wide(self, node: cst.BaseExpression, text: str) -> str:
         """A mask of two dimensions at least, which the call asks for."""
-        return text if self._rank(node) >= 2 else f"{self.torch}.atleast_2d({text})"
+        return text if self._rank(node) >= 2 else f"{self.torch()}.atleast_2d({text})"
 
     def _rank(self, node: cst.BaseExpression, depth: int = 16) -> int:
         """How many dimensions a mask has at least."""

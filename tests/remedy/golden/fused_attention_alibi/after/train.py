@@ -20,7 +20,7 @@ class A(nn.Module):
             q, k, v,
             attn_mask=(self.slopes.view(1, -1, 1, 1) * (pos[None, :] - pos[:, None])).to(q.dtype).masked_fill(mask, float("-inf")),
             scale=1.0 / 2,
-        )
+        ).clone(memory_format=torch.contiguous_format)
         return y.transpose(1, 2).contiguous().view(B, T, C)
 
 

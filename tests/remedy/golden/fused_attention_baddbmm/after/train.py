@@ -11,7 +11,7 @@ class A(nn.Module):
         query, key, value = self.qkv(x).chunk(3, dim=-1)
         hidden_states = nn.functional.scaled_dot_product_attention(
             query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), scale=self.scale
-        ).squeeze(1)
+        ).squeeze(1).clone(memory_format=torch.contiguous_format)
         return hidden_states
 
 

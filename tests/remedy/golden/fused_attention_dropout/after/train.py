@@ -10,7 +10,7 @@ def attention(query, key, value, mask=None, dropout=None):
         query, key, value,
         attn_mask=torch.atleast_2d(mask != 0) if mask is not None else None,
         dropout_p=dropout.p if dropout is not None and dropout.training else 0.0,
-    )
+    ).clone(memory_format=torch.contiguous_format)
 
 
 class M(nn.Module):

@@ -29,7 +29,7 @@ class Attn(nn.Module):
         q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
         return self.resid_dropout(F.scaled_dot_product_attention(
             q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), is_causal=True
-        ).squeeze(1))
+        ).squeeze(1).clone(memory_format=torch.contiguous_format))
 
 
 class Block(nn.Module):

@@ -14,7 +14,9 @@ class A(nn.Module):
         if mask is not None:
             max_neg_value = float('-inf')
             mask = mask[:, None, None, :]
-        out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale)
+        out = nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=self.scale
+        ).clone(memory_format=torch.contiguous_format)
         return out.transpose(1, 2).reshape(b, n, d)
 
 

@@ -19,7 +19,7 @@ class A(nn.Module):
         scale = 1. / math.sqrt(E)
         V = nn.functional.scaled_dot_product_attention(
             queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), scale=scale
-        ).transpose(1, 2)
+        ).transpose(1, 2).clone(memory_format=torch.contiguous_format)
         return V.contiguous().view(B, L, -1)
 
 

@@ -9,7 +9,9 @@ class A(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
-        return nn.functional.scaled_dot_product_attention(q, k, v)
+        return nn.functional.scaled_dot_product_attention(
+            q, k, v
+        ).clone(memory_format=torch.contiguous_format)
 
 
 def example():

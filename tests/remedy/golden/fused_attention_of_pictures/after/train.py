@@ -23,7 +23,7 @@ class Self_Attn(nn.Module):
             proj_key.transpose(-2, -1).unsqueeze(1),
             proj_value.transpose(-2, -1).unsqueeze(1),
             scale=1.0,
-        ).squeeze(1).transpose(-2, -1).contiguous()
+        ).squeeze(1).transpose(-2, -1).clone(memory_format=torch.contiguous_format)
         out = out.view(m_batchsize, C, width, height)
 
         out = self.gamma*out + x

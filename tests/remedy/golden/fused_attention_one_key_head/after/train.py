@@ -15,7 +15,7 @@ class A(nn.Module):
         causal = torch.ones((n, n), dtype=torch.bool).triu(1)
         out = nn.functional.scaled_dot_product_attention(
             q, k.unsqueeze(1), v.unsqueeze(1), attn_mask=~causal, scale=self.scale
-        )
+        ).clone(memory_format=torch.contiguous_format)
         return out.permute(0, 2, 1, 3).reshape(b, n, d)
 
 

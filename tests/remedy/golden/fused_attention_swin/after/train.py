@@ -23,7 +23,7 @@ class WindowAttention(nn.Module):
         relative_position_bias = relative_position_bias.permute(2, 0, 1).contiguous()  # nH, N, N
         x = F.scaled_dot_product_attention(
             q, k, v, attn_mask=relative_position_bias.unsqueeze(0).to(q.dtype), scale=1.0
-        ).transpose(1, 2).reshape(B_, N, C)
+        ).clone(memory_format=torch.contiguous_format).transpose(1, 2).reshape(B_, N, C)
         return x
 
 

@@ -14,7 +14,7 @@ class A(nn.Module):
         mask = torch.triu(torch.full((T, T), float("-inf"), device=x.device), diagonal=1)
         return F.scaled_dot_product_attention(
             q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), is_causal=True, scale=C ** -0.5
-        ).squeeze(1)
+        ).squeeze(1).clone(memory_format=torch.contiguous_format)
 
 
 def example():

@@ -15,7 +15,7 @@ class A(nn.Module):
         return nn.functional.scaled_dot_product_attention(
             q, k, v,
             attn_mask=(~self.mask[:T, :T]) & (~pad[:, None, :]) if pad is not None else ~self.mask[:T, :T],
-        )
+        ).clone(memory_format=torch.contiguous_format)
 
 
 def example():

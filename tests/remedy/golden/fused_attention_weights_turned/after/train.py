@@ -20,7 +20,7 @@ class AttnBlock(nn.Module):
         h_ = F.scaled_dot_product_attention(
             q.unsqueeze(1), k.transpose(-2, -1).unsqueeze(1), v.transpose(-2, -1).unsqueeze(1),
             scale=int(c)**(-0.5),
-        ).squeeze(1).transpose(-2, -1)     # b, c,hw (hw of q) h_[b,c,j] = sum_i v[b,c,i] w_[b,i,j]
+        ).squeeze(1).transpose(-2, -1).clone(memory_format=torch.contiguous_format)     # b, c,hw (hw of q) h_[b,c,j] = sum_i v[b,c,i] w_[b,i,j]
         h_ = h_.reshape(b,c,h,w)
         return x + h_
 

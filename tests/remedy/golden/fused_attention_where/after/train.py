@@ -16,7 +16,7 @@ class A(nn.Module):
         mask_value = torch.full([], mask_value, dtype=query.dtype, device=query.device)
         return nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=causal_mask, scale=1.0 / (value.size(-1) ** 0.5)
-        ).contiguous()
+        ).clone(memory_format=torch.contiguous_format)
 
     def forward(self, x):
         B, T, C = x.shape
