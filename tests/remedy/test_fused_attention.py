@@ -287,6 +287,47 @@ def test_a_mask_that_is_another_one_in_the_next_round_is_no_triangle(tmp_path: P
     require_same(tmp_path / "train.py", after)
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        "torch.autograd.grad(y, x, None, True, True)",
+        "y.backward(None, True, True)",
+        "y.backward(create_graph=again)",
+        "from torch.func import jvp as j",
+        "import functorch as ft",
+        "torch.autograd.functional.hvp(f, x)",
+        "g = torch.func.grad(f)",
+        "torch.nn.modules.module.register_module_forward_hook(f)",
+        "model.act.register_full_backward_hook(f)",
+    ],
+)
+def test_hooks_and_gradients_of_gradients_leave_it(tmp_path: Path, again: str) -> None:
+    assert patched(tmp_path, SCORES + "return s.softmax(-1) @ v").files
+    text = (tmp_path / "train.py").read_text() + f"\ndef more(f, x, y, model, again):\n    {again}\n"
+    (tmp_path / "train.py").write_text(text)
+    assert not patch_of(tmp_path, {"apply": ["fused-attention"]}).files
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = self.a(x) @ k.mT\nz = self.a(v)\nreturn s.softmax(-1) @ z",
+        "s = (q @ k.mT).masked_fill(self.a(q)[:, :, :1] > 0, -math.inf)\nreturn s.softmax(-1) @ self.a(v)",
+        "w = torch.einsum('bqd,bkd->bkq', self.a(q), self.a(k)).softmax(-1)\nreturn w @ v",
+    ],
+)
+def test_what_may_draw_keeps_its_order(tmp_path: Path, body: str) -> None:
+    made = "self.a = nn.Sequential(nn.Linear(width, width), nn.Dropout(0.3))"
+    patch = patched(tmp_path, body, made=made)
+    assert not patch.files
+    assert "order" in patch.left[0].why
+
+
+def test_weights_that_locals_gives_are_read(tmp_path: Path) -> None:
+    body = SCORES + "w = s.softmax(-1)\ny = w @ v\nreturn y * locals()['w'].mean()"
+    assert not patched(tmp_path, body).files
+
+
 def test_a_softmax_that_is_replaced_is_none(tmp_path: Path) -> None:
     body, made = SCORES + "return self.act(s) @ v", "self.act = nn.Softmax(dim=-1)"
     assert patched(tmp_path, body, made=made).files

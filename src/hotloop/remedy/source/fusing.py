@@ -12,7 +12,7 @@ from libcst import metadata as meta
 
 from hotloop.findings import Place
 from hotloop.remedy.source.attention import Attention, Dropout, Piece, Terms, read, unswapped
-from hotloop.remedy.source.code import Code, argument, is_self, last_name
+from hotloop.remedy.source.code import Code, argument, has_spread, is_self, last_name
 from hotloop.remedy.source.follow import Follower, Literal
 from hotloop.remedy.source.masking import Given, Masks
 from hotloop.remedy.source.plan import Plan
@@ -23,9 +23,20 @@ _CALL: Final = "scaled_dot_product_attention"
 _FUNCTIONAL: Final = "torch.nn.functional"
 #: Derivatives that the kernels do not have.
 _OF_GRADIENTS: Final = frozenset([
-    "jvp", "jacfwd", "hessian", "hvp", "vhp", "vmap", "jacrev", "jacobian", "forward_ad", "gradgradcheck",
+    "jvp", "vjp", "jacfwd", "hessian", "hvp", "vhp", "vmap", "jacrev", "jacobian", "forward_ad", "functorch",
+    "gradgradcheck", "linearize", "grad_and_value",
 ])  # fmt: skip
+_HOOKS: Final = re.compile(r"register_\w*hook|forward_hooks")
 _DRAWS: Final = re.compile(r"drop|rand|bernoulli|multinomial|noise", re.IGNORECASE)
+_COMPUTE: Final = frozenset(
+    ["torch.nn.Linear", "torch.nn.LayerNorm", "torch.nn.Embedding", "torch.nn.Conv2d"]
+)
+_METHODS: Final = frozenset([
+    "view", "reshape", "transpose", "permute", "contiguous", "unsqueeze", "squeeze", "expand", "flatten", "t",
+    "size", "dim", "to", "float", "bool", "type", "type_as", "mul", "div", "add", "sub", "chunk", "split",
+    "unbind", "repeat", "repeat_interleave", "masked_fill", "clamp", "abs", "triu", "tril", "append", "long",
+    "new_zeros", "new_ones", "logical_not", "detach", "item", "eq", "ne",
+])  # fmt: skip
 #: What sets how much a module drops.
 _SETS_P: Final = re.compile(r"\.p\s*=[^=]|[\"']p[\"'][,\]:]|update\(\s*p=")
 #: Methods of the result that go with any order in memory; those that give it another.
@@ -94,14 +105,25 @@ def _require_first_gradients(plan: Plan) -> None:
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < _OLDEST:
         raise Cannot(f"torch {version} has no {_CALL}() with a scale")
     for code in plan.scene.codes(""):
-        if not any(word in code.text.text for word in ("create_graph", *_OF_GRADIENTS)):
-            continue
-        for call in code.nodes(cst.Call):
-            again = argument(call, "create_graph")
-            asked = again is not None and code.source(again) != "False"
-            if asked or (last_name(call.func) in _OF_GRADIENTS and "torch" in code.qualified(call.func)):
+        for node in code.nodes(cst.CSTNode):  # type: ignore[type-abstract]
+            if _asks_again(code, node):
                 words = "gradients of gradients are taken here, which the fused kernels do not have"
-                raise Cannot(words, str(code.path), code.line(call))
+                raise Cannot(words, str(code.path), code.line(node))
+
+
+def _asks_again(code: Code, node: cst.CSTNode) -> bool:
+    """Whether a node names, or asks for, derivatives that the kernels do not have."""
+    if isinstance(node, cst.Name):
+        return node.value in _OF_GRADIENTS
+    if isinstance(node, cst.Attribute) and node.attr.value in ("func", "functional"):
+        return last_name(node.value) == ("torch" if node.attr.value == "func" else "autograd")
+    if not isinstance(node, cst.Call):
+        return False
+    again, given = argument(node, "create_graph"), [arg for arg in node.args if arg.keyword is None]
+    if again is not None:
+        return code.source(again) != "False"
+    most = {"grad": 4, "backward": 2}.get(last_name(node.func), len(given))
+    return len(given) > most or (last_name(node.func) in ("grad", "backward") and has_spread(node))
 
 
 class _Call:
@@ -117,6 +139,7 @@ class _Call:
         """Put it into the plan. Raises Cannot before anything is."""
         self._require_alone()
         query, key, value, result = self._factors()
+        self._require_order(query[0], key[0], value[0])
         self._query = self._text(query[0])
         arguments = [query[1], key[1], value[1]]
         mask = self._mask()
@@ -178,10 +201,11 @@ class _Call:
         lines = [one for one in self.scores.statements if isinstance(one, cst.SimpleStatementLine)]
         if made or any(len(one.body) != 1 for one in lines):
             raise self._cannot("it stands in a line with others", self.one.product)
-        gone = " ".join(code.source(one) for one in (*self.scores.statements, self.one.product))
-        hooked = any(True for _ in self.plan.scene.codes("register_forward_"))
-        if hooked and re.search(r"self\.\w+\(", gone):
+        if any(_HOOKS.search(other.text.text) for other in self.plan.scene.codes("hook")):
             raise self._cannot("a hook may read the weights", self.one.product)
+        for call in code.nodes(cst.Call, function):
+            if isinstance(call.func, cst.Name) and call.func.value in ("locals", "vars", "eval", "exec"):
+                raise self._cannot("the scores or the weights may be read here too", call)
 
     def _within(self, node: cst.CSTNode) -> bool:
         """Whether a node stands in what goes."""
@@ -208,6 +232,35 @@ class _Call:
                 return True
             loop = self.code.above(loop, kind)
         return False
+
+    def _require_order(self, query: Piece, key: Piece, value: Piece) -> None:
+        """Raises Cannot where what may draw, or change anything, would come in another order."""
+        factors = [query, key, value]
+        masks = [piece for mask in self.scores.masks for piece in (mask.only_if, mask.piece) if piece]
+        pieces = [*factors, *masks, *(piece for _, piece in self.scores.scale)]
+        pieces = [one for one in pieces if one.node in self.code.parents and self._does_more(one.node)]
+        first = min((one.at for one in pieces), default=value.at)
+        between = [one for one in self.one.block[first + 1 : value.at] if id(one) not in self._gone]
+        begins = [self.code.span(one.node)[0] for one in pieces]
+        if begins != sorted(begins) or any(map(self._does_more, between)):
+            words = "what it is made of is called in another order then, and may draw random numbers"
+            raise self._cannot(words, pieces[0].node)
+
+    def _does_more(self, node: cst.CSTNode) -> bool:
+        """Whether a call in it may do more than compute."""
+        return any(not self._only_computes(call) for call in self.code.nodes(cst.Call, node))
+
+    def _only_computes(self, call: cst.Call) -> bool:
+        whole, name = self.code.qualified(call.func), last_name(call.func)
+        if whole:
+            return whole.startswith(("torch.", "math.", "numpy.")) and not _DRAWS.search(whole)
+        if not isinstance(call.func, cst.Attribute):
+            return name in ("len", "int", "float", "range", "min", "max")
+        if is_self(call.func.value):
+            made = self.tensors.settled(call.func)
+            layer = self.code.qualified(made.func) if isinstance(made, cst.Call) else ""
+            return layer in _COMPUTE
+        return name in _METHODS
 
     # -- pieces ------------------------------------------------------------------------------------------
 
