@@ -289,6 +289,18 @@ def drawn(points: torch.Tensor, size: int = 8) -> torch.Tensor:
         return maps.clamp_(0, 1).to(torch.float32)
 
 
+HERE = sys.modules[__name__]
+KIND: Any = torch.float32
+
+
+def of_a_module(points: torch.Tensor) -> Any:
+    return points * HERE.SIGMA
+
+
+def of_a_kind(points: torch.Tensor) -> torch.Tensor:
+    return points.to(KIND) / 3
+
+
 def divided_in_rare_batches(points: torch.Tensor) -> torch.Tensor:
     return points / points.max().clamp(min=900)
 
@@ -307,6 +319,8 @@ def divided_in_rare_batches(points: torch.Tensor) -> torch.Tensor:
         ("counted", set()),
         ("timed", set()),
         ("empty", set()),
+        ("of_a_module", set()),
+        ("of_a_kind", {"of_a_kind"}),
         ("of_a_list", set()),
         ("through_a_list", set()),
         ("by_a_default", set()),
@@ -375,10 +389,10 @@ def test_what_arguments_alone_decide_is_made_again_ever_less_often() -> None:
     samples = Samples(torch, drawn, 1e9)
     sizes = made_again(samples, distinct(9, 256, 8), drawn)
     assert not samples.why
-    # An epoch and the first batch after it; two batches and a sample of every fourth one by one; of 256
+    # An epoch and the first batch after it; two batches and a sample of every other one by one; of 256
     # batches the second, fourth, eighth ... a sample.
     assert sizes.count(8) == 32 + 1
-    assert sizes.count(1) == 2 * 8 + 8 + 8
+    assert sizes.count(1) == 2 * 8 + 31 + 8
     assert len(sizes) == sizes.count(8) + sizes.count(1)
 
 
@@ -402,6 +416,16 @@ def test_a_function_that_another_one_calls_is_part_of_what_it_was_given(
     assert torch.equal(drawn(points), wanted)
     monkeypatch.setattr(sys.modules[__name__], "bump", lambda distance: 0.25)
     assert drawn(points).max() == 0.25
+
+
+def test_a_type_that_the_function_names_is_part_of_what_it_was_given(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(context, "of_a_kind")
+    for points in batches(3):
+        of_a_kind(points)
+    monkeypatch.setattr(HERE, "KIND", torch.float64)
+    assert of_a_kind(points).dtype == torch.float64
 
 
 def test_methods_are_kept_for_each_object(context: Any) -> None:

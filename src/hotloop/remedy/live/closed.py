@@ -1,7 +1,7 @@
 """What a function's code shows of what it reads: whether its arguments decide what it gives.
 
-It is shown where every name it loads is a plain value, a function of ``math``, torch or numpy that is known
-here, or another function of which the same holds, and every attribute is one that tensors, arrays, lists and
+It is shown where every name it loads is a plain value of its own module, a function of ``math``, torch or numpy
+that is known here, or another function of which the same holds, and every attribute is one that tensors, arrays, lists and
 the like have. Whatever else it names, it is not shown.
 """
 
@@ -391,8 +391,8 @@ def _loaded(code: CodeType, values: dict[str, Any]) -> Iterator[Any]:
         within, module = module, None
         if kind == "LOAD_GLOBAL":
             value = values.get(name, getattr(builtins, name, ...))
-        elif within is not None:
-            value = getattr(within, name, ...) if kind in _LOADS else ...
+        elif within is not None:  # what other modules of the user's hold may be exchanged unseen
+            value = getattr(within, name, ...) if kind in _LOADS and _is_library(within) else ...
         elif kind in _BEYOND or (kind in _LOADS and name not in _ATTRIBUTES | _FUNCTIONS):
             value = ...
         else:
@@ -401,6 +401,10 @@ def _loaded(code: CodeType, values: dict[str, Any]) -> Iterator[Any]:
             module = value
         else:
             yield value
+
+
+def _is_library(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] in ("math", "torch", "numpy")
 
 
 def _is_known(value: Any) -> bool:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, Final
 
 from hotloop.remedy.live import closed
@@ -23,10 +23,9 @@ from hotloop.remedy.live.form import Form
 
 #: Calls whose samples are made again one by one; once kept ones are used, every so many calls one sample, and
 #: all of a batch every so many, and in the first of an epoch. Where its code shows that a function reads
-#: nothing else, one sample of every so many calls whose results are learnt, and later a batch once and a
-#: sample in the second, fourth, eighth, ... call.
+#: nothing else, one sample of every call whose results are learnt (its others may decide still), and later a
+#: batch once and a sample in the second, fourth, eighth, ... call.
 _CHECKED: Final = 2
-_ALONE_EVERY: Final = 4
 _AGAIN_EVERY: Final = 16
 _WHOLE_EVERY: Final = 64
 #: Arguments known by their identity: more are made anew for each call.
@@ -225,8 +224,8 @@ class Samples:
         if self._checked < _CHECKED:
             self._checked += 1
             self._check(asked, results, range(count))
-        elif self._is_shown() and self._learnt % _ALONE_EVERY == 0:
-            self._check(asked, results, [self._learnt // _ALONE_EVERY % count])
+        elif self._is_shown():
+            self._check(asked, results, [self._learnt % count])
         for number, key in enumerate(keys):
             now = [leaf[number] for leaf in results]
             kept = self._known.get(key)
@@ -307,6 +306,8 @@ class Samples:
         """One for each sample: what is its own, and what the whole call was given."""
         around = self._around(asked)
         plain = [value for value in around if isinstance(value, closed.PLAIN)]
+        named = (self._torch.dtype, self._torch.device, self._torch.Size, type, BuiltinFunctionType)
+        plain += [repr(value) for value in around if isinstance(value, named)]
         plain += [id(value.__code__) for value in around if type(value) is FunctionType]
         plain += [self._torch.get_default_dtype(), self._casts()]
         whole = hashlib.blake2b(repr((asked.spec, plain)).encode(), digest_size=16)
