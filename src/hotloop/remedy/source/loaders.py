@@ -19,6 +19,8 @@ from hotloop.written import OF_WORKERS, called_as, holds, refused_beside, spelle
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
+#: Arguments that torch refuses without workers.
+_NONE_WITHOUT_WORKERS = ("prefetch_factor", "multiprocessing_context")
 
 
 def num_workers(plan: Plan, value: Any) -> None:
@@ -32,8 +34,11 @@ def no_workers(plan: Plan, value: Any) -> None:
     _give(plan, "num_workers", 0)
     if built.settings.get("persistent_workers"):
         _give(plan, "persistent_workers", False)
-    if "prefetch_factor" in built.given and built.settings.get("prefetch_factor") is not None:
-        _give(plan, "prefetch_factor", None)
+    for name in _NONE_WITHOUT_WORKERS:
+        if name in built.given and built.settings.get(name) is not None:
+            _give(plan, name, None)
+    if built.settings.get("timeout"):
+        _give(plan, "timeout", 0)
 
 
 def prefetch_factor(plan: Plan, value: Any) -> None:
@@ -161,7 +166,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         return
     written_down = plan.scene.configured(name)
     wanted = written_down.get("value") if value is None and written_down else value
-    if wanted is None and name != "prefetch_factor":
+    if wanted is None and name not in _NONE_WITHOUT_WORKERS:
         raise Cannot(f"which {name} is not known: give a value", str(code.path), code.line(call))
     if same(current, wanted):
         raise Already(f"{name} is {current} already", str(code.path), code.line(call))
