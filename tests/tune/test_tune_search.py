@@ -546,6 +546,16 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len([line for line in lines if "key" in line]) == len(part.launched)
 
 
+def test_an_iterable_dataset_is_launched_with_no_other_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = pipeline(make_s=0.05, make_cores=0.01)
+    monkeypatch.setattr(candidates, "calibrate", lambda evidence: waits)
+    scenario = Scenario(factors(num_workers=2.0, prefetch_factor=1.0), (SLOW,), iterable=True)
+    tune(scenario, tmp_path)
+    assert not any("num-workers" in name for name in scenario.launched)
+
+
 def test_an_iterable_dataset_is_given_nothing_that_needs_numbered_samples(tmp_path: Path) -> None:
     slow = finding("input/slow-sample", "bake", "cache-samples", num_workers=4)
     few = finding("input/too-few-workers", num_workers=4)

@@ -160,7 +160,8 @@ def ideas(
             *cached,
             *_without_workers(pipeline, have, cached),
         ):
-            found[one.name] = one
+            if not (_is_iterable(evidence.steps) and any(each.remedy.id in _WORKERS for each in one.arm)):
+                found[one.name] = one
     kept: dict[str, Candidate] = {}
     for each in found.values():
         one = replace(each, arm=_as_patched(each.arm, several, limits, cannot))
@@ -267,8 +268,7 @@ def _no_samples(remedy: Remedy, finding: Finding, steps: Steps) -> LeftOut | Non
     """
     if not steps.loaders and remedy.indexed:
         return LeftOut(remedy=remedy.id, why="the batches come from no DataLoader")
-    loader = steps.train_loader()
-    if loader is None or not loader.settings.get("iterable"):
+    if not _is_iterable(steps):
         return None
     if remedy.indexed:
         return LeftOut(remedy=remedy.id, why="the dataset is iterable: its samples have no number")
@@ -279,6 +279,11 @@ def _no_samples(remedy: Remedy, finding: Finding, steps: Steps) -> LeftOut | Non
         f"num_workers={_value(remedy, finding) or 0}, if __iter__ takes a worker's part by get_worker_info()"
     )
     return LeftOut(remedy=remedy.id, why=why, by_hand=words)
+
+
+def _is_iterable(steps: Steps) -> bool:
+    loader = steps.train_loader()
+    return loader is not None and bool(loader.settings.get("iterable"))
 
 
 def _value(remedy: Remedy, finding: Finding) -> Any:
