@@ -166,6 +166,9 @@ class _Work:
         for code in self.plan.scene.codes("device"):
             for item in code.nodes(cst.WithItem):
                 named = code.source(item.item)
+                for one in code.assignments(item.item, last_name(item.item)):
+                    value = value_of(code, one.node)
+                    named += code.source(value) if isinstance(value, cst.Call) else ""
                 if "device" in named and "autocast" not in named and not isinstance(item.item, cst.Attribute):
                     words = f"with {named}: tensors may be made on a device"
                     raise Cannot(words, str(code.path), code.line(item), write=_BY_HAND)
@@ -378,6 +381,8 @@ class _Work:
         if self._read(node) is None or _is_stored(self.code, node) or not self._is_tensor(base):
             return None
         bound = [one.node for one in self.code.assignments(base, base.value)]
+        if any(isinstance(value_of(self.code, one), cst.Attribute) for one in bound):
+            return None  # of an object, whose methods may give it other memory
         outer: _Loop | None = None
         for loop in loops:
             if any(self.code.holds(loop, one) for one in bound):
