@@ -169,6 +169,8 @@ def test_masks_keep_their_meaning(tmp_path: Path, body: str, made: str, given: s
         (SCORES + "w = self.drop(s.softmax(-1))\nreturn w @ v", "self.drop = nn.Dropout(0.1)", "are dropped"),
         (SCORES + "s = s + (k.sum(-1) > 0)\nreturn s.softmax(-1) @ v", "pass", "near zero"),
         (SCORES + "k.mul_(2)\nreturn s.softmax(-1) @ v", "pass", "k is another one"),
+        (SCORES + "k.data.mul_(2)\nreturn s.softmax(-1) @ v", "pass", "k is another one"),
+        (SCORES + "F.relu(q, inplace=True)\nreturn s.softmax(-1) @ v", "pass", "q is another one"),
         (
             "m = torch.zeros(T, T)\n" + SCORES + "s = s + m\nm[0] = 1\nreturn s.softmax(-1) @ v",
             "pass",
@@ -233,6 +235,7 @@ BUFFER = "self.register_buffer('mask', torch.tril(torch.ones(length, length)))"
         (BUFFER, "    a.mask.fill_(1)"),
         (BUFFER, "    m = a.mask[:, :3]\n    m.zero_().add_(1)"),
         (BUFFER, "    a.load_state_dict({**a.state_dict(), 'mask': torch.ones(32, 32)})"),
+        (BUFFER, "    for _, b in a.named_buffers():\n        b.fill_(1)"),
         (BUFFER, "    a._buffers['mask'] = torch.ones(32, 32)"),
         (BUFFER, "class B(Attention):\n    def __init__(self):\n        super().__init__()\n"
          "        self.register_buffer('mask', torch.ones(32, 32))\n\ndef other():\n    a = B()"),
@@ -340,6 +343,12 @@ def test_a_module_whose_rate_is_set_later_may_drop(tmp_path: Path) -> None:
     body, made = SCORES + "return self.drop(s.softmax(-1)) @ v", "self.drop = nn.Dropout(0.0)"
     assert patched(tmp_path, body, made=made).files
     assert not patched(tmp_path, body, made=made + "\n        self.drop.p = 0.1").files
+
+
+def test_a_test_of_two_keeps_its_parentheses(tmp_path: Path) -> None:
+    body = SCORES + "w = s.softmax(-1)\nif T > 2 or C > 9:\n    w = self.drop(w)\nreturn w @ v"
+    patch = patched(tmp_path, body, made="self.drop = nn.Dropout(0.5)", apply=["fused-attention-dropout"])
+    assert b"if (T > 2 or C > 9) and self.drop.training" in patch.files[tmp_path / "train.py"][1]
 
 
 def test_the_attention_that_is_asked_for_is_the_one_that_must_be_written(tmp_path: Path) -> None:

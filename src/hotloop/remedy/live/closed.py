@@ -1,8 +1,8 @@
 """What a function's code shows of what it reads: whether its arguments decide what it gives.
 
-It is shown where every name it loads is a plain value of its own module, a function of ``math``, torch or numpy
-that is known here, or another function of which the same holds, and every attribute is one that tensors, arrays, lists and
-the like have. Whatever else it names, it is not shown.
+It is shown where every name it loads is a plain value of its own module, a function of ``math``, torch or
+numpy that is known here, or another function of which the same holds, and every attribute is one that
+tensors, arrays, lists and the like have. Whatever else it names, it is not shown.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from hotloop.remedy.source.follow import Follower, Literal
 from hotloop.remedy.source.masking import Given, Masks
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
+from hotloop.remedy.source.settled import may_change
 from hotloop.remedy.source.tensors import Tensors
 
 _CALL: Final = "scaled_dot_product_attention"
@@ -311,14 +312,7 @@ class _Call:
                 continue
             if not _is_read(code, one):
                 return True
-            call = code.parents.get(above) if isinstance(above, cst.Attribute) else None
-            changes = isinstance(above, cst.Attribute) and above.attr.value.endswith("_")
-            if changes and isinstance(call, cst.Call) and call.func is above:
-                return True
-            stores = isinstance(above, cst.Subscript) and isinstance(
-                code.parents.get(above), cst.AssignTarget | cst.AugAssign
-            )
-            if stores:
+            if may_change(code, one):
                 return True
         return False
 
@@ -435,7 +429,9 @@ class _Call:
         for name in self.code.nodes(cst.Name, node):
             if not is_there and id(statement) not in self._gone and self._binds(statement, name.value):
                 raise self._cannot("the test is another one by the product", node)
-        return self._text(piece)
+        text = self._text(piece)
+        plain = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Comparison | cst.UnaryOperation
+        return text if isinstance(node, plain) else f"({text})"
 
     def _is_of_itself(self) -> bool:
         """Whether there are as many queries as keys."""
@@ -552,7 +548,7 @@ class _Call:
             return f"{module}.p if {test} else 0.0"
         assert drop.p is not None
         p = self._text(drop.p)
-        tests = [self._text(one) for one in (drop.only_if, drop.training) if one is not None]
+        tests = [self._test(one) for one in (drop.only_if, drop.training) if one is not None]
         return f"{p} if {' and '.join(tests)} else 0.0" if tests and tests != ["True"] else p
 
     def _is_nothing(self, drop: Dropout) -> bool:
@@ -590,7 +586,7 @@ class _Call:
         """
         if self._is_only_read(self.one.product, laid=False):
             return ""
-        moved = self.one.terms is not None and result
+        moved = self.one.terms is not None and ("transpose" in result or "permute" in result)
         if moved and not self._is_only_read(self.one.product, laid=False, returned=True):
             raise self._cannot(
                 "how what is made of the result lies in memory cannot be told", self.one.product

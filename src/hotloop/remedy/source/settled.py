@@ -112,7 +112,9 @@ def _is_set(code: Code, name: str, owner: cst.ClassDef, made: cst.CSTNode) -> It
 
 def _is_changed(code: Code, name: str, owner: cst.ClassDef, made: cst.CSTNode) -> Iterator[bool]:
     """Whether the tensor may be changed in place, or loaded."""
-    yield isinstance(made, cst.Call) and "load_state_dict" in code.text.text and not _is_left_out(made)
+    if isinstance(made, cst.Call):  # of register_buffer
+        yield "load_state_dict" in code.text.text and not _is_left_out(made)
+        yield "buffers(" in code.text.text
     for node in code.nodes(cst.Attribute):
         if node.attr.value == name and node is not made and not _is_of_another(code, node, owner):
             yield not _is_of_layers(code, node) and may_change(code, node)
@@ -166,9 +168,12 @@ def may_change(code: Code, node: cst.BaseExpression, seen: frozenset[str] = froz
     call = code.parents.get(above) if isinstance(above, cst.Arg) else None
     if isinstance(above, cst.Arg) and isinstance(call, cst.Call):
         whole = code.qualified(call.func)
-        if not whole and last_name(call.func) in _READS and not above.star:
+        if not whole and last_name(call.func) in _READS | _VIEWS and not above.star:
             return False
-        return not whole.startswith("torch.") or is_changed_at(code, top)
+        told = argument(call, "inplace") is not None or any(
+            last_name(arg.value) == "True" for arg in call.args
+        )
+        return not whole.startswith("torch.") or told or is_changed_at(code, top)
     if is_changed_at(code, node) or is_changed_at(code, top):
         return True
     if not isinstance(above, cst.Assign) or above.value is not top:
