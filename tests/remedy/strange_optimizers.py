@@ -313,7 +313,7 @@ STRANGE: dict[str, Strange] = {
     "decay_after_the_step": Strange(*adam(USUAL, MOMENTS + HATS + STEP + DECOUPLED)),
     "decay_without_lr": Strange(*adam(USUAL, MOMENTS + HATS + DECOUPLED.replace('group["lr"] * ', "") + STEP)),
     "warm_up_inside": Strange(*adam(USUAL, MOMENTS + HATS + DECOUPLED + STEP.replace('group["lr"]', 'min(1.0, t / 500) * group["lr"]'))),
-    "lr_halves_each_thousand": Strange(*adam(USUAL, MOMENTS + HATS + DECOUPLED + 'if t % 10000 == 0:\n    group["lr"] *= 0.5\n' + STEP)),
+    "lr_halves_each_thousand": Strange(*adam(USUAL, MOMENTS + HATS + DECOUPLED + 'if t % 10000 == 0:\n    group["lr"] *= 0.5\n' + STEP), why="changes settings"),
     "clips_inside": Strange(*adam(USUAL, "torch.nn.utils.clip_grad_norm_(p, 1.0)\n" + MOMENTS + HATS + DECOUPLED + STEP)),
     "clips_large_values": Strange(*adam(USUAL, "grad = grad.clamp(-50, 50)\n" + MOMENTS + HATS + DECOUPLED + STEP)),
     "skips_what_is_no_number": Strange(*adam(USUAL, "if not torch.isfinite(grad).all():\n    continue\n" + MOMENTS + HATS + DECOUPLED + STEP)),

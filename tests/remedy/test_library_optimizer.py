@@ -231,7 +231,7 @@ def test_what_else_the_script_does_with_it(tmp_path: Path, built: str, why: str)
         (("lr=1e-3", "lr=float(1e-3)"), ""),
         (("b1, b2 = ", "b1, b2 = RATES[0], RATES[1]  # "), "RATES has no definition"),
         (("return loss", "return grad"), "returns something"),
-        (("def step(self, closure=None)", "def step(self, lr, closure=None)"), "more than a closure"),
+        (("def step(self, closure=None)", "def step(self, lr, closure=None)"), "would not show"),
     ],
 )  # fmt: skip
 def test_what_the_class_does_beside(tmp_path: Path, change: tuple[str, str], why: str) -> None:
@@ -239,6 +239,128 @@ def test_what_the_class_does_beside(tmp_path: Path, change: tuple[str, str], why
     after, words = fixed(tmp_path, {"train.py": script(definition=CLASS.replace(*change))})
     assert bool(after) == (not why)
     assert not why or re.search(why, words), words
+
+
+LINES = """\
+lr = group["lr"] * getattr(p, "lr_mult", 1.0)
+p.mul_(0.0 if group.get("frozen") else 1.0)
+p.mul_(0.9 if p.requires_grad else 1.0)
+if group["lr"] == 0: continue
+if p.dtype == torch.float32: m.copy_(m.bfloat16())
+if grad.dim() == 3: grad = grad - grad.mean()
+if grad.norm() > 1e5: grad = grad * 0.1
+if grad.numel() > 1000: grad = grad * 0.1
+if torch.isnan(grad).any(): exit()
+if t % 100 == 0: torch.save(self.state_dict(), "optimizer.pt")
+if t > 5000: grad = grad * 0.5
+grad = grad.clamp(-1e3, 1e3)
+lr = max(group["lr"], 1e-5)
+self.counts["steps"] += 1
+b1, b2 = self.betas
+p.mul_(1 - Config.decay)
+p.mul_(1 - DECAY)
+torch.os.rmdir("victim")
+p.detach().numpy().tofile("victim")
+log.info("t %d", t)
+while t: break
+lr = [k for k in [t] if k > 300]
+(lambda: grad.mul_(1))()
+grad = grad[:1]
+p.__class__ = t
+"""
+SETS = "import logging\nDECAY = 0.1\nlog = logging.getLogger('x')\nclass Config:\n    decay = 0.1\n\n"
+
+
+@pytest.mark.parametrize("line", LINES.strip().splitlines())
+def test_a_class_does_arithmetic_on_each_element_and_nothing_else(tmp_path: Path, line: str) -> None:
+    step = '                t = state["step"]\n'
+    assert step in CLASS
+    changed = SETS + CLASS.replace(step, f"{step}                {line}\n")
+    after, words = fixed(tmp_path, {"train.py": script(definition=changed)})
+    assert not after
+    assert "would not show" in words or "it uses logging" in words
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "params = [{'params': list(params)}]",
+        "params = list(params)",
+        "if lr == 0.0:\n            lr = 1e-3",
+        "lr = lr or 1e-3",
+        "torch.manual_seed(0)",
+        "[p.register_hook(lambda g: g) for p in params]",
+        "self.betas = betas",
+    ],
+)
+def test_a_constructor_hands_on_what_it_is_given(tmp_path: Path, line: str) -> None:
+    definition = CLASS.replace("        super().__init__", f"        {line}\n        super().__init__")
+    assert definition != CLASS
+    after, words = fixed(tmp_path, {"train.py": script(definition=definition)})
+    assert not after
+    assert "would not show" in words
+
+
+USUAL_FORM = """class MyAdamW(Optimizer):
+    \"\"\"AdamW.\"\"\"
+
+    def __init__(self, params, lr: float = 1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        if not 0.0 <= lr:
+            raise ValueError(f"Invalid learning rate: {lr}")
+        if not 0.0 <= betas[0] < 1.0:
+            raise ValueError("Invalid beta: {}".format(betas[0]))
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super(MyAdamW, self).__init__(params, defaults)
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.grad.is_sparse:
+                    raise RuntimeError("no sparse gradients")
+                state = self.state[p]
+                if not state:
+                    state["step"] = 0
+                    state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                    state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                state["step"] += 1
+                self._update(p, p.grad, state, group)
+        return loss
+
+    def _update(self, p, grad, state, group):
+        beta1, beta2 = group["betas"]
+        if group["weight_decay"] > 0:
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+        state["exp_avg"].mul_(beta1).add_(grad, alpha=1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        root = math.sqrt(1 - beta2 ** state["step"])
+        denominator = (state["exp_avg_sq"].sqrt() / root).add_(group["eps"])
+        p.addcdiv_(state["exp_avg"], denominator, value=-group["lr"] / (1 - beta1 ** state["step"]))
+"""
+
+
+def test_the_usual_form_is_known(tmp_path: Path) -> None:
+    imports = "from typing import Callable, Optional\nfrom torch.optim import Optimizer\n\n\n"
+    after, why = fixed(tmp_path, {"train.py": script(definition=imports + USUAL_FORM)})
+    assert not why
+    assert "optimizer = torch.optim.AdamW(model.parameters(), fused=True)" in after
+
+
+@pytest.mark.parametrize("text", ["", "Traceback"])
+def test_no_answer_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(optimizers, "_ran", lambda executable, request: text)
+    after, why = fixed(tmp_path, {"train.py": script()})
+    assert not after
+    assert "could not be tried" in why
 
 
 @pytest.mark.parametrize(

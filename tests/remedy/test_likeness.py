@@ -75,3 +75,37 @@ def test_a_decay_of_none_is_adams_unless_the_script_may_set_one() -> None:
     assert answer(request(one))["calls"][0]["class"] == "Adam"
     assert "nearest" in answer(request(one, open=["weight_decay"]))["calls"][0]
     assert "nearest" in answer(request(Strange(body, "weight_decay=args.wd")))["calls"][0]
+
+
+IN_STEP = '                t = state["step"]\n'
+IN_INIT = "\n    @torch.no_grad()\n    def step"
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "why"),
+    [
+        (IN_STEP, "if t == 2: torch.save({}, 'optimizer.pt')", "does more than update"),
+        (IN_STEP, "if t == 2: torch._C.PyTorchFileWriter('optimizer.pt')", "does more than update"),
+        (IN_STEP, "if t == 2: torch.os.rmdir('victim')", "does more than update"),
+        (IN_STEP, "if t == 2: torch.os.truncate('victim', 0)", "does more than update"),
+        (IN_STEP, "if t == 2: torch.os.link('victim', 'other')", "does more than update"),
+        (IN_STEP, "if torch.isnan(grad).any(): raise SystemExit(0)", "SystemExit"),
+        (IN_STEP, "group['seen'] = t", "changes settings"),
+        (IN_INIT, "torch.randn(3)", "draws random numbers"),
+        (IN_INIT, "for p in self.param_groups[0]['params']: p.data.mul_(0.5)", "does something"),
+        (IN_INIT, "for p in self.param_groups[0]['params']: p.register_hook(lambda g: g)", "does something"),
+    ],
+)  # fmt: skip
+def test_a_trial_has_no_effect_but_on_its_own_parameters(
+    place: str, line: str, why: str, tmp_path: Path
+) -> None:
+    body = STRANGE["adamw"].body
+    assert place in body
+    indent = " " * (16 if place is IN_STEP else 8)
+    added = f"{place}{indent}{line}\n" if place is IN_STEP else f"{indent}{line}\n{place}"
+    assert why in answer(request(Strange(body.replace(place, added))))["why"]
+
+
+def test_a_learning_rate_of_nought_is_tried() -> None:
+    skips = STRANGE["adamw"].body.replace("p.grad is None:", "p.grad is None or not group['lr']:")
+    assert "nearest" in answer(request(Strange(skips)))["calls"][0]

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ import libcst as cst
 
 from hotloop.diagnose.limits import Limits
 from hotloop.record.recording import Note
-from hotloop.remedy.source import layout
+from hotloop.remedy.source import arithmetic, layout
 from hotloop.remedy.source.code import Code
 from hotloop.remedy.source.definition import definition
 from hotloop.remedy.source.flags import torch_name
@@ -49,8 +50,10 @@ def library_optimizer(plan: Plan, value: Any) -> None:
     _fits(notes, name, where)
     calls = _calls(plan, name, code, owner)
     uses = _Uses(plan, name, code, owner)
+    source = definition(plan.scene, code.path, name)
+    arithmetic.check(source, name, *where)
     request = {
-        "source": definition(plan.scene, code.path, name),
+        "source": source,
         "class": name,
         "calls": [[_argument(at, arg) for arg in call.args] for at, call in calls],
         "groups": _groups(notes),
@@ -230,7 +233,10 @@ def _kernel(name: str, notes: Sequence[Note]) -> str:
 def _asked(plan: Plan, request: dict[str, Any]) -> dict[str, Any]:
     """What the class does, in an interpreter like that of the run."""
     executable = str(plan.scene.process.first("process").get("executable") or sys.executable)
-    found: dict[str, Any] = json.loads(_ran(executable, json.dumps(request, sort_keys=True)))
+    try:
+        found: dict[str, Any] = json.loads(_ran(executable, json.dumps(request, sort_keys=True)))
+    except ValueError:
+        return {"why": "it could not be tried"}
     return found
 
 
@@ -239,10 +245,11 @@ def _ran(executable: str, request: str) -> str:
     keep = {key: value for key, value in os.environ.items() if not key.startswith(("HOTLOOP_", "PYTHONPATH"))}
     env = {**keep, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(
-            [executable, "-P", str(_LIKENESS)], input=request, capture_output=True, text=True, env=env,
-            timeout=_TIMEOUT_S, check=False,
-        )  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="hotloop-") as empty:
+            done = subprocess.run(
+                [executable, "-P", str(_LIKENESS)], input=request, capture_output=True, text=True, env=env,
+                timeout=_TIMEOUT_S, check=False, cwd=empty,
+            )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return json.dumps({"why": f"it could not be tried ({type(error).__name__})"})
     return done.stdout if done.returncode == 0 else json.dumps({"why": "it could not be tried"})
