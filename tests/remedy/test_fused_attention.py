@@ -351,6 +351,13 @@ def test_a_test_of_two_keeps_its_parentheses(tmp_path: Path) -> None:
     assert b"if (T > 2 or C > 9) and self.drop.training" in patch.files[tmp_path / "train.py"][1]
 
 
+def test_a_function_that_is_handed_in_is_no_dropout(tmp_path: Path) -> None:
+    text = (GOLDEN / "fused_attention_dropout" / "before" / "train.py").read_text()
+    for drop, written in (("self.d", True), ("lambda a: F.dropout(a, 0.1)", False), ("None", True)):
+        (tmp_path / "train.py").write_text(text.replace("dropout=self.d)", f"dropout={drop})"))
+        assert bool(patch_of(tmp_path, {"apply": ["fused-attention-dropout"]}).files) == written
+
+
 def test_the_attention_that_is_asked_for_is_the_one_that_must_be_written(tmp_path: Path) -> None:
     """What else can be written stays where the one that takes the time cannot."""
     for name in ("fused_attention", "fused_attention_refused_entropy"):

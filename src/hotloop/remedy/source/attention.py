@@ -581,7 +581,27 @@ class _Reader:
             return None
         if not bound or not all(isinstance(one, cst.Param) for one in bound):
             return None
+        if not self._is_given_dropout(func.value):
+            raise self._cannot(f"what {func.value} does to the weights cannot be told", func)
         return replace(scores, dropout=Dropout(module=Piece(node=func, at=self._at)))
+
+    def _is_given_dropout(self, name: str) -> bool:
+        """Whether all who call the function hand in a dropout of torch's, or none."""
+        names = [one.name.value for one in self.function.params.params]
+        position = names.index(name) - (names[0] == "self") if name in names else None
+        for code in self.tensors.codes:
+            for call in code.nodes(cst.Call):
+                if last_name(call.func) != self.function.name.value:
+                    continue
+                given = argument(call, name, position)
+                made = None
+                if isinstance(given, cst.Attribute) and is_self(given.value):
+                    made = Tensors(code, self.tensors.codes).settled(given)
+                known = isinstance(made, cst.Call) and code.qualified(made.func) == "torch.nn.Dropout"
+                nothing = given is None or last_name(given) == "None"
+                if has_spread(call) or not (known or nothing):
+                    return False
+        return True
 
     def _made_by(self, func: cst.BaseExpression) -> list[cst.Call]:
         """The calls that made a module; the parameter ``dropout`` of a function as a module of torch's."""
