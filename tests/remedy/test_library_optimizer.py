@@ -212,6 +212,10 @@ def test_without_a_fused_kernel_many_tensors_are_updated_at_once(tmp_path: Path)
         (f"{RUN}\noptimizer.step(lambda: None, 3)", "step\\(\\) would take"),
         (MADE, r"sets \.warm"),
         ("MyAdamW = print", "more than built here"),
+        (f"{RUN}\nif type(optimizer).__name__[:2] == 'My':\n    pass", "asks for the class"),
+        (f"{RUN}\nif optimizer.__class__.__name__[:2] == 'My':\n    pass", "asks for the class"),
+        (f"{RUN}\nprint(str(optimizer).split()[0] == 'MyAdamW')", 'names "MyAdamW"'),
+        (f"{RUN}\nprint(optimizer.state_dict()['state'][0]['m'])", "reads the optimizer's state"),
     ],
 )  # fmt: skip
 def test_what_else_the_script_does_with_it(tmp_path: Path, built: str, why: str) -> None:
@@ -393,8 +397,12 @@ def test_gradients_that_the_class_changes_are_used_by_nobody(
     tmp_path: Path, line: str, is_written: bool
 ) -> None:
     definition = f"class MyAdamW(torch.optim.Optimizer):{STRANGE['adam_changes_gradients'].body}"
-    after, _ = fixed(tmp_path, {"train.py": script(f"{RUN}\n{line}", definition)})
+    text = script(f"{RUN}\n{line}", definition)
+    after, _ = fixed(tmp_path, {"train.py": text})
     assert bool(after) == is_written
+    zero = "optimizer.zero_grad()"
+    rarely = text.replace(zero, f"if step % 2 == 0:\n            {zero}")
+    assert not fixed(tmp_path, {"train.py": rarely})[0]
 
 
 def test_keys_of_groups_that_torch_has_not(tmp_path: Path) -> None:
@@ -405,7 +413,37 @@ def test_keys_of_groups_that_torch_has_not(tmp_path: Path) -> None:
     for line in (
         "optimizer.param_groups[0]['wd'] = 0.1",
         "optimizer.add_param_group({'params': [], 'wd': 0.1})",
+        "for one in optimizer.param_groups:\n    one['wd'] = 0.1",
+        "for one in optimizer.param_groups:\n    one.update(wd=0.1)",
     ):
         after, words = fixed(tmp_path, {"train.py": script(f"{RUN}\n{line}", definition)})
         assert not after
         assert '"wd" of a group' in words
+
+
+def test_settings_that_are_set_by_name_of_an_argument(tmp_path: Path) -> None:
+    """A decay that torch has not counts from where the script sets one."""
+    definition = f"class MyAdamW(torch.optim.Optimizer):{STRANGE['decay_after_the_step'].body}"
+    built = RUN.replace("()", "(), weight_decay=0.0")
+    assert fixed(tmp_path, {"train.py": script(built, definition)})[0]
+    later = f"{built}\nfor one in optimizer.param_groups:\n    one.update(weight_decay=0.01)"
+    assert not fixed(tmp_path, {"train.py": script(later, definition)})[0]
+
+
+def test_settings_that_a_scheduler_sets_are_read(tmp_path: Path) -> None:
+    definition = CLASS.replace('b1, b2 = group["betas"]', "b1, b2 = 0.9, 0.999")
+    assert definition != CLASS
+    after, words = fixed(tmp_path, {"train.py": script(definition=definition)})
+    assert not after
+    assert "would not show" in words
+
+
+def test_helpers_that_the_script_sets(tmp_path: Path) -> None:
+    helper = "def root(v):\n    return v.sqrt()\n\n\n"
+    definition = helper + CLASS.replace("vh.sqrt()", "root(vh)")
+    assert "root(vh)" in definition
+    assert fixed(tmp_path, {"train.py": script(definition=definition)})[0]
+    built = f"import sys\nsys.modules[__name__].root = torch.abs\n{RUN}"
+    after, words = fixed(tmp_path, {"train.py": script(built, definition)})
+    assert not after
+    assert "this may set root()" in words

@@ -86,7 +86,24 @@ class _Definition:
                 return node
             if not isinstance(node, _ALLOWED) or not self._is_known(node):
                 return node
-        return None
+        return next((one for one in self._unread()), None)
+
+    def _unread(self) -> Iterator[ast.AST]:
+        """Settings that a scheduler changes and the class does not go by."""
+        read = {
+            one.slice.value
+            for one in self._nodes
+            if isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant) and _is_load(one)
+        }
+        for node in self._nodes:
+            if isinstance(node, ast.Dict | ast.Call) and _CYCLED & self._named(node) - read:
+                yield node
+
+    def _named(self, node: ast.Dict | ast.Call) -> set[object]:
+        if isinstance(node, ast.Dict):
+            return {one.value for one in node.keys if isinstance(one, ast.Constant)}
+        is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict"
+        return {one.arg for one in node.keywords} if is_dict else set()
 
     def _is_known(self, node: ast.AST) -> bool:
         match node:
@@ -207,16 +224,15 @@ class _Definition:
                 and isinstance(node.slice, ast.Constant)
             ):
                 yield node.slice.value
-            elif isinstance(node, ast.Dict):
-                yield from (one.value for one in node.keys if isinstance(one, ast.Constant))
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dict":
-                yield from (one.arg for one in node.keywords)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setdefault"):
+            elif isinstance(node, ast.Dict | ast.Call):
+                yield from self._named(node)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setdefault"):
                 yield from (one.value for one in node.args[:1] if isinstance(one, ast.Constant))
 
 
 #: A schedule gives any number, also one that no trial has.
 _LR: Final = re.compile(r"lr|rate|step_size")
+_CYCLED: Final = frozenset(["betas", "momentum"])
 _GRAD_MODES: Final = frozenset(["torch.no_grad", "torch.enable_grad"])
 
 

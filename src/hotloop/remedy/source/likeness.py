@@ -214,18 +214,21 @@ class Trial:
 
     def answer(self) -> dict[str, Any]:
         """For each call the optimizer of torch that does the same, or why there is none."""
+        calls = [self._of_call(call) for call in self.request["calls"]]
         return {
-            "calls": [self._of_call(call) for call in self.request["calls"]],
+            "calls": calls,
             "names": self.names,
-            "keys": self._keys(),
+            "keys": self._keys([one["class"] for one in calls if "class" in one]),
             "writes_gradients": self.writes_gradients,
             "bumps": self.bumps,
             "takes_closures": self.takes_closures,
         }
 
-    def _keys(self) -> list[str]:
-        known = {key for name, *_ in _CLASSES for key in self._usual(name)}
-        return sorted(getattr(self, "_group_keys", set()) - known - {"params", "initial_lr"})
+    def _keys(self, classes: Sequence[str]) -> list[str]:
+        """Settings of the class's groups that torch's have not."""
+        own: set[str] = getattr(self, "_group_keys", set())
+        known = [self._usual(name) for name in classes]
+        return sorted(key for key in own - {"params", "initial_lr"} if any(key not in one for one in known))
 
     def _usual(self, name: str) -> dict[str, Any]:
         found = inspect.signature(getattr(self.torch.optim, name)).parameters.values()

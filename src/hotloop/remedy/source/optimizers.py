@@ -38,6 +38,9 @@ _SETTINGS: Final = frozenset([
     "lr_decay", "rho", "momentum_decay",
 ])  # fmt: skip
 _HANDS: Final = frozenset(["getattr", "setattr", "hasattr", "delattr", "vars"])
+#: Schedulers that set more than the learning rate, and what.
+_CYCLES: Final = frozenset(["OneCycleLR", "CyclicLR"])
+_CYCLED: Final = frozenset(["betas", "momentum"])
 _BY_HAND: Final = "update all parameters at once (torch._foreach_*)"
 _STATE: Final = "reads the optimizer's state, which has other entries in torch's"
 
@@ -62,7 +65,8 @@ def library_optimizer(plan: Plan, value: Any) -> None:
     found = _asked(plan, request)
     if "why" in found:
         raise Cannot(f"no optimizer of torch can stand in for {name}: {found['why']}", *where)
-    uses.check(found, several=len(plan.scene.process.notes.get("optimizer", ())) > 1)
+    helpers = {one.name for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)}
+    uses.check(found, helpers, several=len(plan.scene.process.notes.get("optimizer", ())) > 1)
     for (at, call), answer in zip(calls, found["calls"], strict=True):
         if "class" not in answer:
             off = answer["off"]
@@ -285,11 +289,15 @@ class _Uses:
 
     def written(self) -> set[str]:
         """Words of the script that may be settings of a group, which it then may change."""
-        return {
-            node.value
-            for _, node in self._nodes()
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in _SETTINGS
-        }
+        found = set[str]()
+        for _, node in self._nodes():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+            elif isinstance(node, ast.Call) and _last(node.func) != self._name:
+                found |= {one.arg for one in node.keywords if one.arg}
+            if isinstance(node, ast.Name | ast.Attribute) and _last(node) in _CYCLES:
+                found |= _CYCLED
+        return found & _SETTINGS
 
     def _held(self) -> set[str]:
         """Names of variables, attributes and parameters that may hold the optimizer."""
@@ -359,21 +367,21 @@ class _Uses:
         name = _last(node)
         return name in self._holders or "optim" in name.lower() or name in ("opt", "o")
 
-    def check(self, found: dict[str, Any], *, several: bool) -> None:
+    def check(self, found: dict[str, Any], helpers: Collection[str], *, several: bool) -> None:
         """Raises Cannot where the script uses what torch's optimizer has not."""
         called = set[str]()
         for path, node in self._nodes():
             why = ""
             if isinstance(node, ast.Attribute):
                 why = self._of_attribute(node, found)
+                if node.attr in helpers and isinstance(node.ctx, ast.Store):
+                    why = f"this may set {node.attr}(), which {self._name} calls"
                 if self._is_held(node.value):
                     called.add(node.attr)
             elif isinstance(node, ast.Subscript):
-                why = self._of_item(node, found["keys"])
-            elif isinstance(node, ast.Dict):
-                inside = {str(one.value) for one in node.keys if isinstance(one, ast.Constant)}
-                other = sorted(inside & set(found["keys"])) if "params" in inside else []
-                why = f'this sets "{other[0]}" of a group, which torch\'s has not' if other else ""
+                why = self._of_item(node)
+            elif isinstance(node, ast.Constant):
+                why = self._of_word(node.value, found["keys"])
             elif isinstance(node, ast.Call):
                 called |= {_last(node.func), *(one.arg or "" for one in node.keywords)}
                 why = self._of_call(node, found)
@@ -384,35 +392,65 @@ class _Uses:
             raise Cannot(
                 f"{name} hides from autograd what it changes, and a graph may be used behind an update"
             )
-        if found["writes_gradients"] and "zero_grad" not in called:
-            raise Cannot(f"{name} changes gradients, and no zero_grad() drops them")
+        drops = list(self._drops_beside())
+        if found["writes_gradients"] and not (drops and all(drops)):
+            raise Cannot(f"{name} changes gradients, and no zero_grad() beside each step() drops them")
         if called & {"load_state_dict", "state_dict"}:
             self._plan.remark(
                 f"states saved of {name} do not load into torch's optimizer, nor its into {name}"
             )
+
+    def _drops_beside(self) -> Iterator[bool]:
+        """For each update of the optimizer whether gradients are dropped as often: in the same block."""
+        for _, node in self._nodes():
+            for block in (getattr(node, one, None) for one in ("body", "orelse", "finalbody")):
+                own = [
+                    one.value
+                    for one in (block if isinstance(block, list) else [])
+                    if isinstance(one, ast.Expr | ast.Assign) and isinstance(one.value, ast.Call)
+                ]
+                drops = any(_last(one.func) == "zero_grad" for one in own)
+                yield from (drops for one in own if _last(one.func) == "step" and self._is_update(one))
+
+    def _is_update(self, call: ast.Call) -> bool:
+        held = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        return any(self._is_held(one) for one in (*held, *call.args))
 
     def _of_attribute(self, node: ast.Attribute, found: dict[str, Any]) -> str:
         if node.attr == "grad" and found["writes_gradients"]:
             return f"{self._name} changes gradients, torch's does not, and this uses one"
         if not self._is_held(node.value):
             return ""
+        if node.attr == "__class__":
+            return f"this asks for the class of the optimizer, which is {self._name} no more"
         if node.attr == "state":
             return f"this {_STATE}"
         if node.attr in found["names"]:
             return f"this uses .{node.attr} of {self._name}, which torch's optimizer has not"
         return f"this sets .{node.attr} of the optimizer" if isinstance(node.ctx, ast.Store) else ""
 
-    def _of_item(self, node: ast.Subscript, keys: Collection[str]) -> str:
+    def _of_word(self, value: Any, keys: Collection[str]) -> str:
+        if value == self._name:
+            return f'this names "{value}", which the optimizer is no more'
+        if isinstance(value, str) and value in keys:
+            return f'this may use "{value}" of a group, which torch\'s optimizer has not'
+        return ""
+
+    def _of_item(self, node: ast.Subscript) -> str:
         of = node.value
         if isinstance(of, ast.Attribute) and of.attr == "state" and _last(of.value) != "self":
             return f"this {_STATE}"
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(key, str) and key in keys and _is_group(of):
-            return f'this uses "{key}" of a group, which torch\'s optimizer has not'
-        return ""
+        is_state = key == "state" and (_last(of) == "state_dict" or self._is_held(of))
+        return f"this {_STATE}" if is_state else ""
 
     def _of_call(self, node: ast.Call, found: dict[str, Any]) -> str:
         called = _last(node.func)
+        words = {one.arg for one in node.keywords} & set(found["keys"])
+        if words and called in ("update", "dict", "add_param_group"):
+            return f'this may set "{min(map(str, words))}" of a group, which torch\'s optimizer has not'
+        if called == "type" and node.args and self._is_held(node.args[0]):
+            return f"this asks for the class of the optimizer, which is {self._name} no more"
         if called in _HANDS and node.args and self._is_held(node.args[0]):
             return "what this asks of the optimizer is not told"
         if not isinstance(node.func, ast.Attribute):
@@ -458,8 +496,3 @@ def _stored(target: ast.expr) -> Iterator[str]:
 
 def _words(node: ast.AST) -> set[str]:
     return {_last(one) for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)}
-
-
-def _is_group(node: ast.expr) -> bool:
-    name = _last(node).lower()
-    return "group" in name or name in ("g", "pg", "defaults")
