@@ -42,12 +42,13 @@ class EMA:
 
 def run():
     model = make()
-    ema = EMA(model)
+    averages = [EMA(model, d) for d in (0.9, 0.99)]
     for n in range(5):
         other = make(n + 1)
         other.train()(torch.randn(8, 4))
-        ema.update(other)
-    return list(ema.model.state_dict().values())
+        for ema in averages:
+            ema.update(other)
+    return [value for ema in averages for value in ema.model.state_dict().values()]
 """,
         True,
     ),

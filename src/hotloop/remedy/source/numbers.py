@@ -104,8 +104,10 @@ class Numbers:
             return self._of_parameter(code, param, depth)
         if isinstance(above, cst.AugAssign):
             return self.kind(code, above.value, depth)
-        if isinstance(above, cst.For | cst.CompFor) and isinstance(above.iter, cst.Call):
-            return "number" if last_name(above.iter.func) in ("range", "trange") else ""
+        if isinstance(above, cst.For | cst.CompFor):
+            if isinstance(above.iter, cst.Call):
+                return "number" if last_name(above.iter.func) in ("range", "trange") else ""
+            return self._of_list(code, above.iter, depth)
         if isinstance(above, cst.Element):
             outer = code.parents[above]
             loop = code.parents.get(outer)
