@@ -11,7 +11,6 @@ import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -158,8 +157,8 @@ def _trained(patch: Patch, *, exact: bool, timeout_s: float) -> Held:
             candidate, failed = _trace(command, Path(scratch) / "candidate", patched, timeout_s)
             if failed:
                 return Held(same=False, words=f"there are none after {failed}")
-            again = partial(_trace, command, Path(scratch) / "again", None, timeout_s)
-            return held(base, candidate, lambda: again()[0], exact=exact)
+            again = Path(scratch) / "again"
+            return held(base, candidate, lambda: _trace(command, again, None, timeout_s)[0], exact=exact)
     except UsageError as error:
         return Held(same=None, words=error.message)
 
