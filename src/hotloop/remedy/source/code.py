@@ -247,3 +247,11 @@ def literal(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Name):
         return node.value in LITERALS
     return isinstance(node, cst.Integer | cst.Float | cst.SimpleString)
+
+
+def is_member(code: Code, name: cst.Name) -> bool:
+    """Whether a name is an attribute's, or a keyword's, and no variable."""
+    above = code.parents.get(name)
+    return (isinstance(above, cst.Attribute) and above.attr is name) or (
+        isinstance(above, cst.Arg) and above.keyword is name
+    )

@@ -14,6 +14,7 @@ from hotloop.findings import Place
 from hotloop.remedy.source.attention import Attention, Dropout, Piece, Terms, read, unswapped
 from hotloop.remedy.source.code import Code, argument, has_spread, is_self, last_name
 from hotloop.remedy.source.follow import Follower, Literal
+from hotloop.remedy.source.layout import atom
 from hotloop.remedy.source.masking import Given, Masks
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
@@ -330,7 +331,7 @@ class _Call:
                 self._keys = inner
                 key_text = self._text(key, inner)
             else:
-                key_text = f"{_atom(key.node, self._text(key))}.transpose(-2, -1)"
+                key_text = f"{atom(key.node, self._text(key))}.transpose(-2, -1)"
             query_text = self._text(query)
         else:
             query, key, query_text, key_text = self._by_letters(terms)
@@ -374,7 +375,7 @@ class _Call:
         if self.one.swapped:
             inner = unswapped(self.code, value.node, self.scores.rank)
             text = self._text(value, inner) if inner is not None else ""
-            return text or f"{_atom(value.node, self._text(value))}.transpose(-2, -1)", ".transpose(-2, -1)"
+            return text or f"{atom(value.node, self._text(value))}.transpose(-2, -1)", ".transpose(-2, -1)"
         if terms is None:
             return self._text(value), ""
         weights, right = terms.left, terms.right
@@ -400,7 +401,7 @@ class _Call:
         if missing and ("." in have or "." in want):
             raise cannot
         new = "".join(f".unsqueeze({want.index(letter)})" for letter in missing)
-        return f"{_atom(piece.node, text)}{moved}{new}" if moved or new else text
+        return f"{atom(piece.node, text)}{moved}{new}" if moved or new else text
 
     # -- the rest of the call ----------------------------------------------------------------------------
 
@@ -708,14 +709,7 @@ def _moved(have: str, want: str, cannot: Cannot) -> str:
 
 def _whole(text: str) -> str:
     """A text that a method can be called on, whatever it is."""
-    node = cst.parse_expression(text)
-    return text if isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call) else f"({text})"
-
-
-def _atom(node: cst.BaseExpression, text: str) -> str:
-    """A text that a method can be called on."""
-    plain = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
-    return text if plain else f"({text})"
+    return atom(cst.parse_expression(text), text)
 
 
 def _is_read(code: Code, name: cst.Name) -> bool:

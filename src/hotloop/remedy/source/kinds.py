@@ -9,7 +9,7 @@ import libcst as cst
 
 from hotloop.remedy.source import hidden
 from hotloop.remedy.source.aliases import READ_ONLY
-from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_self, last_name
+from hotloop.remedy.source.code import LITERALS, Code, Function, argument, is_member, is_self, last_name
 from hotloop.remedy.source.scene import Scene
 from hotloop.remedy.source.values import HOST_DRAWS, assignment, parameters_of, position_of, value_of
 
@@ -289,11 +289,3 @@ class Kinds:
 def joined(kinds: Iterable[Kind]) -> Kind:
     """The kind of what holds several."""
     return max(kinds, key=_KINDS.index, default="plain")
-
-
-def is_member(code: Code, name: cst.Name) -> bool:
-    """Whether a name is an attribute's, or a keyword's, and no variable."""
-    above = code.parents.get(name)
-    return (isinstance(above, cst.Attribute) and above.attr is name) or (
-        isinstance(above, cst.Arg) and above.keyword is name
-    )

@@ -265,3 +265,9 @@ def _entry(code: Code, element: cst.BaseDictElement) -> tuple[int, int]:
     for _ in element.value.rpar:
         end = text.index(")", end) + 1
     return start, end
+
+
+def atom(node: cst.BaseExpression, text: str) -> str:
+    """A text that a method can be called on, or an operator put before."""
+    plain = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
+    return text if plain else f"({text})"

@@ -14,7 +14,7 @@ from typing import Final
 
 import libcst as cst
 
-from hotloop.remedy.source.code import LITERALS, Code, last_name, literal
+from hotloop.remedy.source.code import LITERALS, Code, is_member, last_name, literal
 from hotloop.remedy.source.numbers import Numbers
 from hotloop.remedy.source.scene import Cannot
 
@@ -683,12 +683,8 @@ class Translator:
         """The names in an expression, in order; attributes and keywords are none."""
         found = []
         for name in self.code.nodes(cst.Name, node):
-            above = self.code.parents[name]
-            if isinstance(above, cst.Attribute) and above.attr is name:
-                continue
-            if isinstance(above, cst.Arg) and above.keyword is name:
-                continue
-            found.append(name.value)
+            if not is_member(self.code, name):
+                found.append(name.value)
         return list(dict.fromkeys(found))
 
     def spelled(self, node: cst.CSTNode) -> str:
@@ -696,10 +692,7 @@ class Translator:
         start, _ = self.code.span(node)
         text = self.code.source(node)
         for name in reversed(list(self.code.nodes(cst.Name, node))):
-            above = self.code.parents[name]
-            attribute = isinstance(above, cst.Attribute) and above.attr is name
-            keyword = isinstance(above, cst.Arg) and above.keyword is name
-            if name.value in self._aliases and not attribute and not keyword:
+            if name.value in self._aliases and not is_member(self.code, name):
                 first, last = (at - start for at in self.code.span(name))
                 text = text[:first] + self._aliases[name.value] + text[last:]
         return self._on_a_line(node, text)

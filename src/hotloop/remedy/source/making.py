@@ -14,7 +14,7 @@ import numpy as np
 from hotloop.findings import Place
 from hotloop.remedy.source import files, hidden
 from hotloop.remedy.source.aliases import READ_ONLY, shared, viewed
-from hotloop.remedy.source.code import Code, Function, is_self, last_name
+from hotloop.remedy.source.code import Code, Function, is_member, is_self, last_name
 from hotloop.remedy.source.held import CHANGE_ARGUMENT, is_changed
 from hotloop.remedy.source.kinds import (
     GENERATORS,
@@ -26,7 +26,6 @@ from hotloop.remedy.source.kinds import (
     Kinds,
     Maker,
     Variable,
-    is_member,
 )
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot

@@ -12,6 +12,7 @@ import libcst as cst
 
 from hotloop.remedy.source.attention import Mask
 from hotloop.remedy.source.code import Code, argument, is_self, last_name
+from hotloop.remedy.source.layout import atom
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.settled import is_left_alone
 from hotloop.remedy.source.tensors import Tensors, attributes
@@ -90,7 +91,7 @@ class Masks:
             )
             raise self._cannot(words, mask)
         if mask.truth and not self._is_bool(node):
-            text = f"{_atom(node, text)}.bool()"
+            text = f"{atom(node, text)}.bool()"
             node = cst.parse_expression(text)
         kept, dropped = _inverted(self.code, node, text), text
         if mask.keeps:
@@ -104,7 +105,7 @@ class Masks:
     def _with_added(self, old: tuple[str, Kind] | None, mask: Mask, text: str) -> tuple[str, Kind]:
         node = mask.piece.node
         if self._triangle(node, added=True) == "upper" and mask.sign == "+":
-            kept = f"{_atom(node, text)} == 0"
+            kept = f"{atom(node, text)} == 0"
             if old is None:
                 return kept, "bool"
             if old[1] == "bool":
@@ -113,11 +114,11 @@ class Masks:
             raise self._cannot("what is added to the scores cannot be told to be numbers near zero", mask)
         if not self.typed:
             raise self._cannot("what is added to the scores may have another type than they", mask)
-        text = f"-{_atom(node, text)}" if mask.sign == "-" else text
+        text = f"-{atom(node, text)}" if mask.sign == "-" else text
         if old is not None and old[1] == "float":
             text = f"{old[0].removesuffix(self._to)} + {text if mask.sign == '+' else f'({text})'}"
         plain = mask.sign == "+" and (old is None or old[1] == "bool")
-        text = f"{_atom(node, text) if plain else f'({text})'}{self._to}"
+        text = f"{atom(node, text) if plain else f'({text})'}{self._to}"
         if old is not None and old[1] == "bool":
             return f'{text}.masked_fill(~({old[0]}), float("-inf"))', "float"
         return (text if old is not None else self._wide(node, text)), "float"
@@ -445,10 +446,4 @@ def _inverted(code: Code, node: cst.BaseExpression, text: str) -> str:
         operator = node.comparisons[0].operator
         if isinstance(operator, cst.Equal | cst.NotEqual) and text.count("==") + text.count("!=") == 1:
             return text.replace("==", "!=") if isinstance(operator, cst.Equal) else text.replace("!=", "==")
-    return f"~{_atom(node, text)}"
-
-
-def _atom(node: cst.BaseExpression, text: str) -> str:
-    """A text that a method can be called on, or an operator put before."""
-    plain = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
-    return text if plain else f"({text})"
+    return f"~{atom(node, text)}"

@@ -11,7 +11,7 @@ import libcst as cst
 
 from hotloop.feed.budget import memory_budget
 from hotloop.remedy.source import layout
-from hotloop.remedy.source.code import Code, Function, is_self, last_name
+from hotloop.remedy.source.code import Code, Function, is_member, is_self, last_name
 from hotloop.remedy.source.held import Held, is_changed
 from hotloop.remedy.source.loaders import driving
 from hotloop.remedy.source.plan import Plan
@@ -466,7 +466,7 @@ def _is_alone(
             if (
                 other.value != name.value
                 or other in bound
-                or _is_keyword(code, other)
+                or is_member(code, other)
                 or code.holds(found.whole, other)
             ):
                 continue
@@ -485,13 +485,6 @@ def _is_alone(
                 continue  # what came of it
             return False
     return True
-
-
-def _is_keyword(code: Code, node: cst.Name) -> bool:
-    above = code.parents.get(node)
-    return (isinstance(above, cst.Arg) and above.keyword is node) or (
-        isinstance(above, cst.Attribute) and above.attr is node
-    )
 
 
 def _gives(statement: cst.CSTNode, name: str) -> bool:

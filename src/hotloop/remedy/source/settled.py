@@ -7,7 +7,7 @@ from typing import Final
 
 import libcst as cst
 
-from hotloop.remedy.source.code import Code, argument, is_self, last_name
+from hotloop.remedy.source.code import Code, argument, is_member, is_self, last_name
 from hotloop.remedy.source.twice import is_changed_at
 
 _PLAIN_BASES: Final = frozenset(["torch.nn.Module", "torch.nn.modules.module.Module", "object"])
@@ -199,13 +199,7 @@ def is_left_alone(code: Code, name: cst.Name, seen: frozenset[str] = frozenset()
 
 def _is_value(code: Code, name: cst.Name) -> bool:
     """Whether a name is no field of something, no keyword and no parameter."""
-    above = code.parents[name]
-    field = isinstance(above, cst.Attribute) and above.attr is name
-    return (
-        not field
-        and not (isinstance(above, cst.Arg) and above.keyword is name)
-        and not isinstance(above, cst.Param)
-    )
+    return not is_member(code, name) and not isinstance(code.parents[name], cst.Param)
 
 
 def _is_bound(code: Code, name: cst.Name) -> bool:

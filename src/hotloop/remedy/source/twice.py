@@ -12,7 +12,7 @@ from typing import Final
 import libcst as cst
 
 from hotloop.remedy.source.aliases import READ_ONLY, is_of_self, viewed
-from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name
+from hotloop.remedy.source.code import Code, Function, argument, is_member, is_self, last_name
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import CHANGES, HOST_DRAWS, text_of, value_of
 
@@ -231,7 +231,7 @@ def _require_nothing_set(code: Code, function: Runs) -> None:
         if is_self(node.value) and is_changed_at(code, node) and not _in_constructor(code, node):
             raise _set(code, node, f"{code.source(node)} is set in a forward")
     for name in code.nodes(cst.Name, function):
-        if _is_member(code, name) or not _is_changed(code, name) or _in_constructor(code, name):
+        if is_member(code, name) or not _is_changed(code, name) or _in_constructor(code, name):
             continue
         if _lives_on(code, function, name, set()):
             raise _set(code, name, f"{name.value} is changed in a forward")
@@ -394,13 +394,6 @@ def _whole(code: Code, node: cst.CSTNode) -> tuple[cst.CSTNode, cst.CSTNode | No
     return top, above
 
 
-def _is_member(code: Code, name: cst.Name) -> bool:
-    above = code.parents.get(name)
-    return (isinstance(above, cst.Attribute) and above.attr is name) or (
-        isinstance(above, cst.Arg) and above.keyword is name
-    )
-
-
 # -- what is drawn, and what cannot be seen ------------------------------------------------------------------
 
 
@@ -417,7 +410,7 @@ def _require_nothing_drawn(code: Code, function: Runs) -> None:
 def _require_told(codes: Sequence[Code], code: Code, function: Runs) -> None:
     """Raises Cannot where a method of a class that is not the user's may keep something."""
     for name in code.nodes(cst.Name, function):
-        member = _is_member(code, name) and not name.value.startswith("__")
+        member = is_member(code, name) and not name.value.startswith("__")
         if name.value in _SETS and not member and not code.assignments(name, name.value):
             words = f"what {name.value} sets in a forward cannot be told: {_TWICE}"
             raise Cannot(words, str(code.path), code.line(name), write=BY_HAND)
@@ -474,7 +467,7 @@ def _require_nothing_taken(code: Code, function: Runs, iterators: Collection[str
         if node.attr.value in iterators and not code.qualified(node):
             raise _taken(code, node)
     for name in code.nodes(cst.Name, function):
-        if _is_member(code, name) or _is_local(code, function, name):
+        if is_member(code, name) or _is_local(code, function, name):
             continue
         given = [value_of(code, one.node) for one in code.assignments(name, name.value)]
         if any(one is not None and _is_iterator(code, one) for one in given):
