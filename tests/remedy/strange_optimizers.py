@@ -14,7 +14,7 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-from hotloop.remedy.source import likeness
+from hotloop.remedy.source.optimizers import likeness
 
 #: Answers one request after the other in one process: torch is imported once.
 _ALL = """

@@ -17,7 +17,7 @@ REMEDY = Remedy(
     ),
     answers=("host/python-in-step",),
     where_named=True,
-    source="hotloop.remedy.source.foreach_loops:foreach_lerp",
+    source="hotloop.remedy.source.loops.foreach:foreach_lerp",
     rewrites=True,
     words="write the average as torch._foreach_lerp_(averages, params, 1 - decay) on lists of tensors",
 )

@@ -17,7 +17,7 @@ REMEDY = Remedy(
     ),
     answers=("host/python-in-step",),
     where_named=True,
-    source="hotloop.remedy.source.foreach_loops:foreach_loop",
+    source="hotloop.remedy.source.loops.foreach:foreach_loop",
     rewrites=True,
     words="write the loop with torch._foreach_mul_, torch._foreach_add_ and their kin on lists of tensors",
 )

@@ -16,7 +16,7 @@ REMEDY = Remedy(
         "gives zeros, no longer NaN"
     ),
     answers=("device/attention-not-fused",),
-    source="hotloop.remedy.source.fusing:fused_attention",
+    source="hotloop.remedy.source.attention.fusing:fused_attention",
     rewrites=True,
     words=(
         "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., scale=...); a mask of "

@@ -10,7 +10,7 @@ REMEDY = Remedy(
     effect="semantic",
     alters="as many weights are dropped as before, but others: random numbers are drawn in another way",
     answers=("device/attention-not-fused",),
-    source="hotloop.remedy.source.fusing:fused_attention_dropout",
+    source="hotloop.remedy.source.attention.fusing:fused_attention_dropout",
     words=(
         "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., "
         "dropout_p=self.dropout.p if self.training else 0.0, scale=...)"

@@ -13,7 +13,7 @@ REMEDY = Remedy(
     effect="numeric",
     alters="updates round differently in the last bit; states saved of the old class do not fit torch's",
     answers=("device/optimizer-not-fused",),
-    source="hotloop.remedy.source.optimizers:library_optimizer",
+    source="hotloop.remedy.source.optimizers.library:library_optimizer",
     rewrites=True,
     words=(
         "where an optimizer of torch does the same (Adam, AdamW, SGD, RMSprop, ...), build that, with "

@@ -8,8 +8,8 @@ from typing import Final
 
 import libcst as cst
 
+from hotloop.remedy.source.attention.settled import settled
 from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name, literal
-from hotloop.remedy.source.settled import settled
 
 _DEPTH: Final = 24
 #: Methods that leave the number of dimensions as it is.

@@ -10,12 +10,12 @@ from typing import Final, Literal
 
 import libcst as cst
 
-from hotloop.remedy.source.attention import Mask
+from hotloop.remedy.source.attention.by_hand import Mask
+from hotloop.remedy.source.attention.settled import is_left_alone
+from hotloop.remedy.source.attention.tensors import Tensors, attributes
 from hotloop.remedy.source.code import Code, argument, is_self, last_name
 from hotloop.remedy.source.layout import atom
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.settled import is_left_alone
-from hotloop.remedy.source.tensors import Tensors, attributes
 
 #: What is added is smaller, so that no row is masked whole by it.
 _SMALL: Final = 1e3

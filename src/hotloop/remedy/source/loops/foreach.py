@@ -14,9 +14,9 @@ from hotloop.diagnose.limits import Limits
 from hotloop.findings import Place
 from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code, last_name
-from hotloop.remedy.source.iterated import Iterated
-from hotloop.remedy.source.listed import Body, Many, Number, Operation, Translator, call_of
-from hotloop.remedy.source.numbers import Numbers
+from hotloop.remedy.source.loops.iterated import Iterated
+from hotloop.remedy.source.loops.listed import Body, Many, Number, Operation, Translator, call_of
+from hotloop.remedy.source.loops.numbers import Numbers
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import value_of

@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 import libcst as cst
 
+from hotloop.remedy.source.attention.tensors import Tensors
 from hotloop.remedy.source.code import Code, Function, argument, has_spread, is_self, last_name, literal
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.tensors import Tensors
 from hotloop.remedy.source.values import text_of
 
 _SOFTMAX: Final = frozenset(["torch.softmax", "torch.nn.functional.softmax", "torch.special.softmax"])

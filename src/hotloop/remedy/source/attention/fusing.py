@@ -11,15 +11,15 @@ import libcst as cst
 from libcst import metadata as meta
 
 from hotloop.findings import Place
-from hotloop.remedy.source.attention import Attention, Dropout, Piece, Terms, read, unswapped
+from hotloop.remedy.source.attention.by_hand import Attention, Dropout, Piece, Terms, read, unswapped
+from hotloop.remedy.source.attention.masking import Given, Masks
+from hotloop.remedy.source.attention.settled import may_change
+from hotloop.remedy.source.attention.tensors import Tensors
 from hotloop.remedy.source.code import Code, argument, has_spread, is_self, last_name
 from hotloop.remedy.source.follow import Follower, Literal
 from hotloop.remedy.source.layout import atom
-from hotloop.remedy.source.masking import Given, Masks
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
-from hotloop.remedy.source.settled import may_change
-from hotloop.remedy.source.tensors import Tensors
 
 _CALL: Final = "scaled_dot_product_attention"
 _FUNCTIONAL: Final = "torch.nn.functional"

@@ -15,7 +15,7 @@ from typing import Final
 import libcst as cst
 
 from hotloop.remedy.source.code import LITERALS, Code, is_member, last_name, literal
-from hotloop.remedy.source.numbers import Numbers
+from hotloop.remedy.source.loops.numbers import Numbers
 from hotloop.remedy.source.scene import Cannot
 
 #: Methods with one more operand, a tensor or a number, by what the list form is called.

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import libcst as cst
 
 from hotloop.remedy.source.code import Code, Function, argument, is_self, last_name, literal
-from hotloop.remedy.source.listed import Translator, makes_new
+from hotloop.remedy.source.loops.listed import Translator, makes_new
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.remedy.source.values import bound_to_self, parameters_of, position_of, text_of, value_of

@@ -17,10 +17,11 @@ import libcst as cst
 
 from hotloop.diagnose.limits import Limits
 from hotloop.record.recording import Note
-from hotloop.remedy.source import arithmetic, layout
+from hotloop.remedy.source import layout
 from hotloop.remedy.source.code import Code
-from hotloop.remedy.source.definition import definition
 from hotloop.remedy.source.flags import torch_name
+from hotloop.remedy.source.optimizers import arithmetic
+from hotloop.remedy.source.optimizers.definition import definition
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Cannot
 from hotloop.units import share

@@ -1,0 +1,1 @@
+"""Loops over parameters, written as calls for all of them."""

@@ -1,0 +1,1 @@
+"""Hand-written optimizers, recognised by what their updates do."""
