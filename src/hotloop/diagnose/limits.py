@@ -71,6 +71,8 @@ class Limits:
     #: The unfused optimizer on a CPU is worth a word when it takes this share with this many tensors.
     optimizer_ratio: float = 0.10
     many_tensors: int = 50
+    #: The optimizer as torch makes it on a CPU is worth a launch with a fused one when it takes this share.
+    default_optimizer_ratio: float = 0.05
     #: A model whose peak stays under this share of device memory has room for what checkpointing gives up.
     recompute_memory_ratio: float = 0.5
     #: A loop over parameters uses the same memory again for each. Lists whose results on the way take more

@@ -9,6 +9,7 @@ REMEDY = Remedy(
     summary="Update all parameters with multi-tensor kernels.",
     effect="exact",
     answers=("device/optimizer-not-fused",),
+    where_named=True,
     live="hotloop.remedy.live.optimizer:Foreach",
     source="hotloop.remedy.source.calls:foreach",
     words="give the optimizer foreach=True",

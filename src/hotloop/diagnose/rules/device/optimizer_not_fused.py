@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.costs import enough
@@ -19,6 +19,9 @@ EFFORT = 0
 #: Optimizers with a fused form, and what that is assumed to save of the looping form.
 _FUSABLE = {"Adam", "AdamW", "SGD", "Adagrad"}
 _SAVES_RATIO = 0.5
+#: Of these the default on a CPU goes tensor by tensor, and one kernel saved half and more of it at every size
+#: that was tried (``python benchmarks/fused.py``); plain SGD gains nothing there.
+_LOOP_ON_CPU = {"Adam", "AdamW", "Adagrad"}
 
 
 def check(evidence: Evidence) -> Iterable[Finding]:
@@ -30,12 +33,11 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if own is not None:
         yield _own_finding(evidence, own)
         return
+    seconds = _optimizer_s(evidence)
     optimizers = [o for o in entries(steps, "optimizers") if _unfused(evidence, o)]
     tensors = max((int(o.get("num_params") or 0) for o in optimizers), default=0)
-    if not optimizers or tensors < limits.many_tensors:
-        return
-    seconds = _optimizer_s(evidence)
-    if seconds < limits.optimizer_ratio * steps.span_s:
+    if tensors < limits.many_tensors or seconds < limits.optimizer_ratio * steps.span_s:
+        yield from _by_default(evidence, seconds)
         return
     name = str(optimizers[0].get("class"))
     cost = _SAVES_RATIO * seconds / steps.num_steps
@@ -51,8 +53,34 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ],
         cost_s=cost,
         where=steps.source_loop,
-        remedies=("fused-optimizer",),
+        remedies=("fused-optimizer", "foreach"),
         data={"assumed": True, "effect": "numeric"},
+    )
+
+
+def _by_default(evidence: Evidence, seconds: float) -> Iterator[Finding]:
+    """What torch does on a CPU where nothing is asked for. What one kernel saves is for a launch to say."""
+    steps, limits = evidence.steps, evidence.limits
+    looping = [
+        o for o in entries(steps, "optimizers") if o.get("class") in _LOOP_ON_CPU and not o.get("fused")
+    ]
+    if evidence.on_accelerator or not looping or seconds < limits.default_optimizer_ratio * steps.span_s:
+        return
+    name, tensors = looping[0]["class"], int(looping[0].get("num_params") or 0)
+    each = f"its {tensors} tensors one by one" if tensors > 1 else "in several passes"
+    yield cause(
+        evidence,
+        ID,
+        message=f"{name} updates {each}: {share(seconds / steps.span_s)} of the step.",
+        advice=f"{name}(..., fused=True) does it in one kernel, on a CPU too; hotloop tune measures it.",
+        numbers=[
+            f"optimizer {duration(seconds / steps.num_steps)} per step",
+            f"foreach={looping[0].get('foreach')}, fused={looping[0].get('fused')}",
+        ],
+        where=steps.source_loop,
+        severity="info",
+        remedies=("fused-optimizer",),
+        data={"effect": "numeric", "unpriced": True},
     )
 
 
