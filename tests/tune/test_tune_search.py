@@ -93,8 +93,12 @@ def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
 
 
 def test_nothing_tried_is_told_as_that(tmp_path: Path) -> None:
-    words = render(tune(Scenario(lambda arm: 0.04), tmp_path / "a"), ["train"], None, tmp_path)
-    assert "nothing was tried: the diagnosis asks for nothing that a trial could show" in words
+    tuned = tune(Scenario(lambda arm: 0.04), tmp_path / "a")
+    words = render(tuned, ["train"], None, tmp_path)
+    assert "nothing was tried: the diagnosis asks for nothing that a trial could show\n" in words
+    cut = replace(tuned.first, num_steps=3, more={"stopped": True})
+    words = " ".join(render(replace(tuned, first=cut), ["train"], None, tmp_path).split())
+    assert "could show in the 3 steps that there was time for: a larger --budget shows more" in words
     failed = Ran(exit_code=1, wall_s=1.0, last_words="no")
     scenario = Scenario(lambda arm: 0.04, (SLOW,), fails={"num-workers=4": failed})
     words = render(tune(scenario, tmp_path / "b"), ["train"], None, tmp_path)

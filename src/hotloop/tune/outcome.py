@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, harmonic_mean
 from typing import Any, Final
 
+from hotloop.diagnose.limits import Limits
 from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.tune.launching import fills
 from hotloop.tune.patching import Written
@@ -149,12 +150,22 @@ def _nothing(tuned: Tuned) -> str:
     if not tried and tuned.ended:
         return f"nothing was tried: {tuned.ended}"
     if not tried:
-        return "nothing was tried: the diagnosis asks for nothing that a trial could show"
+        return "nothing was tried: the diagnosis asks for nothing that a trial could show" + _too_few(
+            tuned.first
+        )
     if not any(trial.status == "measured" for trial in tried):
         return "nothing that was tried ran to its end: keep it as it is"
     if beside and not any(trial.status == "measured" for trial in beside):
         return f"nothing can be said: launched again the run as found gave no measurement: {beside[-1].why}"
     return "nothing that was tried beat the run as found beyond noise: keep it as it is"
+
+
+def _too_few(first: Trial) -> str:
+    """Where the first launch was ended after few steps: what would show more of them."""
+    if not first.more.get("stopped") or first.num_steps >= Limits().few_steps:
+        return ""
+    many = "1 step" if first.num_steps == 1 else f"{first.num_steps} steps"
+    return f" in the {many} that there was time for: a larger --budget shows more of them"
 
 
 def _tried(tuned: Tuned) -> list[Trial]:
