@@ -283,3 +283,38 @@ def test_pages_read_again_are_a_cache_that_is_too_small() -> None:
 
 def test_a_run_without_samples_says_nothing() -> None:
     assert [id for id in found(replace(long_run())) if id.startswith("memory/")] == []
+
+
+# page faults
+
+
+def faulting(per_step: float, *, grows: float = 0.0) -> dict[str, Any]:
+    """A process of ``long_run`` (a step a second) that is handed out so many pages in each step."""
+    sampled = process(GIB + grows * 4096 * RISE)
+    return {"process_system": {100: {**sampled, "minor_faults": per_step * sampled["t_s"]}}}
+
+
+@pytest.mark.parametrize(
+    ("per_step", "grows", "env", "told"),
+    [
+        (100_000, 0, {}, True),
+        (10_000, 0, {}, False),
+        (100_000, 90_000, {}, False),
+        (100_000, 0, {"LD_PRELOAD": "libjemalloc.so.2"}, False),
+        (100_000, 0, {"OMP_NUM_THREADS": "2"}, True),
+    ],
+)
+def test_pages_asked_for_in_each_step_are_for_a_launch_to_price(
+    per_step: float, grows: float, env: dict[str, str], told: bool
+) -> None:
+    items = found(long_run(facts={"env": env}), **faulting(per_step, grows=grows))
+    assert ("memory/page-faults" in items) is told
+    if told:
+        item = items["memory/page-faults"]
+        assert (item.severity, item.cost_s_per_step) == ("info", 0)
+        assert item.data["faults_per_step"] == pytest.approx(per_step, rel=0.02)
+        assert "390.6 MiB" in item.message or "391 MiB" in item.message
+
+
+def test_pages_that_were_not_counted_say_nothing() -> None:
+    assert "memory/page-faults" not in found(long_run(), process_system={100: process(GIB)})

@@ -11,8 +11,10 @@ import ctypes
 import ctypes.util
 import mmap
 import os
+import re
 import tempfile
 import threading
+from collections.abc import Mapping as Pairs
 from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,10 @@ _FAILED = ctypes.c_void_p(-1).value
 #: ``malloc.h``: what is free at the end of the heap goes back above this; larger pieces are mapped alone.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 64 << 20
-_MAPPED_FROM_BYTES = 32 << 20  # the most that glibc takes
+_MAPPED_FROM_BYTES = 32 << 20  # the most that glibc takes before 2.35
+_OTHER_HEAPS = re.compile(r"jemalloc|tcmalloc|mimalloc")
+#: What a whole step frees, as far as an ``int`` goes: glibc takes no more by ``mallopt``.
+STEP_BYTES = (1 << 31) - 1
 
 
 def round_up(num_bytes: int, to: int = PAGE_BYTES) -> int:
@@ -42,17 +47,31 @@ def round_up(num_bytes: int, to: int = PAGE_BYTES) -> int:
     return -(-num_bytes // to) * to
 
 
-def keep_freed_memory() -> None:
-    """Let this process's heap keep up to 64 MiB that were freed.
+def keep_freed_memory(most_bytes: int = _KEPT_BYTES) -> str:
+    """Let this process's heap keep up to 64 MiB that were freed, or ``most_bytes``. Why it does not; "" else.
 
     The samples of a batch are freed together, and glibc would give their pages back to the kernel every time,
     to be zeroed and mapped anew for the next batch. Who set glibc's thresholds in the environment keeps them.
     """
-    chosen = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} & os.environ.keys()
-    if chosen or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or not hasattr(_libc, "mallopt"):
-        return
-    _libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
-    _libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    why = heap_chosen(os.environ)
+    if why or not hasattr(_libc, "mallopt"):
+        return why or "this system's C library is not glibc"
+    mapped = max(_MAPPED_FROM_BYTES, most_bytes // 2)
+    if not _libc.mallopt(_M_MMAP_THRESHOLD, mapped):
+        _libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+    _libc.mallopt(_M_TRIM_THRESHOLD, most_bytes)
+    return ""
+
+
+def heap_chosen(environ: Pairs[str, str]) -> str:
+    """What of an environment says how the heap keeps what is freed, "" where nothing does."""
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"):
+        if name in environ:
+            return f"{name} is set in the environment"
+    if "glibc.malloc" in environ.get("GLIBC_TUNABLES", ""):
+        return "GLIBC_TUNABLES is set in the environment"
+    other = _OTHER_HEAPS.search(environ.get("LD_PRELOAD", ""))
+    return f"LD_PRELOAD has {other[0]} in glibc's place" if other else ""
 
 
 class Mapping:

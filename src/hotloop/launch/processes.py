@@ -126,6 +126,7 @@ def _read_proc(pid: int) -> tuple[float, float, dict[str, float]] | None:
         "rss_bytes": float(int(statm[1]) * _PAGE),
         "shared_bytes": float(int(statm[2]) * _PAGE),
         "num_threads": float(stat[17]),
+        "minor_faults": float(stat[7]),
         "major_faults": float(stat[9]),
         "io_wait_s": int(stat[39]) * _TICK_S,
         **_schedule(pid),

@@ -23,7 +23,8 @@ none):
 
 Process columns (``recording.process_system[pid]``): ``t_s``; ``cpu_ratio`` (1.0 is one core); ``rss_bytes``,
 ``shared_bytes`` (the part of rss shared or backed by files), ``num_threads``; cumulative ``read_bytes`` and
-``write_bytes`` (storage), ``rchar_bytes`` (all reads, page cache included), ``major_faults``, ``io_wait_s``,
+``write_bytes`` (storage), ``rchar_bytes`` (all reads, page cache included), ``minor_faults`` (pages handed
+out without a read), ``major_faults``, ``io_wait_s``,
 of the first thread ``main_cpu_s`` and ``core_wait_s`` (it could have run, but no core was free); at a lower
 rate, nan between: ``pss_bytes`` (shared pages divided by their users), ``uss_bytes`` (private).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 from typing import Any
 
 from hotloop.remedy.live.form import Form, OnceTraining
@@ -124,6 +125,19 @@ class Threads(OnceTraining):
     def restore(self) -> None:
         """The script's number."""
         self.torch.set_num_threads(self._before)
+
+
+class KeepFreedMemory(Form):
+    """What is freed stays with the process: nobody takes it back, so it is not switched."""
+
+    def install(self) -> None:
+        """From the start, in every process."""
+        memory = importlib.import_module("hotloop.feed.memory")
+        why = memory.keep_freed_memory(memory.STEP_BYTES)
+        if why:
+            self.say(why)
+        else:
+            self.took()
 
 
 class GcFreeze(Form):

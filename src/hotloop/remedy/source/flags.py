@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import libcst as cst
 
+from hotloop.feed.memory import heap_chosen
 from hotloop.measure.places import Frame
 from hotloop.measure.settings import same
 from hotloop.remedy.source import layout, reading
@@ -69,16 +70,7 @@ def threads(plan: Plan, value: Any) -> None:
 
 def gc_freeze(plan: Plan, value: Any) -> None:
     """``gc.freeze()`` in front of the training loop."""
-    loop = plan.scene.loop
-    if loop is None:
-        raise Cannot("the training loop is not known")
-    code = plan.scene.code(loop.file)
-    if "gc.freeze()" in code.text.text:
-        raise Already("gc.freeze() stands in this file already", loop.file)
-    loops = [n for kind in (cst.For, cst.While) for n in code.nodes(kind) if code.line(n) == loop.line]
-    if len(loops) != 1:
-        raise Cannot("the training loop cannot be told", loop.file, loop.line)
-    code, before = _outermost(plan, code, loops[0])
+    code, before = _training_loop(plan, "gc.freeze()")
     optimizers = {str(note.get("class")) for note in plan.scene.process.notes.get("optimizer", ())}
     if _makes(plan, code, before, optimizers):
         words = "what is trained is made in this loop, anew in each round"
@@ -87,8 +79,39 @@ def gc_freeze(plan: Plan, value: Any) -> None:
     layout.before(plan, code, before, ["gc.collect()", "gc.freeze()"])
 
 
+def keep_freed_memory(plan: Plan, value: Any) -> None:
+    """``mallopt`` in front of the training loop."""
+    why = heap_chosen(plan.scene.process.first("process").get("env") or {})
+    if why:
+        raise Cannot(why)
+    code, before = _training_loop(plan, "mallopt")
+    plan.statement(code, "import ctypes")
+    plan.statement(code, "import sys")
+    layout.before(plan, code, before, list(_MALLOPT))
+
+
+#: Of glibc 2.35 on one piece may be of 1 GiB, before that of 32 MiB.
+_MALLOPT: Final = (
+    'if sys.platform == "linux":  # glibc keeps what a step frees: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD',
+    "    ctypes.CDLL(None).mallopt(-3, 1 << 30) or ctypes.CDLL(None).mallopt(-3, 32 << 20)",
+    "    ctypes.CDLL(None).mallopt(-1, (1 << 31) - 1)",
+)
 #: Frozen again, what was garbage by then is never freed.
 _ONCE: Final = "gc.collect(); gc.freeze() once, behind what makes the data and the model"
+
+
+def _training_loop(plan: Plan, call: str) -> tuple[Code, cst.CSTNode]:
+    """The outermost loop around the loop over steps. Raises Already where its file has the call."""
+    loop = plan.scene.loop
+    if loop is None:
+        raise Cannot("the training loop is not known")
+    code = plan.scene.code(loop.file)
+    if call in code.text.text:
+        raise Already(f"{call} stands in this file already", loop.file)
+    loops = [n for kind in (cst.For, cst.While) for n in code.nodes(kind) if code.line(n) == loop.line]
+    if len(loops) != 1:
+        raise Cannot("the training loop cannot be told", loop.file, loop.line)
+    return _outermost(plan, code, loops[0])
 
 
 def _outermost(plan: Plan, code: Code, node: cst.CSTNode) -> tuple[Code, cst.CSTNode]:
