@@ -91,7 +91,7 @@ def named(functions: Iterable[FunctionType]) -> list[Any]:
     return [
         function.__globals__[name]
         for function in functions
-        for code in _codes(function.__code__)
+        for code in codes(function.__code__)
         for name in code.co_names
         if name in function.__globals__
     ]
@@ -103,7 +103,7 @@ def _calls(function: FunctionType) -> list[FunctionType] | None:
     if function.__closure__ or not all(isinstance(value, PLAIN) for value in given):
         return None
     calls = []
-    for code in _codes(function.__code__):
+    for code in codes(function.__code__):
         for value in _loaded(code, function.__globals__):
             if type(value) is FunctionType and not _is_known(value):
                 calls.append(value)
@@ -112,12 +112,12 @@ def _calls(function: FunctionType) -> list[FunctionType] | None:
     return calls
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def codes(code: CodeType) -> Iterator[CodeType]:
     """A function's code and that of what is written within it."""
     yield code
     for one in code.co_consts:
         if isinstance(one, CodeType):
-            yield from _codes(one)
+            yield from codes(one)
 
 
 def _loaded(code: CodeType, values: dict[str, Any]) -> Iterator[Any]:

@@ -33,7 +33,7 @@ _MOST_OBJECTS: Final = 64
 _CHANGED: Final = "it gave another result for the same sample: kept ones were used until then"
 _DEPENDS: Final = "what it gives for a sample depends on the others of its batch"
 #: Types that random numbers are drawn from, of torch, numpy and Python.
-_GENERATORS: Final = ("Generator", "RandomState", "Random")
+GENERATORS: Final = ("Generator", "RandomState", "Random")
 #: Of this rank's share of the usable memory.
 _ROOM_PART: Final = 0.25
 
@@ -210,7 +210,7 @@ class Samples:
             raise Unfit("it draws random numbers")
         if asked.content != self._content(asked.leaves, whole=asked.whole):
             raise Unfit("it changes what it is given")
-        if any(type(value).__name__ in _GENERATORS for value in self._around(asked)):
+        if any(type(value).__name__ in GENERATORS for value in self._around(asked)):
             raise Unfit("it may draw random numbers from a generator of its own")
         results, spec = self._tree.tree_flatten(result)
         count = self._count(asked, results)

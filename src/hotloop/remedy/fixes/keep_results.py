@@ -1,0 +1,34 @@
+"""Keep what a function gave for its arguments, where the input calls it with the same ones again."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Parameter, Remedy
+
+REMEDY = Remedy(
+    id="keep-results",
+    summary="Keep what a function of the input gave for its arguments, and give it again.",
+    effect="exact",
+    alters=(
+        "kept results take memory, up to a quarter of what is free; what the function reads beside its "
+        "arguments, values, files by name and the objects it is given is not seen to change, and is noticed "
+        "by one in 16 of the calls that are made all the same: kept results are used until then"
+    ),
+    answers=(
+        "input/slow-sample",
+        "input/slow-collate",
+        "input/single-process",
+    ),
+    where_named=True,
+    live="hotloop.remedy.live.keeping:KeepResults",
+    parameter=Parameter(
+        name="function",
+        kind="text",
+        words="FILE.py:FUNCTION, as the finding names it",
+        finding_key="function",
+        needed=True,
+    ),
+    words=(
+        "keep what it gives in a dictionary by its arguments (functools.lru_cache where they are hashable and "
+        "what it gives is not changed), or make it once before training"
+    ),
+)
