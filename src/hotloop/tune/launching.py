@@ -45,7 +45,7 @@ _PATIENCE: Final = 3.0
 _PATIENCE_S: Final = 20.0
 CACHE: Final = "cache-samples"
 #: Show nothing before they are filled; epochs of a launch: one fills, one makes up, one shows.
-_FILLED: Final = (CACHE, "use-precomputed-targets")
+_FILLED: Final = (CACHE, "use-precomputed-targets", "keep-results")
 FILL_EPOCHS: Final = 3
 #: Patches with these have something done less often: a launch has to see it. All launches may have so many
 #: times as many steps for that.
@@ -121,9 +121,11 @@ class Launcher:
         known = [one for one in self.journal.trials.values() if one.remedies == words and "/" in one.key]
         if known:
             return known[-1].seconds
-        if fills(arm) and self.steps is not None:
+        if fills(arm) and self.steps is not None and self.epoch:
             return self.start_s + self.epoch_s * (1 + (FILL_EPOCHS - 1) / ratio)
         stepping_s = max(0.0, self.launch_s - self.start_s) * self.longer(arm)
+        if fills(arm) and self.steps is not None:
+            return self.start_s + stepping_s * (1 + (FILL_EPOCHS - 1) / max(ratio, _SLOWEST))
         return self.start_s + stepping_s / max(ratio, _SLOWEST)
 
     def longer(self, arm: Arm) -> float:
@@ -236,7 +238,7 @@ class Launcher:
         if steps is not None:
             steps = round(steps * self.longer(arm))
         if steps is not None and fills(arm):
-            steps = max(steps, FILL_EPOCHS * self.epoch)
+            steps = max(steps, FILL_EPOCHS * self.epoch) if self.epoch else FILL_EPOCHS * steps
         trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps)
         if trial.s_per_step is not None:
             # A launch may end before the steps it was given: of larger batches an epoch has fewer.

@@ -202,6 +202,8 @@ def rate(
         counted[:out] = False
         if num == steps.num_steps:
             length[-1] = max(0.0, length[-1] - _behind(steps))
+    elif fills and loader is None and counted[(late := 2 * num // 3) :].any():
+        counted[:late] = False  # nobody knows how long its epochs are
     elif loader is not None and not 0 < epoch <= num:
         ahead = queue_of(loader.settings)
         if strict or counted[ahead:].any():

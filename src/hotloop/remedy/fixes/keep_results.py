@@ -28,7 +28,7 @@ REMEDY = Remedy(
         needed=True,
     ),
     words=(
-        "keep what it gives in a dictionary by its arguments (functools.lru_cache where they are hashable and "
-        "what it gives is not changed), or make it once before training"
+        "keep what it gives in a dictionary by its arguments (functools.lru_cache where they are hashable "
+        "and what it gives is not changed), or make it once before training"
     ),
 )

@@ -17,7 +17,7 @@ import sysconfig
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,7 +72,8 @@ class Unfit(Exception):  # noqa: N818 - an answer, not a failure
 
 
 class KeepResults(Form):
-    """Keeps the results of the function that ``value`` names: ``FILE.py:FUNCTION``, ``FILE.py:Class.method``.
+    """Keeps the results of the functions that ``value`` names, ``FILE.py:FUNCTION`` or
+    ``FILE.py:Class.method``, with commas between them.
 
     In the training process and in workers forked from it, who find what any of them kept. Refused where the
     function draws random numbers, changes what it is given or reads, gives something that cannot be given
@@ -115,13 +116,14 @@ class KeepResults(Form):
     def _find(self) -> None:
         if self._calls or self._why:
             return
-        for function in functions(str(self.value or "")):
+        named = str(self.value or "").split(",")
+        for function in [one for name in named for one in functions(name)]:
             why = unfit(function)
             if why:
                 self.say(why)
                 continue
             code = function.__code__
-            call = Call(self, copied(function))
+            call = Call(self, copied(function), room() / len(named))
             self._calls.append(call)
             self.probe.hooks.at_undo(functools.partial(setattr, function, "__code__", code))
             function.__code__ = through(code, call.__call__)
@@ -132,8 +134,8 @@ class KeepResults(Form):
         if not self._calls or self.probe.hooks.switch(self.name).off:
             return said
         ended = [call.results.why for call in self._calls if call.results.why]
-        if ended:
-            return ended[0]
+        if len(ended) == len(self._calls):
+            return ended[-1]
         self.count = max(self.count, sum(call.results.shelf.hits for call in self._calls))
         if self.count:
             return "in effect"
@@ -145,15 +147,16 @@ class KeepResults(Form):
 class Call:
     """Stands in for one function."""
 
-    def __init__(self, form: KeepResults, original: FunctionType) -> None:
+    def __init__(self, form: KeepResults, original: FunctionType, room: float) -> None:
         self._form, self._original = form, original
-        self.results = Results(form.torch, original, room())
+        self.results = Results(form.torch, original, room)
         self._ask, self._recall = form.guard(self.results.ask), form.guard(self.results.recall)
         self._state, self._learn = form.guard(self.results.state), form.guard(self.results.learn)
         self._took = form.guard(form.took)
         self._within = False
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the function gives, made or kept."""
         form = self._form
         if self._within or not form.active or self.results.shelf.ended or self._is_apart():
             return self._original(*args, **kwargs)
@@ -285,7 +288,7 @@ class Results:
         args, kwargs = given
         if before != self.state():
             raise Unfit("it draws random numbers")
-        if result is None:
+        if result is None and not self.shelf.stored:
             raise Unfit("it gives nothing: it is called for what it does")
         if not (args or kwargs):
             raise Unfit("it is given nothing that could come again")
@@ -321,7 +324,11 @@ class Results:
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         texts = packed.stamps((*args, *kwargs.values()))
-        sight = [self._torch.get_default_dtype(), self._casts(), *self._surroundings((*args, *kwargs.values()))]
+        sight = [
+            self._torch.get_default_dtype(),
+            self._casts(),
+            *self._surroundings((*args, *kwargs.values())),
+        ]
         data = packed.key_bytes((args, kwargs, texts, sight), self._named)
         return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 

@@ -144,5 +144,3 @@ class Shelf:
             return False
         self._count[1] = wanted
         return True
-
-

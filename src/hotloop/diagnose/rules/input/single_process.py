@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.diagnose import costs, says
+from hotloop.diagnose import costs, repeating, says
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
@@ -40,6 +40,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     if cost < evidence.limits.mention_ratio * evidence.steps.step_s:
         return
     spot = hottest(feed.loader.lines, feed.loader.lines_total_s)
+    again = repeating.repeated(evidence, spot, feed.loader)
     yield Finding(
         id=ID,
         message=(
@@ -62,8 +63,13 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=feed.loader.where,
-        remedies=costs.offers(feed.loader, "num-workers"),
-        data={"num_workers": workers, "predicted_step_s": feed.at(workers), "make_s": feed.make_s},
+        remedies=(*costs.offers(feed.loader, "num-workers"), *repeating.remedies(again)),
+        data={
+            "num_workers": workers,
+            "predicted_step_s": feed.at(workers),
+            "make_s": feed.make_s,
+            **repeating.data(again),
+        },
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.diagnose import costs, says
+from hotloop.diagnose import costs, repeating, says
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, collate_share, in_collate
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
@@ -34,13 +34,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     cost = feed.saved_by_make(share) * costs.exposed_ratio(evidence.steps, "data_wait")
     spot = _inside(feed, name)
     remedies = by_elements(evidence, spot.place if spot is not None else None)
+    again = repeating.repeated(evidence, spot, feed.loader, collate=True)
     yield Finding(
         id=ID,
         message=(
             f"{name or 'collate'}() takes {units.duration(feed.loader.collate_s)} of the "
             f"{units.duration(made)} it takes to make a batch."
         ),
-        advice=_advice(name) + (ADVICE if remedies else ""),
+        advice=_advice(name) + (ADVICE if remedies else "") + repeating.advice(again),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -50,8 +51,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place if spot is not None else feed.loader.where,
-        remedies=("batched-get",) if name in DEFAULT_COLLATE else (*remedies, "batched-collate"),
-        data={"collate_share_of_make": share},
+        remedies=("batched-get",)
+        if name in DEFAULT_COLLATE
+        else (*remedies, *repeating.remedies(again), "batched-collate"),
+        data={"collate_share_of_make": share, **repeating.data(again)},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop import units
-from hotloop.diagnose import costs, rollouts, says
+from hotloop.diagnose import costs, repeating, rollouts, says
 from hotloop.diagnose.causes import in_framework
 from hotloop.diagnose.collating import in_collate, per_sample_lines
 from hotloop.diagnose.costs import Feed
@@ -48,6 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     cost = feed.saved_by_make(spot.share) * costs.exposed_ratio(evidence.steps, "data_wait")
     cut = crop(evidence, loader, before=spot.place)
     lock = _lock(spot, evidence.limits.hot_line_ratio)
+    again = repeating.repeated(evidence, spot, loader)
     yield Finding(
         id=ID,
         message=(
@@ -56,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         advice=_of_lock(lock)
         if lock is not None and feed.workers > 1
-        else _advice(spot, feed.crowd.computing(spot.on_cpu_ratio)),
+        else _advice(spot, feed.crowd.computing(spot.on_cpu_ratio)) + repeating.advice(again),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -67,10 +68,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=("pretransform", "cache-samples", "bake")
-        if scales(spot.source)
-        else (*by_elements(evidence, spot.place), "cache-samples", "bake"),
-        data={"share_of_make": spot.share, "on_cpu_ratio": spot.on_cpu_ratio, "library": spot.library},
+        remedies=(
+            *(("pretransform",) if scales(spot.source) else by_elements(evidence, spot.place)),
+            "cache-samples",
+            "bake",
+            *repeating.remedies(again),
+        ),
+        data={
+            "share_of_make": spot.share,
+            "on_cpu_ratio": spot.on_cpu_ratio,
+            "library": spot.library,
+            **repeating.data(again),
+        },
     )
 
 
@@ -163,11 +172,15 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
     collects = inline.rollout is None and (plays or in_framework(evidence.steps, spot.place))
     ratio = units.share(inline.wait_s / evidence.steps.step_s)
     # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
+    plain = not (inline.handed_over or inline.rollout or collects)
+    again = repeating.repeated(evidence, spot, None) if plain else ""
     small = (rolled is not None or collects) and cost < evidence.limits.medium_ratio * evidence.steps.step_s
     yield Finding(
         id=ID,
         message=_collected(spot, inline.wait_s) if collects else _inline_message(inline, spot),
-        advice=rollouts.ADVICE if collects else _inline_advice(evidence, inline, spot),
+        advice=rollouts.ADVICE
+        if collects
+        else _inline_advice(evidence, inline, spot) + repeating.advice(again),
         evidence=(
             f"making batches takes {units.duration(inline.wait_s)} of each step ({ratio}), in the training "
             "process"
@@ -183,13 +196,18 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
-        remedies=()
-        if inline.handed_over or inline.rollout or collects
-        else (*by_elements(evidence, spot.place), "background-batches"),
+        remedies=(
+            *by_elements(evidence, spot.place),
+            *repeating.remedies(again),
+            "background-batches",
+        )
+        if plain
+        else (),
         severity="info" if small else "medium",
         data={
             "share_of_make": spot.share,
             "statement": str(inline.statement or ""),
+            **repeating.data(again),
             **({"severity_fixed": True} if small else {}),
         },
     )
