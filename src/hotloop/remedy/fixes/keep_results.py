@@ -9,9 +9,9 @@ REMEDY = Remedy(
     summary="Keep what a function of the input gave for its arguments, and give it again.",
     effect="exact",
     alters=(
-        "kept results take memory, up to a quarter of what is free; what the function reads beside its "
-        "arguments, values, files by name and the objects it is given is not seen to change, and is noticed "
-        "by one in 16 of the calls that are made all the same: kept results are used until then"
+        "kept results take memory, up to a quarter of what is free; where a function reads more than its "
+        "arguments and plain values (tables, arrays, files that no argument names) and that changes, one in "
+        "16 of its calls is made all the same and the first other result ends it: kept ones are used until then"
     ),
     answers=(
         "input/slow-sample",

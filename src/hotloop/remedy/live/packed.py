@@ -51,11 +51,13 @@ class _Results(pickle.Pickler):
             return _tensor, _of_tensor(value)
         if is_image(value):
             return _image, (value.mode, value.size, value.tobytes(), value.info, _palette(value))
-        numpy = sys.modules.get("numpy")
-        if type(value) is complex or (numpy is not None and isinstance(value, numpy.generic)):
-            return NotImplemented if type(value) is complex else (_scalar, (value.dtype, value.tobytes()))
+        if type(value) is complex:
+            return NotImplemented
+        numpy: Any = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.dtype):
             return NotImplemented
+        if numpy is not None and isinstance(value, numpy.generic):
+            return _scalar, (value.dtype, value.tobytes())
         raise Unpackable(f"a {type(value).__name__}")
 
 
@@ -124,8 +126,8 @@ def _is_numpy_type(value: Any) -> bool:
 def _of_array(value: Any) -> tuple[Any, ...]:
     """Its bytes in the order in which they lie, and how to find them there. Raises Unpackable."""
     numpy = sys.modules["numpy"]
-    back = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in value.strides)
-    ahead = value[back]
+    back = [axis for axis, stride in enumerate(value.strides) if stride < 0]
+    ahead = numpy.flip(value, back)
     axes = sorted(range(value.ndim), key=lambda axis: (-ahead.strides[axis], axis))
     if not ahead.flags.c_contiguous:
         ahead = ahead.transpose(axes)
@@ -135,7 +137,7 @@ def _of_array(value: Any) -> tuple[Any, ...]:
         raise Unpackable("an array that is a part of another")
     data = numpy.ascontiguousarray(ahead).reshape(-1).view(numpy.uint8) if value.size else b""
     buffer = pickle.PickleBuffer(data) if value.size else b""
-    return buffer, value.dtype, ahead.shape, tuple(axes), back, bool(value.flags.writeable)
+    return buffer, value.dtype, ahead.shape, axes, back, bool(value.flags.writeable)
 
 
 def _array(data: Any, dtype: Any, shape: Any, axes: Any, back: Any, writeable: bool) -> Any:
@@ -144,8 +146,8 @@ def _array(data: Any, dtype: Any, shape: Any, axes: Any, back: Any, writeable: b
     if lies.size:
         lies.reshape(-1).view(numpy.uint8)[:] = numpy.frombuffer(data, numpy.uint8)
     made = lies.transpose(numpy.argsort(axes)) if lies.ndim else lies
-    if any(one.step == -1 for one in back):
-        made = made[back]
+    if back:
+        made = numpy.flip(made, back)
     made.flags.writeable = writeable
     return made
 
@@ -192,7 +194,7 @@ def _image(mode: str, size: Any, data: bytes, info: Any, palette: Any) -> Any:
     return made
 
 
-_MAKERS: Final = (_array, _scalar, _tensor, _image, complex, slice)
+_MAKERS: Final = (_array, _scalar, _tensor, _image, complex)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------

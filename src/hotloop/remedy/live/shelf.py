@@ -67,7 +67,8 @@ class Shelf:
     @property
     def why(self) -> str:
         """Why nothing is kept any more."""
-        return self._bytes[_WORDS:_HEAD].tobytes().rstrip(b"\0").decode(errors="replace")
+        words: bytes = self._bytes[_WORDS:_HEAD].tobytes()
+        return words.rstrip(b"\0").decode(errors="replace")
 
     def count_checked(self) -> None:
         """One more; of two processes at once one may be lost."""
