@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from hotloop.feed.cache.statistics import CacheStats as CacheStats
     from hotloop.feed.config import ConfigError as ConfigError
     from hotloop.feed.config import FeedConfig as FeedConfig
+    from hotloop.feed.converting import Rows as Rows
+    from hotloop.feed.converting import concatenated as concatenated
+    from hotloop.feed.converting import converted as converted
+    from hotloop.feed.converting import stacked as stacked
     from hotloop.feed.determinism import check_deterministic as check_deterministic
     from hotloop.feed.errors import BakeError as BakeError
     from hotloop.feed.errors import CacheError as CacheError
@@ -58,6 +62,7 @@ _EXPORTS = {
         "cache.dataset": "CachedDataset cached",
         "cache.statistics": "CacheStats",
         "config": "ConfigError FeedConfig",
+        "converting": "Rows concatenated converted stacked",
         "determinism": "check_deterministic",
         "errors": "BakeError CacheError DamagedBakeError FeedError StaleBakeError WorkerError",
         "hitrate": "expected_hit_rate",

@@ -271,3 +271,8 @@ def atom(node: cst.BaseExpression, text: str) -> str:
     """A text that a method can be called on, or an operator put before."""
     plain = isinstance(node, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
     return text if plain else f"({text})"
+
+
+def enclosed(code: Code, node: cst.BaseExpression) -> str:
+    """The text of an expression, with parentheses of its own."""
+    return f"{'(' * len(node.lpar)}{code.source(node)}{')' * len(node.rpar)}"

@@ -11,6 +11,7 @@ import libcst as cst
 from hotloop.diagnose.limits import Limits
 from hotloop.feed.budget import total_memory_bytes
 from hotloop.remedy.source.code import Code, Node, argument, is_self, last_name
+from hotloop.remedy.source.layout import enclosed
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Cannot
 from hotloop.remedy.source.twice import BY_HAND, is_changed_at, require_nothing_kept
@@ -227,7 +228,7 @@ _WHY: Final = {
 def _plain(code: Code, call: cst.Call) -> str:
     """The call without it."""
     function = call.args[0].value
-    called = _source(code, function)
+    called = enclosed(code, function)
     if not function.lpar and not isinstance(function, cst.Name | cst.Attribute | cst.Subscript | cst.Call):
         called = f"({called})"
     kept = [arg for arg in call.args[1:] if arg.keyword is None or arg.keyword.value not in _SETTINGS]
@@ -260,12 +261,7 @@ def _of_a_sequence(code: Code, call: cst.Call, kept: list[cst.Arg]) -> list[cst.
 
 def _argument(code: Code, arg: cst.Arg) -> str:
     name = f"{arg.keyword.value}=" if arg.keyword is not None else ""
-    return f"{arg.star}{name}{_source(code, arg.value)}"
-
-
-def _source(code: Code, node: cst.BaseExpression) -> str:
-    """Its text, with parentheses of its own."""
-    return f"{'(' * len(node.lpar)}{code.source(node)}{')' * len(node.rpar)}"
+    return f"{arg.star}{name}{enclosed(code, arg.value)}"
 
 
 def _drop_imports(plan: Plan, code: Code, codes: list[Code], gone: set[cst.BaseExpression]) -> None:

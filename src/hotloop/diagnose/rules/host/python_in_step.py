@@ -9,6 +9,7 @@ import numpy as np
 
 from hotloop.diagnose import rollouts
 from hotloop.diagnose.causes import at, cause, in_framework, spot
+from hotloop.diagnose.converting import by_rows
 from hotloop.diagnose.costs import enough, exposed_ratio
 from hotloop.diagnose.elementwise import ADVICE, REMEDY, by_elements
 from hotloop.diagnose.evidence import Evidence
@@ -201,11 +202,14 @@ def _remedies(evidence: Evidence, group: LineGroup) -> tuple[str, ...]:
     """What writes a loop over parameters as calls for all of them, the first with other rounding; or one over
     single elements.
     """
-    loop = inner_loop(evidence, group.hottest)
-    if loop is None or in_framework(evidence.steps, group.hottest.place):
+    place = group.hottest.place
+    if in_framework(evidence.steps, place):
         return ()
+    loop = inner_loop(evidence, group.hottest)
+    if loop is None:
+        return by_rows(evidence, place)
     if per_parameter(evidence, group) != "update":
-        return by_elements(evidence, group.hottest.place)
+        return (*by_elements(evidence, place), *by_rows(evidence, place))
     return ("foreach-lerp", "foreach-loop") if _AVERAGES.search(loop.text) else ("foreach-loop",)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.collating import in_collate, per_sample_lines
+from hotloop.diagnose.converting import by_rows
 from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
@@ -66,6 +67,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if cut
         else ("pretransform", "convert-once", "bake")
         if scales(part.source)
-        else ("convert-once", "bake"),
+        else (*by_rows(evidence, part.place), "convert-once", "bake"),
         data={"share_of_make": part.share},
     )

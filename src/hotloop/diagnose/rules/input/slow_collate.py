@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from hotloop import units
 from hotloop.diagnose import costs, repeating, says
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, collate_share, in_collate
+from hotloop.diagnose.converting import ADVICE as OF_ROWS
+from hotloop.diagnose.converting import by_rows
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.elementwise import ADVICE, by_elements
@@ -33,7 +35,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return  # writing into shared memory: shipping, not collating
     cost = feed.saved_by_make(share) * costs.exposed_ratio(evidence.steps, "data_wait")
     spot = _inside(feed, name)
-    remedies = by_elements(evidence, spot.place if spot is not None else None)
+    place = spot.place if spot is not None else None
+    remedies, rows = by_elements(evidence, place), by_rows(evidence, place)
     again = repeating.repeated(evidence, spot, feed.loader, collate=True)
     yield Finding(
         id=ID,
@@ -41,7 +44,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{name or 'collate'}() takes {units.duration(feed.loader.collate_s)} of the "
             f"{units.duration(made)} it takes to make a batch."
         ),
-        advice=_advice(name) + (ADVICE if remedies else "") + repeating.advice(again),
+        advice=_advice(name)
+        + (ADVICE if remedies else "")
+        + (OF_ROWS if rows else "")
+        + repeating.advice(again),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -53,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where=spot.place if spot is not None else feed.loader.where,
         remedies=("batched-get",)
         if name in DEFAULT_COLLATE
-        else (*remedies, *repeating.remedies(again), "batched-collate"),
+        else (*remedies, *rows, *repeating.remedies(again), "batched-collate"),
         data={"collate_share_of_make": share, **repeating.data(again)},
     )
 

@@ -8,6 +8,7 @@ from hotloop import units
 from hotloop.diagnose import costs, repeating, rollouts, says
 from hotloop.diagnose.causes import in_framework
 from hotloop.diagnose.collating import in_collate, per_sample_lines
+from hotloop.diagnose.converting import by_rows
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.cropping import crop
 from hotloop.diagnose.crowding import crowd
@@ -69,7 +70,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=spot.place,
         remedies=(
-            *(("pretransform",) if scales(spot.source) else by_elements(evidence, spot.place)),
+            *(
+                ("pretransform",)
+                if scales(spot.source)
+                else (*by_elements(evidence, spot.place), *by_rows(evidence, spot.place))
+            ),
             "cache-samples",
             "bake",
             *repeating.remedies(again),
@@ -198,6 +203,7 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
         where=spot.place,
         remedies=(
             *by_elements(evidence, spot.place),
+            *by_rows(evidence, spot.place),
             *repeating.remedies(again),
             "background-batches",
         )

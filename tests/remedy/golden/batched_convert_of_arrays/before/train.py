@@ -1,0 +1,11 @@
+import random
+
+import torch
+
+
+def learn(memory, policy, device):
+    states, actions, rewards = zip(*random.sample(memory, 32))
+    states = torch.FloatTensor(states)  # arrays
+    seen = torch.as_tensor([each.state for each in memory], dtype=torch.float32, device=device)
+    weights = torch.tensor(policy.weights)
+    return states, actions, rewards, seen, weights

@@ -1,0 +1,5 @@
+import torch
+
+
+def batch(stream):
+    return torch.stack([torch.tensor(next(stream)) for _ in range(32)])

@@ -1,0 +1,5 @@
+import torch
+
+
+async def batch(rows):
+    return torch.stack([torch.tensor(await row) for row in rows])
