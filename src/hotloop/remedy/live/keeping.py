@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from statistics import median
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -211,8 +212,8 @@ class Results:
         ]
         self._closed = bool(closed.reached(function))
         self._held: dict[int, tuple[Any, str]] = {}
-        self._objects = self._moved = self._timed = 0
-        self._knowing_s = self._making_s = 0.0
+        self._objects = self._moved = 0
+        self._took: list[tuple[float, float]] = []
         self._left: bytes | None = None  # a call whose kept result is held against what the function gives
 
     @property
@@ -222,7 +223,12 @@ class Results:
 
     def know(self, objects: Iterable[Any]) -> None:
         """Objects, with what they hold, that this process and those forked from it have in common."""
-        todo = [(one, 0) for one in [*objects, *(values[name] for values, name in self._globals)]]
+        given = list(objects)
+        homes = [vars(sys.modules["__main__"]), self._function.__globals__]
+        homes += [getattr(one, "__globals__", {}) for one in given]
+        given += [value for values in homes for value in values.values() if _is_own(type(value))]
+        given += [values.get(name) for values, name in self._globals]
+        todo = [(one, 0) for one in given]
         while todo and len(self._held) < 4 * _MOST_OBJECTS:
             one, depth = todo.pop()
             if isinstance(one, (*closed.PLAIN, type, FunctionType, ModuleType)) or id(one) in self._held:
@@ -316,10 +322,13 @@ class Results:
 
     def _time(self, knowing: float, making: float) -> None:
         """End it where the function takes no longer than knowing its arguments. Raises Unfit."""
-        self._timed += 1
-        self._knowing_s += knowing
-        self._making_s += making
-        if self._timed == _TIMED and self._knowing_s > _MOST_OF_TIME * self._making_s:
+        if len(self._took) >= _TIMED:
+            return
+        self._took.append((knowing, making))
+        if len(self._took) < _TIMED:
+            return
+        knowing, making = map(median, zip(*self._took, strict=True))
+        if knowing > _MOST_OF_TIME * making:
             raise Unfit("knowing its arguments takes about as long as the function does")
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

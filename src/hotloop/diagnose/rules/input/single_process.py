@@ -10,7 +10,7 @@ from hotloop.diagnose import costs, repeating, says
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import hottest
+from hotloop.diagnose.hotspots import hottest, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.diagnose.source import kept_open
 from hotloop.findings import Finding
@@ -40,7 +40,8 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     if cost < evidence.limits.mention_ratio * evidence.steps.step_s:
         return
     spot = hottest(feed.loader.lines, feed.loader.lines_total_s)
-    again = repeating.repeated(evidence, spot, feed.loader)
+    seen = [line for line in evidence.steps.lines if line.role == "input"]  # of a stream they are not its own
+    again = repeating.repeated(evidence, spot or hottest(seen, seconds_of(seen)), feed.loader)
     yield Finding(
         id=ID,
         message=(
