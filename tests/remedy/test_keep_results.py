@@ -6,13 +6,15 @@ import io
 import itertools
 import random
 import threading
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from tests.remedy import remedy_training
 from tests.remedy.test_live_forms import Context
 from tests.running import run_observed
 
@@ -263,6 +265,37 @@ def put(context: Any, *names: str) -> KeepResults:
     return form
 
 
+class Settings:
+    """Settings as a class."""
+
+    width = 2
+    tables: ClassVar[list[int]] = []
+
+
+def of_class(number: int) -> list[int]:
+    return [number] * Settings.width
+
+
+def of_module(number: int) -> list[int]:
+    return [number + remedy_training.STEPS]
+
+
+def summed(numbers: Any) -> int:
+    called(1)
+    return sum(numbers)
+
+
+class Wide:
+    """What has a table that tensors have under the same name."""
+
+    def __init__(self) -> None:
+        self.data = np.zeros(4000)
+
+
+def sorted_data(wide: Any) -> Any:
+    return np.sort(wide.data)
+
+
 def asked(function: Callable[[Any], Any], epochs: int = 4, of: int = 20) -> list[Any]:
     return [function(number) for _ in range(epochs) for number in range(of)]
 
@@ -355,6 +388,35 @@ def test_plain_values_of_the_module_and_of_its_settings_tell_calls_apart(
     monkeypatch.setitem(SETTINGS, "size", 2)
     assert scaled(3) == [15]
     assert sized(3) == [3, 3]
+
+
+def test_values_of_classes_and_of_other_modules_tell_calls_apart(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remedy_training, "STEPS", 3, raising=False)
+    put(context, "of_class", "of_module")
+    asked(of_class), asked(of_module)
+    monkeypatch.setattr(Settings, "width", 3)
+    monkeypatch.setattr(remedy_training, "STEPS", 4)
+    assert of_class(3) == [3, 3, 3]
+    assert of_module(3) == [7]
+
+
+@pytest.mark.parametrize("kind", [deque, list, tuple, set, OrderedDict.fromkeys, Counter])
+def test_containers_are_told_apart_by_what_they_hold(context: Any, kind: Callable[[Any], Any]) -> None:
+    put(context, "summed")
+    for _ in range(4):
+        for number in range(12):
+            assert summed(kind([number, 100])) == number + 100
+    assert len(CALLS) < 24
+
+
+def test_what_an_object_holds_is_not_taken_for_its_arguments(context: Any) -> None:
+    form = put(context, "sorted_data")
+    wide = Wide()
+    for _ in range(20):
+        sorted_data(wide)
+    assert form._calls[0].results.shelf.checked >= 8
 
 
 def test_methods_know_their_object_by_what_they_read_of_it(context: Any) -> None:

@@ -17,9 +17,16 @@ import sysconfig
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
@@ -57,6 +64,7 @@ _DEPTH: Final = 3
 _TIMED: Final = 64
 _MOST_OF_TIME: Final = 0.5
 
+_LIBRARIES: Final = tuple(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _CHANGED: Final = "it gave another result for the same arguments"
 #: Not to be kept: they are asked for another result each time.
 _NEVER: Final = ("__getitem__", "__getitems__", "__next__", "__iter__", "__init__")
@@ -65,6 +73,10 @@ _BEYOND: Final = frozenset([
     "print", "input", "write", "writelines", "writerow", "imwrite", "savefig", "get_worker_info", "getpid",
     "get_rank",
 ])  # fmt: skip
+_CODE: Final = (
+    ModuleType, type, FunctionType, BuiltinFunctionType, staticmethod, classmethod, property,
+    MemberDescriptorType, GetSetDescriptorType, WrapperDescriptorType,
+)  # fmt: skip
 _STORES: Final = ("STORE_GLOBAL", "DELETE_GLOBAL")
 
 
@@ -103,7 +115,7 @@ class KeepResults(Form):
         if self.probe.role != "main":
             return
         self._find()
-        for call in self._calls:
+        for call in self._calls if getattr(loader, "num_workers", 0) else ():
             call.results.know([loader.dataset, loader.collate_fn, getattr(loader, "sampler", None)])
         if self.count == 0 and self.status() == "in effect":
             self.took()
@@ -203,16 +215,18 @@ class Results:
         self._casts = getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled)
         self._reached = reached(function)
         self._names = {name for one in self._reached for code in codes(one) for name in code.co_names}
-        self._globals = [
-            (one.__globals__, name)
+        read = [
+            (home, name)
             for one in self._reached
-            for code in codes(one)
-            for name in code.co_names
-            if name in one.__globals__ and not _is_code(one.__globals__[name])
+            for home, names in homes(one)
+            for name in names
+            if not _is_code(home[name])
         ]
+        self._globals = [*{(id(home), name): (home, name) for home, name in read}.values()]
         self._closed = bool(closed.reached(function))
         self._held: dict[int, tuple[Any, str]] = {}
         self._objects = self._moved = 0
+        self._keys = packed.Keys(self._named)
         self._took: list[tuple[float, float]] = []
         self._left: bytes | None = None  # a call whose kept result is held against what the function gives
 
@@ -332,13 +346,9 @@ class Results:
             raise Unfit("knowing its arguments takes about as long as the function does")
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        texts = packed.stamps((*args, *kwargs.values()))
-        sight = [
-            self._torch.get_default_dtype(),
-            self._casts(),
-            *self._surroundings((*args, *kwargs.values())),
-        ]
-        data = packed.key_bytes((args, kwargs, texts, sight), self._named)
+        given = (*args, *kwargs.values()) if kwargs else args
+        sight = [str(self._torch.get_default_dtype()), self._casts(), *self._surroundings(given)]
+        data = self._keys.bytes_of((args, kwargs, packed.stamps(given), sight))
         return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
     def _surroundings(self, given: Iterable[Any]) -> Iterator[Any]:
@@ -382,6 +392,7 @@ class Results:
 
     def _named(self, value: Any) -> str:
         """A name for what is known by its identity, which stays its own."""
+        self._closed = False  # what it holds may change
         known = self._held.get(id(value))
         if known is None:
             self._objects += 1
@@ -419,24 +430,27 @@ def reached(function: FunctionType) -> list[FunctionType]:
     """The function and those of the user's that its code names, by their names in modules and classes."""
     found = [function]
     for one in found:
-        for code in codes(one):
-            names = set(code.co_names)
-            homes = [one.__globals__]
-            homes += [
-                vars(value)
-                for name in names
-                if isinstance(value := one.__globals__.get(name), (ModuleType, type)) and _is_own(value)
-            ]
-            owner, _, _ = one.__qualname__.rpartition(".")
-            holder = one.__globals__.get(owner)
-            homes += [vars(base) for base in getattr(holder, "__mro__", ()) if _is_own(base)]
-            for home in homes:
-                for name in sorted(names & home.keys()):
-                    value = getattr(home[name], "__func__", home[name])
-                    new = isinstance(value, FunctionType) and value not in found and _is_own(value)
-                    if new and len(found) < _MOST_REACHED:
-                        found.append(value)
+        for home, names in homes(one):
+            for name in names:
+                value = getattr(home[name], "__func__", home[name])
+                new = isinstance(value, FunctionType) and value not in found and _is_own(value)
+                if new and len(found) < _MOST_REACHED:
+                    found.append(value)
     return found
+
+
+def homes(function: FunctionType) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """Where a function finds what its code names: its module, the user's modules and classes that it names,
+    its own class; each with the names that are there.
+    """
+    names = {name for code in codes(function) for name in code.co_names}
+    values = function.__globals__
+    named = [values[name] for name in sorted(names & values.keys())]
+    owner = values.get(function.__qualname__.rpartition(".")[0])
+    named += [base for base in getattr(owner, "__mro__", ()) if base is not object]
+    found: list[Mapping[str, Any]] = [values]
+    found += [vars(one) for one in named if isinstance(one, (ModuleType, type)) and _is_own(one)]
+    return [(home, sorted(names & home.keys())) for home in found]
 
 
 def codes(function: FunctionType) -> Iterator[Any]:
@@ -445,15 +459,14 @@ def codes(function: FunctionType) -> Iterator[Any]:
 
 
 def _is_code(value: Any) -> bool:
-    return isinstance(value, (ModuleType, type, FunctionType, BuiltinFunctionType))
+    return isinstance(value, _CODE)
 
 
 def _is_own(value: Any) -> bool:
     """Whether a module, class or function is neither Python's nor of an installed package."""
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     file = getattr(sys.modules.get(str(name)), "__file__", None) or ""
-    library = any(file.startswith(sysconfig.get_path(path)) for path in ("stdlib", "purelib", "platlib"))
-    return bool(file) and not library
+    return bool(file) and not file.startswith(_LIBRARIES)
 
 
 def _state_of(generator: Any) -> Any:

@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import Any, Final
@@ -203,9 +204,19 @@ _MAKERS: Final = (_array, _scalar, _tensor, _image, complex)
 class Keys(pickle.Pickler):
     """Writes what tells a call apart; ``named`` gives a name for what is known by its identity."""
 
-    def __init__(self, into: io.BytesIO, named: Callable[[Any], str]) -> None:
-        super().__init__(into, _PROTOCOL)
-        self._named = named
+    def __init__(self, named: Callable[[Any], str]) -> None:
+        self._into, self._named = io.BytesIO(), named
+        super().__init__(self._into, _PROTOCOL)
+
+    def bytes_of(self, values: Any) -> bytes:
+        """What tells values apart."""
+        self._into.seek(0)
+        self._into.truncate()
+        try:
+            self.dump(values)
+        finally:
+            self.clear_memo()
+        return self._into.getvalue()
 
     def reducer_override(self, value: Any) -> Any:
         """By content where that is all there is to it, else by identity."""
@@ -231,16 +242,11 @@ def _said(value: Any) -> tuple[Any, ...]:
         return "number", value.dtype.str, value.tobytes()
     if isinstance(value, (torch.dtype, torch.device, range, slice, complex)):
         return type(value).__name__, repr(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return "tuple", type(value).__qualname__, tuple(value)
+    if isinstance(value, dict):
+        return type(value).__qualname__, list(value.items())
+    if isinstance(value, (tuple, list, set, frozenset, deque)):
+        return type(value).__qualname__, list(value)
     return ()
-
-
-def key_bytes(values: Any, named: Callable[[Any], str]) -> bytes:
-    """What tells values apart."""
-    into = io.BytesIO()
-    Keys(into, named).dump(values)
-    return into.getvalue()
 
 
 def stamp(text: str) -> tuple[int, int] | None:
