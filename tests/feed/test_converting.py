@@ -227,3 +227,5 @@ def test_rows_are_appended_and_taken_at_any_time() -> None:
         seen.append(torch.tensor(row, dtype=torch.float32))
         assert torch.equal(rows.stacked(), torch.stack(seen))
         assert torch.equal(rows.concatenated(), torch.cat(seen))
+    rows.extend([[2.5, 3.5]] * 2)
+    assert torch.equal(rows.stacked(), torch.stack([*seen, *[torch.tensor([2.5, 3.5])] * 2]))

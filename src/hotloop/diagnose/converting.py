@@ -35,7 +35,9 @@ def by_rows(evidence: Evidence, place: Place | None) -> tuple[str, ...]:
     scope = max(around, key=lambda node: node.lineno) if around else tree
     calls = [node for node in _within(scope) if isinstance(node, ast.Call)]
     here = [call for call in calls if call.lineno <= place.line <= (call.end_lineno or 0)]
-    found = any(map(_joins_rows, calls)) or any(map(_takes_rows, here))
+    appended = {ast.unparse(call.func.value) for call in calls if _appends(call)}  # type: ignore[attr-defined]
+    joined = {ast.unparse(call.args[0]) for call in calls if _name(call.func) in _JOINS and call.args}
+    found = bool(appended & joined) or any(map(_joins_rows, calls)) or any(map(_takes_rows, here))
     return (REMEDY,) if found else ()
 
 
@@ -64,6 +66,13 @@ def _joins_rows(call: ast.Call) -> bool:
         return any(isinstance(one, ast.Call) and _converts(one) for one in ast.walk(rows.elt))
     mapped = isinstance(rows, ast.Call) and _name(rows.func) == "map" and len(rows.args) == 2
     return mapped and isinstance(rows, ast.Call) and _name(rows.args[0]) in _CONVERTS
+
+
+def _appends(call: ast.Call) -> bool:
+    """``rows.append(torch.tensor(row))``"""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "append" or len(call.args) != 1:
+        return False
+    return any(isinstance(one, ast.Call) and _converts(one) for one in ast.walk(call.args[0]))
 
 
 def _takes_rows(call: ast.Call) -> bool:

@@ -49,14 +49,18 @@ def stacked(
     each tensor is turned to that type. ``rows`` may be a generator: what it does from one row to the next
     happens when it would have happened.
     """
-    return Rows(convert, to=to, **options).of(rows).stacked()
+    kept = Rows(convert, to=to, **options)
+    kept.extend(rows)
+    return kept.stacked()
 
 
 def concatenated(
     convert: Convert, rows: Iterable[Any], *, to: torch.dtype | None = None, **options: Any
 ) -> torch.Tensor:
     """What ``torch.cat([convert(row, **options) for row in rows])`` gives, in one conversion."""
-    return Rows(convert, to=to, **options).of(rows).concatenated()
+    kept = Rows(convert, to=to, **options)
+    kept.extend(rows)
+    return kept.concatenated()
 
 
 def converted(convert: Convert, rows: Any, **options: Any) -> torch.Tensor:
@@ -155,13 +159,13 @@ class Rows:
         tensor = self._convert(row, **self._options)
         self._made.append(tensor if self._to is None else tensor.to(self._to))
 
-    def of(self, rows: Iterable[Any]) -> Rows:
+    def extend(self, rows: Iterable[Any]) -> None:
         """Add all of them."""
-        if type(rows) in (list, tuple) and self._keeps_all(rows):  # type: ignore[arg-type]
-            return self  # nothing runs from one row to the next
+        begins = self._kind is None and self._made is None
+        if begins and isinstance(rows, list | tuple) and self._keeps_all(rows):
+            return
         for row in rows:
             self.append(row)
-        return self
 
     def stacked(self) -> torch.Tensor:
         """What ``torch.stack`` makes of the rows."""
@@ -181,8 +185,13 @@ class Rows:
         return torch.cat(list(self._each()) if self._made is None else self._made)
 
     def _keeps_all(self, rows: list[Any] | tuple[Any, ...]) -> bool:
-        """Keep lists of as many numbers each, all at once."""
-        if self._how is None or set(map(type, rows)) != {list} or len(set(map(len, rows))) > 1:
+        """Keep lists of as many numbers each, all at once: nothing runs from one row to the next."""
+        if (
+            self._how is None
+            or type(rows) not in (list, tuple)
+            or set(map(type, rows)) != {list}
+            or len(set(map(len, rows))) > 1
+        ):
             return False
         flat = list(chain.from_iterable(rows))
         kinds = set(map(type, flat))

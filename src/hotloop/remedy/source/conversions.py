@@ -17,6 +17,7 @@ from hotloop.remedy.source.feeds import imported
 from hotloop.remedy.source.layout import begin_of, behind_of, enclosed
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.scene import Already, Cannot
+from hotloop.remedy.source.values import value_of
 
 ID: Final = "batched-convert"
 #: What makes a tensor of a row. ``torch.from_numpy`` costs little more than the copying.
@@ -30,7 +31,10 @@ _JOINS: Final = {
 _OPTIONS: Final = frozenset(["dtype", "device"])
 _CASTS: Final = {"float": "float32", "double": "float64", "long": "int64"}
 #: What means another thing, or fails in another way, in a generator.
-_OF_THE_FRAME: Final = frozenset(["next", "super", "locals", "vars", "eval", "exec", "__class__", "dir"])
+_OF_THE_FRAME: Final = frozenset(
+    ["next", "__next__", "super", "locals", "vars", "eval", "exec", "__class__", "dir"]
+)
+_STOPS: Final = frozenset(["next", "__next__", "StopIteration"])
 _SCRIPTS: Final = ("torch.jit.script", "torch.jit.script_method", "torch.fx.symbolic_trace")
 _OURS: Final = tuple(f"hotloop.feed.{name}" for name in ("stacked", "concatenated", "converted", "Rows"))
 _BY_HAND: Final = (
@@ -64,7 +68,8 @@ def batched_convert(plan: Plan, value: Any) -> None:
         if scope is code.module and code.function_of(call) is not None:
             continue
         try:
-            written += _rewritten(plan, code, call, named=named)
+            with plan.whole():
+                written += _rewritten(plan, code, call, named=named)
         except Cannot as cannot:
             refused.append(cannot)
     if written:
@@ -96,7 +101,7 @@ def _rewritten(plan: Plan, code: Code, call: cst.Call, *, named: bool) -> bool:
     """Write one place, where the call is one. Raises Cannot."""
     name = _JOINS.get(code.qualified(call.func))
     if name is not None:
-        return _joined(plan, code, call, name)
+        return _joined(plan, code, call, name) or _appended(plan, code, call, name)
     if named and _is_whole(code, call):
         if "\n" in code.source(call.func):
             return False
@@ -309,34 +314,40 @@ def _is_fixed(code: Code, value: cst.BaseExpression, elt: cst.BaseExpression) ->
 
 def _rows(code: Code, comp: cst.ListComp | cst.GeneratorExp, found: _Conversion) -> str:
     """The rows as they are gone through: what the comprehension goes over, or a generator. Raises Cannot."""
-    loop = comp.for_in
-    inner: cst.CompFor | None = loop
-    while inner is not None:
-        if inner.asynchronous is not None:
-            raise _cannot(code, comp, "the rows are waited for")
-        inner = inner.inner_for_in
-    for kind in (cst.Await, cst.Yield):
-        if any(True for _ in code.nodes(kind, comp)):
-            raise _cannot(code, comp, "the rows are waited for")
-    for name in code.nodes(cst.Name, comp):
-        if name.value in _OF_THE_FRAME and not is_member(code, name):
-            raise _cannot(code, name, f"{name.value} does another thing in a generator")
-    row = found.row
-    if isinstance(row, cst.GeneratorExp):
-        raise _cannot(code, row, "torch makes no tensor of a generator")
-    shown = enclosed(code, row)
-    if isinstance(row, cst.NamedExpr) and not row.lpar:
-        shown = f"({shown})"
+    _require_the_same_in_a_generator(code, comp)
+    loop, row = comp.for_in, found.row
     simple = loop.inner_for_in is None and not loop.ifs and isinstance(loop.target, cst.Name)
     if simple and isinstance(row, cst.Name) and code.source(row) == code.source(loop.target):
         return enclosed(code, loop.iter)
     start, end = code.span(comp)
-    whole, text = code.span(comp.elt), code.text.text
-    opening, closing = ("[", "]") if isinstance(comp, cst.ListComp) else ("", "")
-    inside = text[start:end].removeprefix(opening or "(").removesuffix(closing or ")")
-    begin = start + text[start:end].index(inside)
-    before, behind = text[begin : whole[0]], text[whole[1] : begin + len(inside)]
-    return f"({before}{shown}{behind})"
+    if isinstance(comp, cst.ListComp):
+        start, end = start + 1, end - 1
+    elt, text = code.span(comp.elt), code.text.text
+    return f"({text[start : elt[0]]}{_alone(code, row)}{text[elt[1] : end]})"
+
+
+def _alone(code: Code, row: cst.BaseExpression) -> str:
+    """The text of an argument outside of its call. Raises Cannot."""
+    if isinstance(row, cst.GeneratorExp):
+        raise _cannot(code, row, "torch makes no tensor of a generator")
+    text = enclosed(code, row)
+    return f"({text})" if isinstance(row, cst.NamedExpr) and not row.lpar else text
+
+
+def _require_the_same_in_a_generator(code: Code, comp: cst.ListComp | cst.GeneratorExp) -> None:
+    loops: list[cst.CompFor] = [*code.nodes(cst.CompFor, comp)]
+    waits = any(True for kind in (cst.Await, cst.Yield) for _ in code.nodes(kind, comp))
+    if waits or any(loop.asynchronous is not None for loop in loops):
+        raise _cannot(code, comp, "the rows are waited for")
+    for name in code.nodes(cst.Name, comp):
+        if name.value in _OF_THE_FRAME and (name.value in _STOPS or not is_member(code, name)):
+            raise _cannot(code, name, f"{name.value} does another thing in a generator")
+    called = {last_name(call.func) for call in code.nodes(cst.Call, comp)}
+    for function in code.nodes(cst.FunctionDef):
+        stops = any(name.value in _STOPS for name in code.nodes(cst.Name, function))
+        if stops and function.name.value in called:
+            words = f"{function.name.value} may stop an iteration: a generator makes an error of it"
+            raise _cannot(code, comp, words)
 
 
 def _require_first_dimension(code: Code, call: cst.Call) -> None:
@@ -345,3 +356,122 @@ def _require_first_dimension(code: Code, call: cst.Call) -> None:
         zero = isinstance(arg.value, cst.Integer) and arg.value.evaluated_value == 0
         if arg.star or named not in ("dim", "axis") or not zero:
             raise _cannot(code, call, f"{code.source(arg)}: only rows are put together at once")
+
+
+# -- rows that are appended in a loop ------------------------------------------------------------------------
+
+
+def _appended(plan: Plan, code: Code, call: cst.Call, name: str) -> bool:
+    """``rows.append(torch.tensor(row))`` again and again, and ``torch.stack(rows)``. Raises Cannot."""
+    function = code.function_of(call)
+    given = call.args[0] if call.args else None
+    if function is None or given is None or given.star or given.keyword is not None:
+        return False
+    rows = given.value
+    if not isinstance(rows, cst.Name):
+        return False
+    names = [one for one in code.nodes(cst.Name, function) if one.value == rows.value]
+    names = [one for one in names if not is_member(code, one)]
+    appends = {one: append for one in names if (append := _append_of(code, one)) is not None}
+    found = {one: _conversion(code, append.args[0].value) for one, append in appends.items()}
+    if not found or not any(found.values()):
+        return False
+    made = [one for one in found.values() if one is not None]
+    hows = {(code.source(one.call.func), *one.options, one.unsqueezed) for one in made}
+    if len(hows) > 1 or len(made) < len(found) or made[0].unsqueezed:
+        raise _cannot(code, call, f"{rows.value} is not given rows that are all converted alike")
+    _require_first_dimension(code, call)
+    begun = _begun(code, function, rows, names, set(appends))
+    for value in (one.value for one in made[0].call.args[1:]):
+        _require_known(code, function, value)
+    new = f"{imported(plan, code, 'Rows')}({', '.join([code.source(made[0].call.func), *made[0].options])})"
+    plan.replace(code, begun, new, f"{rows.value} keeps its rows → hotloop.feed.Rows")
+    for one, conversion in found.items():
+        assert conversion is not None
+        value = appends[one].args[0].value
+        text = _alone(code, conversion.row)
+        if code.source(value).count("#") > text.count("#"):
+            raise _cannot(code, value, "a comment stands where nothing is left to say it of")
+        plan.rewrite(code, *code.span(value), text, "")
+    plan.replace(code, call, f"{rows.value}.{name}()", f"{code.source(call.func)} of all rows at once")
+    return True
+
+
+def _append_of(code: Code, name: cst.Name) -> cst.Call | None:
+    """``rows.append(...)`` as a statement."""
+    method = code.parents.get(name)
+    call = code.parents.get(method) if method is not None else None
+    plain = (
+        isinstance(method, cst.Attribute)
+        and method.value is name
+        and method.attr.value == "append"
+        and isinstance(call, cst.Call)
+        and call.func is method
+        and len(call.args) == 1
+        and not call.args[0].star
+        and call.args[0].keyword is None
+        and isinstance(code.parents.get(call), cst.Expr)
+    )
+    return call if plain and isinstance(call, cst.Call) else None
+
+
+def _begun(
+    code: Code, function: cst.FunctionDef, rows: cst.Name, names: list[cst.Name], appended: set[cst.Name]
+) -> cst.List:
+    """The empty list that all rows go into and nothing else reads. Raises Cannot."""
+    whole = code.parents.get(code.parents.get(rows, rows))
+    statement = code.parents.get(whole) if whole is not None else None
+    again = None
+    if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0].target
+        again = target if isinstance(target, cst.Name) and target.value == rows.value else None
+    begun = None
+    for one in names:
+        value = value_of(code, one)
+        empty = isinstance(value, cst.List) and not value.elements and _has_one_target(code, one)
+        if isinstance(value, cst.List) and empty and begun is None and one is not again:
+            begun = value
+            continue
+        if one is rows or one is again:
+            continue
+        if one in appended and (again is None or code.begin(one) < code.begin(again)):
+            continue
+        if again is not None and one not in appended and _behind(code, statement, one):
+            continue
+        raise _cannot(code, one, f"{rows.value} is read or bound besides")
+    if begun is None or code.begin(begun) > code.begin(rows):
+        raise _cannot(code, rows, f"{rows.value} is not begun as an empty list here")
+    for one in names:
+        if code.function_of(one) is not function:
+            raise _cannot(code, one, f"{rows.value} is read in another function")
+    declared: list[cst.Global | cst.Nonlocal] = [*code.nodes(cst.Global), *code.nodes(cst.Nonlocal)]
+    if any(item.name.value == rows.value for each in declared for item in each.names):
+        raise _cannot(code, rows, f"{rows.value} is no name of the function's own")
+    return begun
+
+
+def _has_one_target(code: Code, bound: cst.Name) -> bool:
+    """Whether a name is bound in ``rows = []`` or ``xs, ys = [], []``, and no other name to the same."""
+    assign = code.parents.get(code.parents.get(bound, bound))
+    while isinstance(assign, cst.Tuple | cst.List | cst.AssignTarget):
+        assign = code.parents.get(assign)
+    return isinstance(assign, cst.Assign) and len(assign.targets) == 1
+
+
+def _behind(code: Code, statement: cst.CSTNode | None, name: cst.Name) -> bool:
+    """Whether a name stands behind a statement, in its own block."""
+    line = code.statement_of(statement) if statement is not None else None
+    block = code.parents.get(line) if line is not None else None
+    return block is not None and code.holds(block, name) and code.end(line) <= code.begin(name)  # type: ignore[arg-type]
+
+
+def _require_known(code: Code, function: cst.FunctionDef, value: cst.BaseExpression) -> None:
+    """Raises Cannot where an option may have another value when the list is begun."""
+    root = value
+    while isinstance(root, cst.Attribute):
+        root = root.value
+    if not isinstance(root, cst.Name):
+        return
+    for one in code.assignments(root, root.value):
+        if code.holds(function, one.node) and not isinstance(one.node, cst.Param):
+            raise _cannot(code, value, f"{root.value} is bound in the function")

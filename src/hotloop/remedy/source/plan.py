@@ -6,6 +6,8 @@ import ast
 import copy
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,16 @@ class Plan:
         except Cannot as cannot:
             self._pending, self.settings, self.beside = before
             self.leave(cannot, words)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All that is changed within, or nothing of it where Cannot is raised."""
+        before = copy.deepcopy(self._pending)
+        try:
+            yield
+        except Cannot:
+            self._pending = before
+            raise
 
     def leave(self, cannot: Cannot, write: str) -> None:
         """Say what is not changed."""
