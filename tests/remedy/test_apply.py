@@ -106,7 +106,9 @@ def test_a_cache_is_dropped_where_the_script_changes_the_dataset(tmp_path: Path,
     args = ("--workers", workers, "--bump")
     found, done = applied(tmp_path, "cache-samples", args=args)
     assert found == unmodified(*args)
-    assert statuses(done) == {"cache-samples": "refused: the dataset changes between epochs"}
+    assert statuses(done) == {
+        "cache-samples": "refused: the dataset, or what it reads, changes between epochs"
+    }
 
 
 def test_remedies_of_the_update_keep_losses_where_every_parameter_gets_a_gradient(tmp_path: Path) -> None:

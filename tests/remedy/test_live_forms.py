@@ -6,12 +6,13 @@ import gc
 import weakref
 from _thread import get_ident
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, dataloader
+from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
 from hotloop.hooks.registry import Hooks
 from hotloop.remedy import catalogue
@@ -259,6 +260,30 @@ def test_a_collation_of_the_scripts_own_gets_samples(context: Any, monkeypatch: 
     changes = form.changes(loader, loader.__dict__)
     assert changes is not None and set(changes) == {"dataset"}
     assert changes["dataset"][3] == (torch.tensor(3.0),)
+
+
+class _Labelled(Dataset[int]):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        return int((self.folder / "labels").read_bytes()[index])
+
+
+def test_a_cache_ends_where_samples_are_others_when_read_again(
+    context: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    form = cached_by(context, monkeypatch)
+    (tmp_path / "labels").write_bytes(bytes(range(8)))
+    loader = DataLoader(_Labelled(tmp_path))
+    assert form.changes(loader, loader.__dict__) is not None
+    assert form.changes(loader, loader.__dict__) is not None
+    (tmp_path / "labels").write_bytes(bytes(range(1, 9)))
+    assert form.changes(loader, loader.__dict__) is None
+    assert form.failed
 
 
 def test_evaluation_is_cached_from_the_second_time_on(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from hotloop.remedy.live.state import State
 
@@ -75,3 +79,53 @@ def test_nothing_that_can_be_referred_to_weakly_is_kept_alive() -> None:
     del found.inner, found.rows[0]
     assert [ref() for ref in gone] == [None, None]
     assert State(found) != before
+
+
+NOISE = 0.1
+rows = 3  # of this name is an attribute of the dataset as well
+options = SimpleNamespace(shift=1.0, lr=0.1)
+reads: list[int] = []
+log = logging.getLogger(__name__)
+
+
+def noisy(value: float, factor: float) -> float:
+    return value * factor * NOISE
+
+
+class Curriculum:
+    level = 1
+
+    def __init__(self) -> None:
+        self.rows, self.weights = np.zeros(8), torch.zeros(8)
+        self.transform = functools.partial(noisy, factor=2.0)
+
+    def __getitem__(self, index: int) -> float:
+        reads.append(index)
+        log.debug("read")
+        return self.transform(self.rows[index]) + self._shifted(index)
+
+    def _shifted(self, index: int) -> float:
+        return index + options.shift
+
+
+BESIDE: dict[str, tuple[bool, Any]] = {
+    "a global of a function": (True, lambda data: globals().update(NOISE=globals()["NOISE"] + 1)),
+    "an option": (True, lambda data: setattr(options, "shift", options.shift + 1)),
+    "an attribute of the class": (True, lambda data: setattr(Curriculum, "level", Curriculum.level + 1)),
+    "an array in place": (True, lambda data: data.rows.__setitem__(3, 1.0)),
+    "a tensor in place": (True, lambda data: data.weights.add_(1)),
+    "what reading it appends to": (False, lambda data: data[0]),
+    "another option": (False, lambda data: setattr(options, "lr", options.lr / 2)),
+    "a global of the name of an attribute": (False, lambda data: globals().update(rows=4)),
+    "loggers": (False, lambda data: logging.getLogger(f"{__name__}.more").debug("read")),
+}
+
+
+@pytest.mark.parametrize("change", BESIDE)
+def test_a_change_of_what_its_code_reads_is_seen(change: str) -> None:
+    data = Curriculum()
+    data[0]
+    before = State(data)
+    seen, do = BESIDE[change]
+    do(data)
+    assert (State(data) != before) is seen

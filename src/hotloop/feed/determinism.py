@@ -82,6 +82,12 @@ def check_deterministic(
         return _check(dataset, chosen)
 
 
+def read_apart(dataset: Any, indices: Sequence[int]) -> list[Snapshot]:
+    """These samples as they are now; random states come out as they went in."""
+    with randomness.preserved(), generators_kept(dataset):
+        return [snapshot(dataset[index]) for index in indices]
+
+
 def spread(dataset: Any, num_samples: int) -> tuple[int, ...]:
     """At most ``num_samples`` indices from the first to the last, evenly."""
     try:

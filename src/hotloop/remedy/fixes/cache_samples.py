@@ -10,10 +10,11 @@ REMEDY = Remedy(
     effect="exact",
     indexed=True,
     alters=(
-        "what the script changes in place between epochs, at the same length, is not seen in arrays, other "
-        "objects and containers of more than 1,000 items: samples stay as the first epoch read them; any "
-        "other change of the dataset ends the cache, and so does a random sample among the first 256 that a "
-        "process reads; one that is met later is repeated"
+        "samples stay as the first epoch read them; the cache ends where the script is seen to have changed "
+        "them before an epoch: the dataset, what its code loads by name, or one of three samples that are "
+        "read again; a change that shows in none of them is not seen (a few items of large arrays and "
+        "containers, other files), nor one that is taken back before the epoch ends; a random sample among "
+        "the first 256 that a process reads ends the cache too, one that is met later is repeated"
     ),
     answers=(
         "input/slow-sample",

@@ -10,8 +10,8 @@ REMEDY = Remedy(
     effect="exact",
     alters=(
         "state that the dataset keeps in a worker (counters, caches) lives on into the next epoch, and "
-        "what the script changes in place between epochs, at the same length, is not seen in arrays, other "
-        "objects and containers of more than 1,000 items"
+        "what the script changes in place between epochs, at the same length, is not seen in arrays of more "
+        "than 1 MiB, other objects and containers of more than 1,000 items"
     ),
     answers=(
         "input/respawned-workers",

@@ -7,10 +7,14 @@ import importlib
 import math
 import sys
 import weakref
-from typing import Any
+from typing import Any, Final
 
 from hotloop.remedy.live.loader import LoaderForm, changes_of
 from hotloop.remedy.live.state import State
+
+_CHANGES: Final = "refused: the dataset, or what it reads, changes between epochs"
+#: Samples that are read again before each epoch.
+_READ_AGAIN: Final = 3
 
 
 class RingLoader(LoaderForm):
@@ -46,7 +50,8 @@ class RingLoader(LoaderForm):
 class CacheSamples(LoaderForm):
     """``hotloop.feed.cached`` between the loader and its dataset; refused where samples are random.
 
-    The dataset is looked at before each epoch: once the script changed it the cache is of no more use.
+    The dataset is looked at before each epoch, and some samples are read again: once they, or the dataset,
+    are others the cache is of no more use.
     A random sample that is met later ends it at once. Where torch itself would collate, a batch is gathered
     from the cache in one go. A loader that evaluates gets a cache of its own once there is training, or when
     it is gone through again, unless the memory was given.
@@ -79,7 +84,7 @@ class CacheSamples(LoaderForm):
         if kept is None or kept.dataset is not settings["dataset"]:
             made = self._made(settings["dataset"])
         else:
-            made = kept.stopped() or (kept if kept.holds() else "refused: the dataset changes between epochs")
+            made = kept.stopped() or (kept if kept.holds() else _CHANGES)
         if isinstance(made, str):
             self.fail(made)
             self._caches.clear()
@@ -133,14 +138,22 @@ class CacheSamples(LoaderForm):
 
 
 class _Kept:
-    """A dataset, how it was when its cache was made, and that cache."""
+    """A dataset, how it and some of its samples were when its cache was made, and that cache."""
 
     def __init__(self, dataset: Any, cached: Any) -> None:
-        self.dataset, self.cached, self._state = dataset, cached, State(dataset)
+        self.dataset, self.cached = dataset, cached
+        self._guard = importlib.import_module("hotloop.feed.determinism")
+        self._indices = self._guard.spread(dataset, _READ_AGAIN)
+        self._samples = self._guard.read_apart(dataset, self._indices)
+        self._state = State(dataset)
 
     def holds(self) -> bool:
-        """Whether the script has left the dataset as it was, and no sample was found to be random."""
-        return State(self.dataset) == self._state and not self.stopped()
+        """Whether the script has left the dataset as it was and its samples too, none of them random."""
+        if State(self.dataset) != self._state or self.stopped():
+            return False
+        again = self._guard.read_apart(self.dataset, self._indices)
+        self._state = State(self.dataset)  # a read may count
+        return not any(map(self._guard.differences, self._samples, again))
 
     def stopped(self) -> str:
         """Where a random sample ended it and what that means, empty while it serves."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import dis
+import functools
+import os
+import sys
 import weakref
+import zlib
 from collections import deque
-from types import ModuleType
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 _PLAIN: Final = (int, float, str, bytes, type(None))
@@ -15,19 +22,30 @@ _BUILTIN: Final = frozenset(_CONTAINERS)
 #: Items of a container that is compared by value, and of all that is compared.
 _SMALL: Final = 1000
 _MOST: Final = 20000
+#: Bytes of an array whose content is compared, and of all such arrays.
+_SMALL_BYTES: Final = 2**20
+_MOST_BYTES: Final = 8 * 2**20
+#: Objects that say nothing of samples, by the module of their class.
+_APART: Final = frozenset(["_thread", "logging", "threading", "tqdm"])
+_LIBRARY: Final = os.path.dirname(os.__file__)
+_METHODS: Final = (FunctionType, staticmethod, classmethod, property, functools._lru_cache_wrapper)
+#: Methods of containers: what code changes by itself is not what the script changed.
+_CHANGING: Final = frozenset(["add", "append", "appendleft", "extend", "insert", "setdefault", "update"])
 
 
 class State:
     """Equal to another where the script changed nothing in between, as far as it is reached from ``roots``.
 
-    Plain values and what small containers hold by value; all else by identity, length and attributes.
-    Not seen: what is changed in place, at the same length, in arrays and large containers. What can be
-    referred to weakly is not kept alive.
+    Plain values and what small containers and small arrays hold by value; all else by identity, length and
+    attributes. What the code of the user's classes and functions loads by name is reached too.
+    Not seen: what is changed in place, at the same length, in large arrays and containers, and files. What
+    can be referred to weakly is not kept alive.
     """
 
-    __slots__ = ("_held", "_known", "_values")
+    __slots__ = ("_bytes", "_held", "_known", "_values")
 
     def __init__(self, *roots: Any) -> None:
+        self._bytes = _MOST_BYTES
         self._values: list[Any] = []
         self._known: list[weakref.ref[Any]] = []  # an identity says nothing once its object is gone
         self._held: list[Any] = []
@@ -92,10 +110,91 @@ class State:
             self._known.append(weakref.ref(value))
         except TypeError:
             self._held.append(value)
-        self._values += (id(value), size)
+        self._values += (id(value), size, self._content(value))
+        if isinstance(value, ModuleType) or kind.__module__.partition(".")[0] in _APART:
+            return
         attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict) and not isinstance(value, ModuleType):
+        if isinstance(attributes, dict):
             ahead += _items(attributes)
+        ahead += _beside(value)
+
+    def _content(self, value: Any) -> int | None:
+        """A number that is another one once a tensor, or a small array, was changed in place."""
+        with contextlib.suppress(Exception):  # inference tensors have no version, few objects have bytes
+            if type(value).__module__.partition(".")[0] == "torch":
+                return int(value._version)
+            view = memoryview(value)
+            if view.nbytes <= min(_SMALL_BYTES, self._bytes):
+                self._bytes -= view.nbytes
+                return zlib.crc32(view)
+        return None
+
+
+def _beside(value: Any) -> Iterator[Any]:
+    """What an object reads besides its attributes: of its classes, of what its code names or closes over."""
+    if isinstance(value, MethodType):
+        yield from (value.__self__, value.__func__)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    elif isinstance(value, staticmethod | classmethod):
+        yield value.__func__
+    elif isinstance(value, property):
+        yield value.fget
+    elif isinstance(value, FunctionType):
+        if _is_own(value.__globals__.get("__name__", "")):
+            yield from (value.__defaults__, value.__kwdefaults__)
+            yield from _named(value)
+    elif not isinstance(value, type):
+        yield from (one for one in type(value).__mro__ if _is_own(one.__module__))
+    elif _is_own(value.__module__):
+        for name, member in vars(value).items():
+            plain = isinstance(member, _PLAIN) and not name.startswith("__")
+            if plain or (name != "__init__" and isinstance(member, _METHODS)):
+                yield member
+
+
+def _named(function: FunctionType) -> Iterator[Any]:
+    """What a function's code loads by name: of modules and of objects the part that it takes."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            yield cell.cell_contents
+    for names in _loads(function.__code__):
+        held, value = function.__globals__, None
+        for position, name in enumerate(names):
+            if name not in held:
+                changes = position > 0 and name in _CHANGING
+                break
+            value, changes = held[name], False
+            held = getattr(value, "__dict__", {})
+        if not changes and not isinstance(value, ModuleType):
+            yield value
+
+
+@functools.lru_cache(maxsize=1024)
+def _loads(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    """The globals that code loads, each with the attributes that it then takes: ``("config", "noise")``."""
+    found: list[tuple[str, ...]] = []
+    follows = False
+    for instruction in dis.get_instructions(code):
+        kind = instruction.opname
+        if kind in ("LOAD_GLOBAL", "LOAD_NAME"):
+            found.append((instruction.argval,))
+            follows = True
+        elif follows and kind in ("LOAD_ATTR", "LOAD_METHOD"):
+            found[-1] += (instruction.argval,)
+        else:
+            follows = follows and kind == "EXTENDED_ARG"
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return (*found, *(names for one in inner for names in _loads(one)))
+
+
+def _is_own(name: str) -> bool:
+    """Whether a module is the user's own, and not of Python or installed."""
+    if name == "__main__":
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    installed = file.startswith(_LIBRARY) or "site-packages" in file or "dist-packages" in file
+    return bool(file) and not installed and name.partition(".")[0] not in ("torch", "hotloop")
 
 
 def _items(value: Any) -> list[Any]:
