@@ -226,6 +226,27 @@ def test_computing_on_full_cores_names_the_line_first() -> None:
     assert findings["input/single-process"].cost_s_per_step <= 0.051
 
 
+@pytest.mark.parametrize(
+    ("drawn", "blur", "kept"),
+    [
+        ("torch.rand(1)", "view(image)", False),
+        ("self.rng.normal()", "image.numpy()", False),
+        ("0.5", "image.numpy()", True),
+    ],
+)
+def test_what_draws_is_not_told_to_be_stored(drawn: str, blur: str, kept: bool) -> None:
+    text = (
+        "class Windows(Dataset):\n    def __init__(self):\n        self.x = torch.randn(9, 9)\n"
+        f"    def __getitem__(self, i):\n        return self.view(self.x[i])\n"
+        f"    def view(self, image):\n        image = blur(image) * {drawn}\n        return {blur}\n"
+    )
+    asked = Place(file=DATASET, line=5, function="Windows.__getitem__")
+    work = line(7, 7.5, function="Windows.view", source="image = blur(image)", callers=(asked,))
+    told = found(input_run(make_s=0.08, busy_s=0.02, lines=[work]), cores=2, sources={DATASET: text})
+    assert ("store the result" in told["input/slow-sample"].advice) is kept
+    assert ("before the first random draw" in told["input/slow-sample"].advice) is not kept
+
+
 def test_workers_that_wait_for_a_lock_they_share_are_told_so() -> None:
     lock = line(41, 3.0, source="with self.lock:", library="multiprocessing.synchronize")
     work = line(43, 3.0, source="a = decode(raw)")

@@ -470,11 +470,13 @@ def test_a_cache_is_tried_without_the_workers_it_makes_useless(
 
 
 def test_samples_that_draw_are_not_cached(tmp_path: Path) -> None:
-    again = finding("input/slow-sample", "cache-samples")
+    again = finding("input/slow-sample", "cache-samples", "bake")
     scenario = Scenario(factors(cache_samples=2.0), (again,), draws=("numpy.random",))
     tuned = tune(scenario, tmp_path)
     assert scenario.launched == ["as found"]
-    assert "samples draw from numpy.random" in tuned.left_out[0].why
+    assert all(one.why.startswith("samples draw from numpy.random: ") for one in tuned.left_out)
+    told = {one.remedy: one for one in tuned.left_out}["bake"]
+    assert told.why.endswith(": bake what comes before that") and not told.by_hand
 
 
 def test_what_makes_it_slower_is_dropped_after_one_launch(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ _SCALES = re.compile(r"\bself\.\w+\.transform\(|[-*/]\s*\(?\s*self\.\w*(mean|std
 #: Anything that makes a sample differ from one epoch to the next.
 _RANDOM = re.compile(
     r"\brandom\b|\brand(int|n|perm|om)?\b|\bnp\.random\b|\btorch\.(rand|randn|randint|randperm|normal|bernoulli|empty\(.*uniform)"
+    r"|\.(normal|log_normal|random|uniform|bernoulli|exponential|cauchy|geometric)_?\(|\brng\b"
     r"|\b(default_rng|RandomState|Generator|Random\w+|Augment\w*|augment\w*|dropout|jitter|shuffle|choice|uniform|albumentations|"
     r"imgaug|kornia|secrets|uuid4|time\.time)\b",
     re.IGNORECASE,

@@ -12,6 +12,7 @@ from hotloop.diagnose.causes import reachable
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot
+from hotloop.diagnose.reading import is_random, may_vary
 from hotloop.diagnose.source import dataset_text, text_of
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
@@ -67,6 +68,27 @@ def _may_draw(evidence: Evidence, loader: LoaderUse) -> bool:
     return bool(_MAY_DRAW.search(dataset_text(evidence, loader)))
 
 
+def draws(evidence: Evidence, spot: Hotspot, loader: LoaderUse | None) -> bool:
+    """Whether what makes the samples at a spot may draw random numbers: the functions it was reached through,
+    what those name in their files, and a library's transforms.
+    """
+    if loader is not None and may_vary(map(str, loader.dataset.get("transforms") or ())):
+        return True
+    loop = evidence.steps.source_loop
+    top = max(spot.lines, key=lambda line: line.seconds)
+    for place in (top.place, *top.callers):
+        text = text_of(evidence, place.file)
+        tree = tree_of(text)
+        if tree is None:
+            continue
+        at = loop.line if loop is not None and loop.file == place.file else 0
+        for node in (one for _, one in _definitions(tree) if _contains(one, place.line)):
+            reached = () if _contains(node, at) else _reached(text, tree, node)
+            if any(is_random(one) or _DRAWS.search(one) for one in reached):
+                return True
+    return False
+
+
 def advice(named: str) -> str:
     """What to do with the functions named, "" where there are none."""
     if not named:
@@ -99,9 +121,13 @@ def _function(text: str, line: int) -> str:
     if tree is None:
         return ""
     for owner, node in _definitions(tree):
-        if node.lineno <= line <= (node.end_lineno or node.lineno) and _may_be_kept(text, tree, node, owner):
+        if _contains(node, line) and _may_be_kept(text, tree, node, owner):
             return f"{owner}.{node.name}" if owner else node.name
     return ""
+
+
+def _contains(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:

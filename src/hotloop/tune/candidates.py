@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from hotloop.diagnose import Evidence
+from hotloop.diagnose.reading import is_random, may_vary
+from hotloop.diagnose.source import dataset_text
 from hotloop.errors import UsageError
 from hotloop.feed.throughput import Setting
 from hotloop.findings import Finding
@@ -109,6 +111,7 @@ def ideas(
     cannot: Callable[[Arm], str] | None = None,
     written: Collection[str] = (),
     several: Collection[str] = (),
+    draws: Collection[str] = (),
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
@@ -116,6 +119,7 @@ def ideas(
     nothing, where that was measured. ``cannot``: why what in an arm has no live form cannot be
     tried as a patch; None: nothing is. ``written``: remedies to try as one though they have a live form;
     ``several``: those whose live form changes more than their patch, tried as one where it can be made.
+    ``draws``: generators that samples were seen to draw from.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
@@ -123,6 +127,7 @@ def ideas(
     if pipeline is not None and once:
         pipeline = in_one_pass(pipeline)
     step_s = evidence.steps.step_s
+    random = _random(evidence, draws)
     rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
     for finding in findings:
         unpriced = bool(finding.data.get("unpriced"))  # what it costs shows in launches alone
@@ -140,7 +145,9 @@ def ideas(
                 for each in group
             ]
             asked = next(each for each in new if each.remedy is remedy)
-            why_not = why_not or _why_not(asked, finding, limits, ratio, patched=cannot is not None)
+            why_not = why_not or _why_not(
+                asked, finding, limits, ratio, patched=cannot is not None, random=random
+            )
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
@@ -211,9 +218,11 @@ def _remedies(finding: Finding) -> list[Remedy]:
 
 
 def _why_not(
-    one: Applied, finding: Finding, limits: Limits, ratio: float, *, patched: bool
+    one: Applied, finding: Finding, limits: Limits, ratio: float, *, patched: bool, random: str
 ) -> LeftOut | None:
     remedy = one.remedy
+    if remedy.stores and random:
+        return LeftOut(remedy=remedy.id, why=f"{random}: bake what comes before that")
     if remedy.stores:
         return _by_hand(remedy, finding, "not tried: it writes every sample to files that stay", ratio)
     if edited((one,)) and not (patched and remedy.source):
@@ -224,6 +233,17 @@ def _why_not(
             remedy, finding, f"{effect}: needs --allow {effect}", ratio if edited((one,)) else 0.0
         )
     return None
+
+
+def _random(evidence: Evidence, draws: Collection[str]) -> str:
+    """What says that samples may be others in each epoch, "" where nothing does."""
+    if draws:
+        return f"samples draw from {', '.join(draws)}"
+    loader = evidence.steps.train_loader()
+    if loader is None:
+        return ""
+    varies = may_vary(map(str, loader.dataset.get("transforms") or ()))
+    return "samples may be random" if varies or is_random(dataset_text(evidence, loader)) else ""
 
 
 def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tuple[Arm, str]:

@@ -222,6 +222,7 @@ class Search:
             cannot=self._cannot if launcher.patches is not None else None,
             written=self._written,
             several=launcher.patches.several if launcher.patches is not None else (),
+            draws=seen.draws,
         )
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)

@@ -58,7 +58,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         advice=_of_lock(lock)
         if lock is not None and feed.workers > 1
-        else _advice(spot, feed.crowd.computing(spot.on_cpu_ratio)) + repeating.advice(again),
+        else _advice(evidence, spot, feed.crowd.computing(spot.on_cpu_ratio), loader)
+        + repeating.advice(again),
         evidence=(
             says.waits(feed),
             says.makes(feed),
@@ -137,7 +138,7 @@ def _of_lock(lock: LineCost) -> str:
     )
 
 
-def _advice(spot: Hotspot, computing: float) -> str:
+def _advice(evidence: Evidence, spot: Hotspot, computing: float, loader: LoaderUse | None = None) -> str:
     if computing < 0.3 or sleeps(spot.source):
         return (
             f"Take the waiting out of {says.at(spot.place)}: fetch many samples at once, keep what was "
@@ -149,16 +150,16 @@ def _advice(spot: Hotspot, computing: float) -> str:
             f"Open once what {says.at(spot.place)} opens for every sample: in each worker, when it is first "
             "asked for a sample, and keep it open."
         )
+    once = "do it once before training and store the result"
+    if repeating.draws(evidence, spot, loader):
+        once = "do once before training what comes before the first random draw"
     if spot.nature == "python":
         return (
-            f"Replace the Python work at {says.at(spot.place)} by one array operation per batch, or do it "
-            "once before "
-            "training and store the result."
+            f"Replace the Python work at {says.at(spot.place)} by one array operation per batch, or {once}."
         )
     return (
-        f"Make {says.at(spot.place)} cheaper: do it once before training and store the result, do it per "
-        "batch instead of "
-        "per sample, or do it on the device."
+        f"Make {says.at(spot.place)} cheaper: {once}, do it per batch instead of per sample, or do it on the "
+        "device."
     )
 
 
@@ -236,7 +237,7 @@ def _behind_thread(evidence: Evidence, inline: Inline, loader: LoaderUse, asking
             f"{units.share(busy)} of the time"
             + (f", most of it {spot.what} at {says.at(spot.place)}." if spot is not None else ".")
         ),
-        advice=(f"{_advice(spot, spot.on_cpu_ratio)} " if spot is not None else "")
+        advice=(f"{_advice(evidence, spot, spot.on_cpu_ratio, loader)} " if spot is not None else "")
         + ("" if idle else "Make a batch cheaper, or raise num_workers where cores are free. ")
         + _WITHOUT_THREAD,
         evidence=(
@@ -303,4 +304,4 @@ def _inline_advice(evidence: Evidence, inline: Inline, spot: Hotspot) -> str:
         )
     if inline.rollout is not None:
         return rollouts.ADVICE
-    return _advice(spot, crowd(evidence, (evidence.steps.pid,)).computing(spot.on_cpu_ratio))
+    return _advice(evidence, spot, crowd(evidence, (evidence.steps.pid,)).computing(spot.on_cpu_ratio))
