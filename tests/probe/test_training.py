@@ -259,3 +259,28 @@ def test_of_an_own_optimizer_it_is_told_how_it_is_set_and_whether_it_goes_on(tmp
     assert first["groups"] == [{"lr": 0.2}, {"lr": 0.1}]
     assert (first["dtypes"], first["sparse"], first["laid_out"]) == (["torch.float32"], False, True)
     assert (first["loaded"], second["loaded"]) == (False, True)
+
+
+IN_A_FUNCTION = """
+import sys, time, torch
+from torch import distributed, nn
+
+def main():
+    distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+    distributed.destroy_process_group()
+
+main()
+"""
+
+
+def test_what_ddp_measured_is_known_of_a_model_that_is_gone_at_exit(tmp_path: Path) -> None:
+    done = run_observed(IN_A_FUNCTION, str(tmp_path / "store"), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.notes["ddp"][-1]["iterations"] > 0
+    assert done.notes["ddp"][-1]["avg_backward_comm_s"] > 0

@@ -133,6 +133,7 @@ class Modules:
         self._tracing: Callable[[], Any] = torch._C._get_tracing_state
         self._quiet = getattr(torch._C, "DisableTorchFunction", nullcontext)
         self._ddp: Known[None] = Known()
+        self._seconds = 0
         self._forward: Any = None  # what answers ordinary calls of modules
 
     def restart(self) -> None:
@@ -249,6 +250,7 @@ class Modules:
         entry.noted = 1
         inner, wrapper, compiled = unwrapped(module)
         if wrapper == "DDP":
+            self._seconds = 0
             self._ddp.put(_find(module, "DistributedDataParallel"), None)
         with self._quiet():  # a TorchFunctionMode of the script's does not see our questions either
             self._probe.note("module", id=entry.id, **self._facts(inner, wrapper, compiled))
@@ -303,8 +305,19 @@ class Modules:
             for module, entry in self._known.values():
                 if entry.noted and entry.flags & FORWARD_PARAMS:
                     self._probe.note("module", id=entry.id, **self._facts(*unwrapped(module)))
+        self._note_ddp()
+
+    def each_second(self) -> None:
+        """DDP's measurements also while it trains, ever less often: a model of ``main()`` is gone at exit."""
+        self._seconds += 1
+        if self._seconds & (self._seconds - 1) == 0:
+            self._note_ddp()
+
+    def _note_ddp(self) -> None:
         for module, _ in self._ddp.values():
             data = module._get_ddp_logging_data()
+            if not data.get("iteration"):
+                continue
             self._probe.note(
                 "ddp",
                 avg_backward_comm_s=data.get("avg_backward_comm_time", 0) / 1e9,
@@ -394,3 +407,4 @@ def install(probe: Probe) -> None:
     hooks.around(cls, "train", NAME, modules.begin_train, modules.end_train)
     probe.on_fork(NAME, modules.restart)
     probe.on_exit(NAME, modules.at_exit)
+    probe.on_second(NAME, modules.each_second)
