@@ -148,6 +148,34 @@ def test_a_counter_is_named_and_no_reason_to_refuse() -> None:
     assert any(change.startswith("dataset.calls: ") for change in verdict.state_changes)
 
 
+def test_a_dataset_that_keeps_what_it_read_comes_out_as_it_went_in() -> None:
+    class Mixing(From):
+        calls = 0
+        last: Any = None
+
+        def __init__(self) -> None:
+            super().__init__(of_index)
+            self.known: dict[int, int] = {}
+            self.recent = [0, 1]
+            self.counts = np.zeros(4)
+
+        def __getitem__(self, index: int) -> Any:
+            self.calls += 1
+            self.last, mixed = index, (self.last or 0) + index
+            self.known[index] = index
+            self.recent.pop(0)
+            self.recent.append(index)
+            self.counts[index % 4] += 1
+            return mixed
+
+    dataset = Mixing()
+    assert not check_deterministic(dataset)
+    with pytest.raises(CacheError):
+        cached(dataset)
+    assert (dataset.calls, dataset.last, dataset.known, dataset.recent) == (0, None, {}, [0, 1])
+    assert not dataset.counts.any()
+
+
 def test_an_output_that_follows_a_counter_is_refused_though_it_has_stages() -> None:
     class Curriculum(Photos):
         calls = 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from hotloop.feed import randomness
 from hotloop.feed.comparing import Snapshot, differences, snapshot
-from hotloop.feed.holdings import generators_kept, holdings
+from hotloop.feed.holdings import holdings, left_as_it_was
 from hotloop.feed.pipelines.pipeline import WHOLE, Pipeline
 from hotloop.feed.stages import find_pipeline
 
@@ -69,8 +69,9 @@ def check_deterministic(
         indices: which samples to read; by default ``num_samples`` spread over the dataset.
         num_samples: how many, if ``indices`` are not given.
 
-    The random states of torch, numpy and Python (and of CUDA, if running) come out as they went in. Safe in a
-    worker process; not while another thread of the process draws random numbers.
+    The random states of torch, numpy and Python (and of CUDA, if running) come out as they went in, and so
+    does what reading changes of the dataset: counters, the last sample, small containers. Safe in a worker
+    process; not while another thread of the process draws random numbers.
 
     Raises:
         ValueError: there is nothing to read, or the dataset has no length and no indices were given.
@@ -78,13 +79,13 @@ def check_deterministic(
     chosen = spread(dataset, num_samples) if indices is None else tuple(int(index) for index in indices)
     if not chosen:
         raise ValueError("check_deterministic needs at least one index to read")
-    with randomness.preserved(), generators_kept(dataset):
+    with randomness.preserved(), left_as_it_was(dataset):
         return _check(dataset, chosen)
 
 
 def read_apart(dataset: Any, indices: Sequence[int]) -> list[Snapshot]:
     """These samples as they are now; random states come out as they went in."""
-    with randomness.preserved(), generators_kept(dataset):
+    with randomness.preserved(), left_as_it_was(dataset):
         return [snapshot(dataset[index]) for index in indices]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import pickle
 import types
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from hotloop.feed.randomness import generator_state, is_generator, set_generator
 MAX_DEPTH = 8
 MAX_OBJECTS = 5_000
 MAX_CHILDREN = 64
+#: Containers and arrays up to this size are put back as they were.
+MAX_ITEMS = 10_000
+MAX_BYTES = 2**20
 
 _NUMBERS = (bool, int, float)
 _CONTAINERS = (list, dict, set, tuple)
@@ -64,6 +68,41 @@ def generators_kept(dataset: Any) -> Iterator[None]:
     finally:
         for generator, state in states:
             set_generator_state(generator, state)
+
+
+@contextmanager
+def left_as_it_was(dataset: Any) -> Iterator[None]:
+    """What reading changes of the dataset is put back: generators, attributes, small containers and arrays.
+
+    Not seen: what is changed in place in large containers and arrays.
+    """
+    with generators_kept(dataset), ExitStack() as after:
+        for _, value in _walk(dataset):
+            for undo in _undoing(value):
+                after.callback(undo)
+        yield
+
+
+def _undoing(value: Any) -> Iterator[Callable[[], None]]:
+    held = getattr(value, "__dict__", None)
+    if type(held) is dict:
+        yield functools.partial(_put_back, held, dict(held))
+        for array in held.values():
+            if type(array) is np.ndarray and array.nbytes <= MAX_BYTES and array.flags.writeable:
+                yield functools.partial(np.copyto, array, array.copy())
+    if type(value) in (list, dict, set) and len(value) <= MAX_ITEMS:
+        yield functools.partial(_put_back, value, value.copy())
+
+
+def _put_back(container: Any, before: Any) -> None:
+    now, then = _parts(container), _parts(before)
+    if len(now) != len(then) or not all(map(operator.is_, now, then)):
+        container.clear()
+        container.extend(before) if isinstance(container, list) else container.update(before)
+
+
+def _parts(container: Any) -> list[Any]:
+    return [*container, *container.values()] if isinstance(container, dict) else [*container]
 
 
 def _generators(dataset: Any) -> list[Any]:

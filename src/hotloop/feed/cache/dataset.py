@@ -25,6 +25,7 @@ from hotloop.feed.collating import Out
 from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import Verdict, check_deterministic
 from hotloop.feed.errors import CacheError
+from hotloop.feed.holdings import left_as_it_was
 from hotloop.feed.stages import Remaining, split_after
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ def _refuse_random(part: Any, stage: str | None) -> None:
 
 def _differing_leaves(part: Any, index: int) -> str:
     """Which leaves of the sample differ, where the verdict speaks of the generator that was drawn from."""
-    with randomness.preserved():
+    with randomness.preserved(), left_as_it_was(part):
         try:
             lines = differences(snapshot(part[index]), snapshot(part[index]))
         except Exception:  # whatever a user's object does when it is pickled: the verdict has said so

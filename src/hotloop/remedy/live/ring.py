@@ -152,7 +152,6 @@ class _Kept:
         if State(self.dataset) != self._state or self.stopped():
             return False
         again = self._guard.read_apart(self.dataset, self._indices)
-        self._state = State(self.dataset)  # a read may count
         return not any(map(self._guard.differences, self._samples, again))
 
     def stopped(self) -> str:
