@@ -393,6 +393,66 @@ def test_a_patch_whose_losses_are_others_is_never_recommended(
     assert ("the patched run has other losses than the run as found" in words) is not same
 
 
+def rewriting(
+    gain: float, monkeypatch: pytest.MonkeyPatch, **traces: Trace
+) -> tuple[Scenario, list[Request]]:
+    """A loop whose patch gives so much, and the launches that are proofs."""
+    monkeypatch.setattr(Patches, "cannot", lambda self, arm: "")
+    monkeypatch.setattr(Patches, "in_force", lambda self, arm: None)
+    loop = finding("host/python-in-step", "foreach-loop", cost_s=0.02)
+    told = {name.replace("_", " "): trace for name, trace in traces.items()}
+    scenario, proofs = Scenario(factors(foreach_loop=gain), (loop,), traces=told), []
+    run = Scenario.run
+
+    def noted(self: Scenario, request: Request) -> Ran:
+        proofs.extend([request] if request.evidence else [])
+        return run(self, request)
+
+    monkeypatch.setattr(Scenario, "run", noted)
+    return scenario, proofs
+
+
+@pytest.mark.parametrize(("gains", "proven"), [([1.3, 0.87, 1.3, 0.9, 1.0], False), ([1.1], True)])
+def test_only_what_wins_beyond_noise_is_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gains: list[float], proven: bool
+) -> None:
+    scenario, proofs = rewriting(1.0, monkeypatch)
+
+    def step_s(arm: frozenset[str]) -> float:
+        return 0.04 / (gains.pop(0) if arm and len(gains) > 1 else gains[0] if arm else 1.0)
+
+    tuned = tune(replace(scenario, step_s=step_s, noise=0.001), tmp_path, allow="numeric")
+    assert tuned.gain is not None and tuned.gain.pairs > 1
+    assert (bool(tuned.best), len(proofs)) == (proven, 2 * proven)
+
+
+@pytest.mark.parametrize("budget_s", [0.0, 600.0])
+def test_what_no_proof_was_done_for_is_not_recommended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float
+) -> None:
+    scenario, proofs = rewriting(2.0, monkeypatch, as_found=losses())
+    run = scenario.run
+    here = launcher(scenario, tmp_path, budget_s=10.0, allow="numeric")
+
+    def ends(request: Request) -> Ran:
+        ran = run(request)
+        if not request.evidence:
+            return ran
+        here.budget_s = budget_s
+        return replace(ran, ended_for=f"was not done after {request.timeout_s:.1f} s")
+
+    here.bench = replace(scenario.bench(), run=ends)
+    with closing(here.journal):
+        tuned = Search(launcher=here).run()
+    assert tuned.best == () and len(proofs) == 1, "the other side's would show nothing"
+    assert proofs[0].timeout_s <= 15.0, "so long as the budget, and a little"
+    words = " ".join(render(tuned, ["train"], None, tmp_path).split())
+    assert "beyond noise but foreach-loop, not taken for what is said below" in words
+    assert "has the losses of the run as found was not shown: " in words
+    assert ("the budget is spent" in words) is (budget_s == 0)
+    assert not any(key.startswith("proof/") for key in here.journal.trials), "a larger budget does it"
+
+
 @pytest.mark.parametrize("num_iterators", [1, 3])
 def test_epochs_that_repeat_are_worth_a_cache_that_no_finding_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_iterators: int

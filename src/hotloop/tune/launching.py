@@ -51,6 +51,8 @@ FILL_EPOCHS: Final = 3
 #: times as many steps for that.
 _RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint")
 _MOST_LONGER: Final = 4
+#: A proof may end so much behind the budget.
+_BEHIND_S: Final = 5.0
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
 #: Launches that must fit into the budget beside the first: an arm, twice.
@@ -62,7 +64,7 @@ class Interrupted(Exception):  # noqa: N818 - the user's wish
 
 
 class Spent(Exception):  # noqa: N818 - the end of a search
-    """The budget ended within a launch, which therefore tells nothing and is not kept."""
+    """A launch was ended that therefore tells nothing and is not kept: by the budget, or a proof."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,27 +268,32 @@ class Launcher:
         trial = self._trial("alone", (), timeout_s=timeout_s, plan={"echo": True})
         return trial.more.get("step_alone_s")
 
+    @property
+    def proof_s(self) -> float:
+        """About how long the two launches of a proof take."""
+        per_step_s = self.found.s_per_step if self.found is not None else None
+        return 2 * (self.start_s + STEPS * (per_step_s or 0.0))
+
     def traced(self, name: str, arm: Arm) -> Trace | None:
-        """What a few steps under an arm compute. Launched though the budget be spent: none goes unproven."""
+        """What a few steps under an arm compute. Raises Spent, with why, where they were not done."""
         timeout_s = self.start_s + self.launch_s + _PATIENCE_S
-        trial = self._trial(
-            f"{PROOF}{name}", arm, timeout_s=timeout_s, steps=STEPS, evidence=True, needed=True
-        )
-        return self.examine(trial).trace if trial.status != "ended" else None
+        key = f"{PROOF}{name}"
+        trial = self._trial(key, arm, timeout_s=timeout_s, steps=STEPS, evidence=True, behind_s=_BEHIND_S)
+        return self.examine(trial).trace
 
     def examine(self, trial: Trial) -> Examined:
         """A trial's recording, read again."""
         return self.bench.examine(self.folder / trial.folder)
 
-    def _trial(self, key: str, arm: Arm, *, timeout_s: float, needed: bool = False, **more: Any) -> Trial:
+    def _trial(self, key: str, arm: Arm, *, timeout_s: float, behind_s: float = 0.0, **more: Any) -> Trial:
         """The trial of this key: from the journal, or launched now. Raises Spent, Interrupted."""
         known = self.journal.trials.get(key)
         if known is not None and (known.status == "measured" or key != "first"):  # else: tried again
             return known
-        most_s = self.left_s if self.journal.trials and not needed else timeout_s  # the first one has to be
+        most_s = self.left_s + behind_s if self.journal.trials else timeout_s  # the first one has to be
         if most_s <= 0:
             self.spent = True
-            raise Spent
+            raise Spent("the budget is spent")
         request = Request(
             folder=self._new_folder(),
             arm=arm,
@@ -302,7 +309,9 @@ class Launcher:
             raise Interrupted
         if ran.ended_for and most_s < timeout_s and self.left_s <= 0:
             self.spent = True
-            raise Spent
+            raise Spent("the budget is spent")
+        if ran.ended_for and key.startswith(PROOF):
+            raise Spent(ran.ended_for)
         trial = replace(_judged(key, request, ran, self.bench, self.single), seconds=monotonic() - begun_s)
         self.journal.add(trial)
         self.say.done(trial)

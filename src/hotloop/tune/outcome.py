@@ -142,7 +142,7 @@ def render(
 def _nothing(tuned: Tuned) -> str:
     """Why nothing is recommended."""
     tried = _tried(tuned)
-    beside = [trial for trial in tuned.trials if not trial.remedies and trial.timed and trial.key != "first"]
+    again = [trial for trial in tuned.trials if not trial.remedies and trial.timed and trial.key != "first"]
     if not tried and tuned.ended and tuned.needs is not None:
         words = f"no launch of {tuned.needs.name} fits into what the run as found left of the budget"
         took = duration(tuned.first.seconds)
@@ -155,9 +155,10 @@ def _nothing(tuned: Tuned) -> str:
         )
     if not any(trial.status == "measured" for trial in tried):
         return "nothing that was tried ran to its end: keep it as it is"
-    if beside and not any(trial.status == "measured" for trial in beside):
-        return f"nothing can be said: launched again the run as found gave no measurement: {beside[-1].why}"
-    return "nothing that was tried beat the run as found beyond noise: keep it as it is"
+    if again and not any(trial.status == "measured" for trial in again):
+        return f"nothing can be said: launched again the run as found gave no measurement: {again[-1].why}"
+    beside = f" but {', '.join(tuned.refused)}, not taken for what is said below" if tuned.refused else ""
+    return f"nothing that was tried beat the run as found beyond noise{beside}: keep it as it is"
 
 
 def _too_few(first: Trial) -> str:

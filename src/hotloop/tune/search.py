@@ -8,7 +8,7 @@ its own. Where runs are long, one run of interleaved blocks first says what is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -82,6 +82,17 @@ class Tuned:
     cores: float = 0.0  # that the run may use, where workers are told
     waiting: float = 0.0  # the share of making a batch that waits and does not compute
     proof: str = ""  # what losses say of a patch that computes by other code
+    refused: tuple[str, ...] = ()  # such patches that won and are not taken for what losses say
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Top:
+    """The arm in force when nothing more wins; the rest as in ``Tuned``."""
+
+    arm: Arm
+    why: tuple[str, ...]
+    predicted: float | None
+    bounds: tuple[float, float] | None
 
 
 @dataclass(kw_only=True)
@@ -98,32 +109,72 @@ class Search:
     _gained: float = 1.0  # of the arm in force over the run as found
     _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
     _proofs: dict[str, str] = field(default_factory=dict)  # of patches, in words
+    _refused: list[str] = field(default_factory=list)
     _alone_s: float | None = None  # a step that waits for nothing
     _pipeline: Pipeline | None = None  # of the run as found
     _ran: bool = False  # something of the last race did
     _had_room: bool = False  # for a launch of it
     _needs: Needs | None = None  # of the first candidate that had no room
+    _clear: bool = False  # the winner of the last race is no lucky one
     _unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
 
     def run(self) -> Tuned:
         """Search until nothing promising is left or the budget is spent."""
         launcher = self.launcher
-        first, seen = launcher.first()
-        first_seen = seen
-        self._pipeline = pipeline_of(seen.evidence) if seen.evidence is not None else None
+        first, first_seen = launcher.first()
+        known = first_seen.evidence
+        self._pipeline = pipeline_of(known) if known is not None else None
         self._alone_s = self._step_alone()
-        base = launcher.found or first
+        numbers = iter(range(1, 10))
+        while True:
+            top = self._climb(launcher.found or first, first_seen, numbers)
+            if len(top.why) > 1:  # what won the first race is not what is confirmed
+                self._won, self._unrivalled = [], False
+            gain, confirmed = self._confirm(top.arm) if top.arm else (None, False)
+            shown = gain is not None and gain.shown and gain.ratio >= LEAST
+            if not shown or self._computes_the_same(top.arm):
+                break
+            # Once more without what is not taken; what else there was has to win again.
+            self._tried.clear()
+            self._won, self._unrivalled, self._gained = [], False, 1.0
+        best = top.arm if shown else ()
+        return Tuned(
+            first=launcher.found or first,
+            best=best,
+            gain=gain,
+            confirmed=confirmed,
+            predicted=top.predicted if top.why else None,
+            bounds=top.bounds if top.why else None,
+            why=top.why,
+            trials=tuple(launcher.journal.trials.values()),
+            left_out=tuple(self._left.values()),
+            ended="the budget is spent" if launcher.spent else "",
+            draws=first_seen.draws,
+            steps=launcher.steps,
+            fill_steps=FILL_EPOCHS * launcher.epoch,
+            needs=self._needs,
+            once=launcher.single,
+            cores=(self._pipeline.recorded.cores or 0.0) if self._pipeline else 0.0,
+            waiting=1 - self._pipeline.make_cores if self._pipeline else 0.0,
+            proof=self._proofs.get(spell(_rewriting(best)), ""),
+            refused=tuple(self._refused),
+        )
+
+    def _climb(self, base: Trial, seen: Examined, numbers: Iterator[int]) -> _Top:
+        """The winner of a race, the winner of the next on top of it, until nothing wins any more."""
+        launcher = self.launcher
         best: Arm = ()
         predicted: float | None = 1.0
         bounds: tuple[float, float] | None = (1.0, 1.0)
         why: list[str] = []
-        for number in range(1, 10):
+        for number in numbers:
             found = self._ideas(seen, best)
             if number == 1:
                 found = self._screen(found, seen)
-            written = len(self._written)
+            written, gained = len(self._written), self._gained
             winner, trial = self._race(number, best, found, base) if found else (None, None)
-            if winner is not None and not self._computes_the_same(winner.arm):
+            if winner is not None and self._clear and not self._computes_the_same(winner.arm):
+                self._gained = gained
                 self._tried.difference_update(one.name for one in found)
                 continue
             # Nothing of them ran: there may be room now for what there was none for beside them.
@@ -140,53 +191,43 @@ class Search:
             predicted = predicted * winner.predicted if predicted and winner.predicted and known else None
             bounds = (bounds[0] * known[0], bounds[1] * known[1]) if bounds and known else None
             seen = launcher.examine(trial)
-        if len(why) > 1:  # what won the first race is not what is confirmed
-            self._won, self._unrivalled = [], False
-        gain, confirmed = self._confirm(best) if best else (None, False)
-        return Tuned(
-            first=launcher.found or first,
-            best=best if gain is not None and gain.shown and gain.ratio >= LEAST else (),
-            gain=gain,
-            confirmed=confirmed,
-            predicted=predicted if why else None,
-            bounds=bounds if why else None,
-            why=tuple(why),
-            trials=tuple(launcher.journal.trials.values()),
-            left_out=tuple(self._left.values()),
-            ended="the budget is spent" if launcher.spent else "",
-            draws=first_seen.draws,
-            steps=launcher.steps,
-            fill_steps=FILL_EPOCHS * launcher.epoch,
-            needs=self._needs,
-            once=launcher.single,
-            cores=(self._pipeline.recorded.cores or 0.0) if self._pipeline else 0.0,
-            waiting=1 - self._pipeline.make_cores if self._pipeline else 0.0,
-            proof=self._proofs.get(spell(_rewriting(best)), ""),
-        )
+        return _Top(arm=best, why=tuple(why), predicted=predicted, bounds=bounds)
 
     def _computes_the_same(self, arm: Arm) -> bool:
-        """Whether losses say that a patch of the arm computes what the run as found does, or say nothing."""
-        patched = _rewriting(arm)
-        name = spell(patched)
-        if not patched or name in self._proofs:
+        """Whether losses say that a patch of the arm computes what the run as found does, or say nothing.
+
+        What the time did not suffice for is not taken either.
+        """
+        patched = self._unproven(arm)
+        if not patched:
             return True
-        launcher = self.launcher
+        launcher, name = self.launcher, spell(patched)
         exact = all(effect_of(one) == "exact" for one in patched)
-        found = held(
-            launcher.traced("as found", ()),
-            launcher.traced(name, patched),
-            lambda: launcher.traced("as found again", ()),
-            exact=exact,
-        )
-        if found.same is not False:
-            words = found.words if found.same else f"not proven by losses: {found.words}"
-            self._proofs[name] = f"{name}: {words}"
-            return True
+        try:
+            found = held(
+                launcher.traced("as found", ()),
+                launcher.traced(name, patched),
+                lambda: launcher.traced("as found again", ()),
+                exact=exact,
+            )
+        except Spent as ended:
+            why = f"that the patched run has the losses of the run as found was not shown: {ended}"
+        else:
+            if found.same is not False:
+                words = found.words if found.same else f"not proven by losses: {found.words}"
+                self._proofs[name] = f"{name}: {words}"
+                return True
+            why = f"the patched run has other losses than the run as found: {found.words}"
+        self._refused.append(name)
         for one in patched:
             self._failed.add(str(one))
-            words = f"the patched run has other losses than the run as found: {found.words}"
-            self._left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=words)
+            self._left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=why)
         return False
+
+    def _unproven(self, arm: Arm) -> Arm:
+        """The remedies of an arm whose patch computes by other code, where no losses were held for them."""
+        patched = _rewriting(arm)
+        return () if spell(patched) in self._proofs else patched
 
     def _step_alone(self) -> float | None:
         """What a step takes that waits for nothing: where steps wait, a launch of its own is worth it."""
@@ -362,6 +403,7 @@ class Search:
             return None, None
         if not have:
             self._won, self._unrivalled = logs[winner.name] if paired else [], rivals == 1
+        self._clear = ratios[winner.name].shown or ratios[winner.name].ratio > CLEAR
         self._gained *= ratios[winner.name].ratio
         return winner, last[winner.name]
 
@@ -416,8 +458,9 @@ class Search:
         cost_s = [expected(arm, self._gained * ratio) for arm, ratio in arms]
         best = max(range(len(arms)), key=lambda number: arms[number][1])
         pairs = (_PAIRS - (len(arms) == 1 and not have)) * confirmed
+        proof_s = self.launcher.proof_s * any(self._unproven(arm) for arm, _ in arms)
         base_s = expected(have, self._gained) if again else 0.0
-        return base_s + sum(cost_s) + pairs * (expected(()) + cost_s[best])
+        return base_s + sum(cost_s) + proof_s + pairs * (expected(()) + cost_s[best])
 
     def _take(
         self,
@@ -455,12 +498,13 @@ class Search:
     def _confirm(self, arm: Arm) -> tuple[Ratio, bool]:
         """The gain of the whole over the run as found, and whether it has pairs of launches of its own."""
         logs = list(self._won) if self._unrivalled else []
+        proof_s = self.launcher.proof_s * bool(self._unproven(arm))
         for turn in range(_MOST_PAIRS):
             if len(logs) >= _PAIRS and settled(self._told(logs, arm)):
                 break
             key = f"confirm/{turn}"
             wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self._gained)
-            if not self.launcher.room(wanted_s, key):
+            if not self.launcher.room(proof_s + wanted_s, key):
                 break
             try:
                 found = self.launcher.round(key, [(), arm] if turn % 2 == 0 else [arm, ()])
