@@ -235,6 +235,24 @@ def test_a_cache_folder_that_holds_the_project_is_covered(
     assert tree(project.parent) == before
 
 
+@pytest.mark.usefixtures("possible")
+def test_what_torch_compiled_stays(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.runtime_utils import default_cache_dir
+
+    monkeypatch.setenv("TMPDIR", str(project.parent))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    compiled = Path(default_cache_dir())
+    assert compiled.is_relative_to(project.parent)
+    compiled.mkdir()
+    with throwaway() as found:
+        written = [compiled / "kernel", project / "best.pt"]
+        command = [*found.prefix, "touch", *map(str, written)]
+        subprocess.run(command, check=True, cwd=project)
+    assert [path.exists() for path in written] == [True, False]
+
+
 def test_what_would_be_really_written_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match=r"is really written, and .* lies in it"):
         prepare(keep=[project])

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import getpass
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,9 +149,13 @@ def _needed(command: Sequence[str]) -> list[Path]:
 
 
 def caches_of_libraries() -> list[Path]:
-    """Where libraries keep what is written in every run, as far as the environment says it."""
+    """Where libraries keep what is written in every run, as the environment says it or by default."""
     named = [Path(value).expanduser() for name in _CACHES if (value := os.environ.get(name))]
-    return [Path("~/.cache").expanduser(), *named]
+    usual = [Path("~/.cache").expanduser(), Path("~/.triton").expanduser()]
+    with contextlib.suppress(OSError, KeyError):  # nobody that the system knows
+        user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+        usual.append(Path(tempfile.gettempdir()) / f"torchinductor_{user}")  # torch._inductor's default
+    return [*usual, *named]
 
 
 def _kept(keep: Iterable[Path], needed: Sequence[Path]) -> list[Path]:
