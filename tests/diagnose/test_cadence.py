@@ -39,6 +39,45 @@ def evaluated(each_s: float, times: int, *, num_steps: int = 100, **fields: Any)
     )
 
 
+DICE = """
+def dice(pred, target):
+    inter = 0.0
+    for p, t in zip(pred, target):
+        inter += float(p > 0) * float(t)
+    return inter
+def forward(parts, x):
+    for part in parts:
+        x = part(x)
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "seconds", "function", "nature", "told"),
+    [
+        (5, 8.0, "dice", "python", True),
+        (5, 1.0, "dice", "python", False),
+        (5, 8.0, "dice", "native", False),
+        (9, 8.0, "Net.forward", "python", False),
+        (6, 8.0, "dice", "python", False),
+    ],
+)
+def test_the_python_loop_that_makes_evaluation_slow_is_named(
+    at: int, seconds: float, function: str, nature: Any, told: bool
+) -> None:
+    hot = line(at, seconds, file=TRAIN, function=function, phase="evaluation", nature=nature)
+    item = found(evaluated(1.0, 10, lines=(hot,)), sources={TRAIN: DICE})["cadence/evaluation"]
+    assert (f"Replace the Python loop at train.py:{at}" in item.advice) is told
+    assert item.where == place(70)
+
+
+def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
+    advice = found(evaluated(1.0, 10, num_steps=20))["cadence/evaluation"].advice
+    assert advice.startswith(
+        "Evaluate on a part of the data, or, in a run of more than these 20 steps, every "
+    )
+
+
 # evaluation
 
 

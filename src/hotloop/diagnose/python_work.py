@@ -34,7 +34,7 @@ _CALLS_OF_THE_MODEL = ("torch.nn.modules", "torch.autograd", "torch.optim", "tor
 #: Criteria are called sample by sample where a loss is written as a loop.
 _CRITERIA = "torch.nn.modules.loss"
 _CALLS_MODULE = re.compile(r"\bself(\.\w+)+\(|\bself(\.\w+)+\[[^]]*\]\(")
-_OF_MODULES = ("forward", "__call__")
+OF_MODULES = ("forward", "__call__")
 _OVER_PARAMETERS = re.compile(
     r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
 )
@@ -184,7 +184,7 @@ def _hook(evidence: Evidence, line: LineCost) -> Place | None:
         if names[-1] in registered or (len(names) > 1 and names[-2] in registered and _of_hook(place)):
             text = function_text(evidence, place)
             return place if _LOOKS.search(text) and not _GIVES.search(text) else None
-        if names[-1] in _OF_MODULES:
+        if names[-1] in OF_MODULES:
             return None
     return None
 
@@ -297,7 +297,7 @@ def _inner_loops(evidence: Evidence, line: LineCost) -> list[Loop]:
     for place in (line.place, *line.callers):
         around = loops_around(evidence, place)
         found = [loop for loop in around if not _is_training_loop(evidence, line, loop)]
-        if found or len(around) > len(found) or place.function.endswith(_OF_MODULES):
+        if found or len(around) > len(found) or place.function.endswith(OF_MODULES):
             return found
     return []
 

@@ -17,6 +17,7 @@ REMEDY = Remedy(
         "one that is not finite and goes to integers raises numpy's error"
     ),
     answers=(
+        "cadence/evaluation",
         "host/python-in-step",
         "host/recomputed-targets",
         "input/slow-collate",

@@ -10,10 +10,14 @@ import numpy as np
 
 from hotloop.diagnose.causes import at, beyond, cause, steps_between
 from hotloop.diagnose.costs import enough
+from hotloop.diagnose.elementwise import by_elements
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup, select
 from hotloop.diagnose.intervals import written
+from hotloop.diagnose.python_work import OF_MODULES
+from hotloop.diagnose.source import loops_around
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import LoaderUse, Steps
+from hotloop.measure.steps import LineCost, LoaderUse, Steps
 from hotloop.units import duration, share
 
 ID = "cadence/evaluation"
@@ -52,15 +56,21 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"in batches of {small.batch_size} a forward takes {duration(small.forward_s)} a sample, in "
             f"training's of {small.wanted} no more than {duration(small.in_training_s)}"
         )
+    looping = _python_loop(evidence, seconds)
+    if looping is not None:
+        numbers.append(f"{share(looping.seconds / seconds)} of it is Python{at(looping.hottest.place)}")
     graphs = sum(e.seconds for e in inside if e.builds_graphs) > sum(e.seconds for e in inside) / 2
     if graphs:
         numbers.append("its forwards build graphs for gradients that nothing asks for")
-    advice = _advice(every, interval, wait)
+    advice = _advice(every, interval, steps.num_steps, wait)
     if small is not None:
         much_left = beyond(steps, left, limits.evaluation_free_ratio) > 0
         advice = _batching(small, seconds) + (f" Then {advice[0].lower()}{advice[1:]}" if much_left else "")
     if graphs:
         advice = f"{_WITHOUT_GRAPHS} Then {advice[0].lower()}{advice[1:]}"
+    if looping is not None:
+        replaced = f"Replace the Python loop{at(looping.hottest.place)} by operations on whole arrays."
+        advice = f"{replaced} Then {advice[0].lower()}{advice[1:]}"
     asked = written(evidence, "evaluation", every) if inside else None
     if asked is not None:
         where = Place(file=asked.file, line=asked.line)
@@ -77,7 +87,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         cost_s=cost,
         where=where,
         ci95=_interval([e.seconds for e in inside], steps, cost),
-        remedies=("less-frequent-evaluation",),
+        remedies=(
+            *(by_elements(evidence, looping.hottest.place) if looping is not None else ()),
+            "less-frequent-evaluation",
+        ),
         data={
             "effect": "semantic",
             "num_evaluations": len(inside),
@@ -87,6 +100,23 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             "builds_graphs": graphs,
         },
     )
+
+
+def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
+    """The function in which most of evaluation is Python in a loop; it is not the model's."""
+    by_function: dict[tuple[str, str], list[LineCost]] = {}
+    for line in select(evidence.steps, lambda line: line.phase == "evaluation" and line.nature == "python"):
+        if line.place.function.endswith(OF_MODULES) or not loops_around(evidence, line.place):
+            continue
+        by_function.setdefault((line.place.file, line.place.function), []).append(line)
+    groups = [
+        LineGroup(lines=tuple(sorted(lines, key=lambda line: -line.seconds)))
+        for lines in by_function.values()
+    ]
+    group = max(groups, key=lambda group: group.seconds, default=None)
+    if group is None or group.num_samples < evidence.limits.min_samples:
+        return None
+    return group if group.seconds >= evidence.limits.hot_line_ratio * seconds else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,11 +186,12 @@ def _interval_wanted(training_s: float, seconds: float, every: float, free: floa
     return _round_up(every * seconds / max(1e-9, training_s) * (1 - free) / free)
 
 
-def _advice(every: float, interval: int | None, wait: LoaderUse | None) -> str:
+def _advice(every: float, interval: int | None, num_steps: int, wait: LoaderUse | None) -> str:
     text = "Evaluate less often, or on a part of the data"
     if interval is not None:
         now = _steps(every).removesuffix(" steps")
-        text = f"Evaluate every {interval} steps instead of every {now}, or on a part of the data"
+        longer = f" (this run took {num_steps})" if interval > num_steps else ""
+        text = f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
     if wait is None:
         return text + "."
     workers = int(wait.settings.get("num_workers") or 0)
