@@ -11,6 +11,7 @@ import pytest
 from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 
 from hotloop.diagnose import diagnose, rollouts
+from hotloop.diagnose.converting import by_rows
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, SiteCost, Steps
 
@@ -612,6 +613,55 @@ def test_single_elements_of_a_tensor_that_the_function_makes_go_through_an_array
         item = next(iter(found(run([hot(text, 2.0, function, role=role)], {"other": 0.02})).values()))
         assert [name for name in item.remedies if name == "numpy-view"] == asked
         assert ("numpy view" in item.advice) is bool(asked)
+
+
+ROWS = """def setup(rows):
+    table = torch.stack([torch.tensor(row) for row in rows])
+    for row in rows:
+        scores = decode(row)  # alone
+    return table
+
+
+def sample(picked):
+    states, actions = zip(*picked)
+    ids = encode(actions)  # beside
+    return torch.stack([torch.tensor(s, dtype=torch.float32) for s in states]), ids
+
+
+def collate(batch):
+    boxes = []
+    for box in batch:
+        boxes.append(torch.tensor(box))  # appended
+    return torch.stack(boxes)
+
+
+def gather(picked):
+    states, actions = zip(*picked)
+    states = torch.FloatTensor(states)  # whole
+    return states, torch.tensor(picked[0])  # of one
+
+
+def views(arrays):
+    return torch.stack([torch.from_numpy(each) for each in arrays])  # viewed
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "function", "asked"),
+    [
+        ("# beside", "sample", True), ("torch.float32", "sample", True), ("# appended", "collate", True),
+        ("# whole", "gather", True), ("# alone", "setup", False), ("# of one", "gather", False),
+        ("# viewed", "views", False),
+    ],
+)  # fmt: skip
+def test_rows_that_are_made_tensors_where_the_time_goes_are_converted_at_once(
+    text: str, function: str, asked: bool
+) -> None:
+    number = next(n for n, line in enumerate(ROWS.splitlines(), 1) if text in line)
+    place = Place(file=TRAIN, line=number, function=function)
+    assert by_rows(evidence(run([], {"other": 0.02}), sources={TRAIN: ROWS}), place) == (
+        ("batched-convert",) if asked else ()
+    )
 
 
 # sync-in-step
