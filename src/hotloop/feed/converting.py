@@ -186,12 +186,9 @@ class Rows:
 
     def _keeps_all(self, rows: list[Any] | tuple[Any, ...]) -> bool:
         """Keep lists of as many numbers each, all at once: nothing runs from one row to the next."""
-        if (
-            self._how is None
-            or type(rows) not in (list, tuple)
-            or set(map(type, rows)) != {list}
-            or len(set(map(len, rows))) > 1
-        ):
+        if self._how is None or type(rows) not in (list, tuple):
+            return False
+        if set(map(type, rows)) not in ({list}, {tuple}) or len(set(map(len, rows))) > 1:
             return False
         flat = list(chain.from_iterable(rows))
         kinds = set(map(type, flat))
