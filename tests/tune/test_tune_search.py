@@ -539,6 +539,21 @@ def test_samples_that_draw_are_not_cached(tmp_path: Path) -> None:
     assert told.why.endswith(": bake what comes before that") and not told.by_hand
 
 
+@pytest.mark.parametrize(("measured", "told"), [(1.5, "; up to 2.00x, all that "), (3.0, "")])
+def test_no_bound_is_told_that_an_arm_for_the_same_cause_exceeded(
+    tmp_path: Path, measured: float, told: str
+) -> None:
+    slow = finding("input/slow-sample", "cache-samples", "bake")
+    tuned = tune(
+        Scenario(factors(cache_samples=measured), (slow,), num_samples=240, num_iterators=3), tmp_path
+    )
+    assert [str(one) for one in tuned.best] == ["cache-samples"]
+    words = " ".join(render(tuned, ["train"], None, tmp_path).split())
+    assert f"bake: not tried: it writes every sample to files that stay{told}" in words
+    assert ("up to" in words) is bool(told)
+    assert ("up to" in json.dumps(to_json(tuned, ["train"], None))) is bool(told)
+
+
 def test_what_makes_it_slower_is_dropped_after_one_launch(tmp_path: Path) -> None:
     scenario = Scenario(factors(num_workers=0.3, prefetch_factor=1.5), (SLOW, SHALLOW))
     assert {str(one) for one in tune(scenario, tmp_path).best} == {"prefetch-factor=8"}
@@ -572,7 +587,7 @@ def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:
     left = {one.remedy: one for one in tune(scenario, tmp_path / "exact").left_out}
     assert left["threads"].why == "numeric: needs --allow numeric"
     assert left["less-frequent-evaluation"].by_hand
-    assert left["less-frequent-evaluation"].why.endswith("x, all that cadence/evaluation costs")
+    assert left["less-frequent-evaluation"].words.endswith("x, all that cadence/evaluation costs")
     tuned = tune(Scenario(factors(threads=1.5), (THREADS,)), tmp_path / "numeric", allow="numeric")
     assert [str(one) for one in tuned.best] == ["threads=2"]
 
@@ -921,7 +936,7 @@ def test_what_has_no_live_form_is_tried_as_a_patch_with_a_number_that_can_be_wri
         allow: Effect, cannot: Callable[[Arm], str] | None, have: Arm = ()
     ) -> tuple[list[str], list[str]]:
         found = candidates.ideas(evidence, (rare,), have, candidates.Limits(allow=allow), (), cannot=cannot)
-        return [one.name for one in found.candidates], [one.why for one in found.left_out]
+        return [one.name for one in found.candidates], [one.words for one in found.left_out]
 
     few = told("semantic", lambda arm: "" if arm[0].value < 10 else "75 times as rarely is never")
     assert few == (["less-frequent-evaluation=9"], [])

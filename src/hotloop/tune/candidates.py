@@ -72,11 +72,21 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """What is not tried, and why; ``by_hand`` says how to do it."""
+    """What is not tried, and why; ``by_hand`` says how to do it.
+
+    ``most`` is what ``cause`` costs as a whole, as a ratio; 0 where that is not known.
+    """
 
     remedy: str
     why: str
     by_hand: str = ""
+    most: float = 0.0
+    cause: str = ""
+
+    @property
+    def words(self) -> str:
+        """Why, with what it can give at most."""
+        return self.why + (f"; up to {self.most:.2f}x, all that {self.cause} costs" if self.most else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,8 +288,7 @@ def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOu
     """What is left to a person, and the most that it can give where that is known."""
     value = str(_value(remedy, finding) or "N")
     words = remedy.words.replace("{value!r}", "{value}").replace("{value}", value)
-    most = f"; up to {ratio:.2f}x, all that {finding.id} costs" if ratio else ""
-    return LeftOut(remedy=remedy.id, why=why + most, by_hand=words)
+    return LeftOut(remedy=remedy.id, why=why, by_hand=words, most=ratio, cause=finding.id)
 
 
 def _no_samples(remedy: Remedy, finding: Finding, steps: Steps) -> LeftOut | None:

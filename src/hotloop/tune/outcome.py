@@ -47,7 +47,9 @@ def to_json(
         },
         "launch": {"steps": tuned.steps, "fill_steps": tuned.fill_steps, "once": tuned.once},
         "trials": [trial.to_json() for trial in tuned.trials],
-        "left_out": [vars(one) for one in tuned.left_out],
+        "left_out": [
+            {"remedy": one.remedy, "why": one.words, "by_hand": one.by_hand} for one in tuned.left_out
+        ],
         "command": shlex.join(command_of(tuned.best, command, patch)),
         "in_force": patch.name if patch is not None else None,
         "patch": "tune.patch" if written and written.diff else None,
@@ -281,7 +283,7 @@ def _left(tuned: Tuned) -> list[str]:
         return []
     lines = ["", "left out:"]
     for one in tuned.left_out:
-        lines += _wrapped(f"  {one.remedy}: {one.why}" + (f" ({one.by_hand})" if one.by_hand else ""))
+        lines += _wrapped(f"  {one.remedy}: {one.words}" + (f" ({one.by_hand})" if one.by_hand else ""))
     return lines
 
 

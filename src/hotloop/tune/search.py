@@ -16,6 +16,7 @@ from math import inf, log
 from typing import Any, Final
 
 from hotloop.compare.rewritten import held
+from hotloop.remedy import catalogue
 from hotloop.remedy.live.form import LEFT_TO_SOURCE, MET_NOTHING
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills, rarer
@@ -147,7 +148,7 @@ class Search:
             bounds=top.bounds if top.why else None,
             why=top.why,
             trials=tuple(launcher.journal.trials.values()),
-            left_out=tuple(self._left.values()),
+            left_out=tuple(map(self._as_measured, self._left.values())),
             ended="the budget is spent" if launcher.spent else "",
             draws=first_seen.draws,
             steps=launcher.steps,
@@ -223,6 +224,16 @@ class Search:
             self._failed.add(str(one))
             self._left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=why)
         return False
+
+    def _as_measured(self, left: LeftOut) -> LeftOut:
+        """Without the most that its cause costs, where an arm that answers the same gave more."""
+        trials = self.launcher.journal.trials.values()
+        base = self._costs(())
+        for trial in trials if left.most and base else ():
+            answers = any(left.cause in catalogue.parse(one).remedy.answers for one in trial.remedies)
+            if answers and trial.cost_s and max(base) - log(trial.cost_s) > log(left.most):
+                return replace(left, most=0.0)
+        return left
 
     def _unproven(self, arm: Arm) -> Arm:
         """The remedies of an arm whose patch computes by other code, where no losses were held for them."""
