@@ -656,6 +656,28 @@ def test_what_keeps_samples_is_not_launched_where_no_loader_makes_them(tmp_path:
     assert scenario.launched == ["as found"]
 
 
+def test_what_fills_where_no_epoch_is_known_is_launched_three_times_as_long(tmp_path: Path) -> None:
+    slow = finding("input/slow-sample", "keep-results", function="train.py:tokens")
+    arm = "keep-results=train.py:tokens"
+    scenario = Scenario(lambda had: 0.1 if arm in had else 0.3, (slow,), without_loader=True)
+    tuned = tune(scenario, tmp_path)
+    assert [str(one) for one in tuned.best] == [arm]
+    assert scenario.steps[arm] == 3 * (scenario.steps["as found"] or 0) > 0
+
+
+def test_of_what_fills_where_no_epoch_is_known_the_last_third_counts() -> None:
+    scenario = Scenario(lambda arm: 0.01, without_loader=True)
+    steps = scenario._evidence(frozenset(), 0.01).steps
+    slow = 2 * steps.num_steps // 3
+    length = np.where(np.arange(steps.num_steps) < slow, 0.05, 0.01)
+    start = np.concatenate(([0.0], np.cumsum(length)[:-1]))
+    steps = replace(steps, start_s=start, end_s=start + length)
+    found = rate((steps,), steps, fills=True)
+    assert found is not None and found.s_per_step == pytest.approx(0.01)
+    found = rate((steps,), steps)
+    assert found is not None and found.s_per_step > 0.03
+
+
 def test_what_no_price_is_known_of_is_raced_where_its_finding_says_so(tmp_path: Path) -> None:
     """Retries of the allocator stall the device for a time that only launches show."""
     gain = factors(expandable_segments=1.2)

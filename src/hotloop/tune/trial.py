@@ -184,11 +184,12 @@ def rate(
 
     The first epoch is left out where a whole second one was seen: a run of days is not made of it. Where a
     cache ``fills``, so is the second, where there is a third: what ``drop_last`` dropped and the evaluation
-    after the first epoch are not cached before. Where less than an epoch was seen the batches that may have
-    been made ahead while the loop warmed up are left out, as many as the queue holds; not ``strict``: unless
-    there are no others. Warm-up steps and steps with a compile in them never count. ``most``: as a run would
-    have it that was over after so many steps. ``once``: the steps of a run that goes through its data a
-    single time: what those left out waited, workers that start first of all, is spread over them.
+    after the first epoch are not cached before; where nobody knows how long an epoch is, the last third of
+    the steps counts then. Where less than an epoch was seen the batches that may have been made ahead while
+    the loop warmed up are left out, as many as the queue holds; not ``strict``: unless there are no others.
+    Warm-up steps and steps with a compile in them never count. ``most``: as a run would have it that was
+    over after so many steps. ``once``: the steps of a run that goes through its data a single time: what
+    those left out waited, workers that start first of all, is spread over them.
     """
     num = min(steps.num_steps, most or steps.num_steps)
     if num < 2:
@@ -202,7 +203,7 @@ def rate(
         counted[:out] = False
         if num == steps.num_steps:
             length[-1] = max(0.0, length[-1] - _behind(steps))
-    elif fills and loader is None and counted[(late := 2 * num // 3) :].any():
+    elif fills and not epoch and counted[(late := 2 * num // 3) :].any():
         counted[:late] = False  # nobody knows how long its epochs are
     elif loader is not None and not 0 < epoch <= num:
         ahead = queue_of(loader.settings)
