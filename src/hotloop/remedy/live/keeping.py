@@ -226,6 +226,8 @@ class Results:
         self._closed = bool(closed.reached(function))
         self._held: dict[int, tuple[Any, str]] = {}
         self._objects = self._moved = 0
+        self._looked_for = -1  # so many objects were known when generators were looked for
+        self._drawn: list[Any] = []
         self._keys = packed.Keys(self._named)
         self._took: list[tuple[float, float]] = []
         self._left: bytes | None = None  # a call whose kept result is held against what the function gives
@@ -285,7 +287,7 @@ class Results:
 
     def state(self) -> list[Any]:
         """Of all generators of random numbers in sight, on which results must not depend."""
-        return [*random_states(self._torch), *map(_state_of, self._generators(()))]
+        return [*random_states(self._torch), *map(_state_of, self._generators())]
 
     def learn(
         self,
@@ -401,12 +403,15 @@ class Results:
             known = self._held[id(value)] = value, f"{os.getpid()} object {len(self._held)}"
         return known[1]
 
-    def _generators(self, given: Iterable[Any]) -> Iterator[Any]:
+    def _generators(self) -> list[Any]:
         """Those of random numbers that the function's code names, and of objects that it is known to read."""
-        found = [values.get(name) for values, name in self._globals]
-        for one, _ in [*self._held.values()]:
-            found += [one, *getattr(one, "__dict__", {}).values()]
-        yield from {id(one): one for one in found if type(one).__name__ in GENERATORS}.values()
+        if self._looked_for != len(self._held):
+            self._looked_for = len(self._held)
+            found = [values.get(name) for values, name in self._globals]
+            for one, _ in self._held.values():
+                found += [one, *getattr(one, "__dict__", {}).values()]
+            self._drawn = [*{id(one): one for one in found if type(one).__name__ in GENERATORS}.values()]
+        return self._drawn
 
 
 def unfit(function: FunctionType) -> str:
