@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from hotloop.probe.observers.loader_facts import held, transforms_of
+from hotloop.probe.observers.loader_facts import dataset_facts, held, transforms_of
 
 
 class ToTensor:
@@ -83,3 +85,11 @@ def test_what_no_array_is_keeps_nothing_of_the_others_from_being_told() -> None:
     facts = held(Dataset(data=np.ones(3), nested=nested, unnamed=unnamed, slotted=slotted, length=3))
     assert set(facts) == {"data", "slotted", "length"}
     assert facts["slotted"]["copy"] is False
+
+
+def test_a_file_that_the_dataset_holds_open_is_named(tmp_path: Path) -> None:
+    (tmp_path / "records").write_bytes(bytes(8))
+    with (tmp_path / "records").open("rb") as file:
+        data = SimpleNamespace(inner=SimpleNamespace(file=file))
+        assert dataset_facts(data, None, iterable=False)["open_file"].endswith("records")
+    assert dataset_facts(data, None, iterable=False)["open_file"] == ""

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from hotloop.probe.identity import code_place, name_of
+from hotloop.probe.observers.open_files import open_file
 
 _PLAIN: Final = (
     "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last",
@@ -88,6 +89,7 @@ def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, An
         "bytes": memory_held(inner),
         "held": {} if iterable else held(inner),
         "transforms": transforms_of(inner),
+        "open_file": open_file(dataset),
     }
 
 

@@ -8,18 +8,13 @@ loop would wait for ever.
 
 from __future__ import annotations
 
-import contextlib
-import io
 from multiprocessing import reduction
-from types import ModuleType
 from typing import Any, Final
+
+from hotloop.probe.observers.open_files import open_file
 
 #: Seconds for a batch: a lock held while the worker was forked is never free in it.
 PATIENCE_S: Final = 120
-
-#: How deep, and among how many values at each depth, open files are looked for.
-_DEPTH: Final = 4
-_MOST: Final = 1000
 
 _sampler: Any = None
 
@@ -46,25 +41,6 @@ class Shipped:
     def __call__(self, samples: Any) -> None:
         """Raises what sending would, which in the queue's own thread nobody hears of."""
         reduction.ForkingPickler.dumps(self._collate(samples))
-
-
-def open_file(dataset: Any) -> str:
-    """The name of a file that a dataset, or what it holds, reads from; "" for none."""
-    values = [dataset]
-    for _ in range(_DEPTH):
-        for file in values:
-            with contextlib.suppress(OSError, ValueError):  # closed, or in memory
-                if isinstance(file, io.IOBase) and file.readable() and file.fileno() > 2:
-                    return str(getattr(file, "name", file))
-        values = [inner for value in values for inner in _held(value)][:_MOST]
-    return ""
-
-
-def _held(value: Any) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return list(value[:_MOST])
-    held = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-    return list(held.values()) if isinstance(held, dict) and not isinstance(value, ModuleType) else []
 
 
 def end_workers(iterator: Any) -> None:

@@ -174,6 +174,11 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         words = "an iterable dataset: its workers decide what is read, and in which order"
         split = "each worker's __iter__ gives all of it unless it takes its part by get_worker_info()"
         raise Cannot(words, str(code.path), code.line(call), write=f"num_workers={wanted} by hand: {split}")
+    held = (built.settings.get("dataset") or {}).get("open_file")
+    if name == "num_workers" and held and not current:
+        words = f"the dataset holds an open file, whose position workers would share: {held}"
+        write = f"open it in each worker, when it is first read, and num_workers={wanted} by hand"
+        raise Cannot(words, str(code.path), code.line(call), write=write)
     follower = Follower(plan.scene, built.site.frames, current)
     try:
         target = follower.argument(code, call, at, its_name, name in built.given)
