@@ -8,7 +8,10 @@ REMEDY = Remedy(
     id="keep-freed-memory",
     summary="Keep what a step frees for the next one, instead of taking it from the kernel anew.",
     effect="exact",
-    alters="the process keeps up to 2 GiB of what it freed",
+    alters=(
+        "what is freed stays with the process (up to 2 GiB at the end of its heap, and what lies below): it may "
+        "hold more memory"
+    ),
     answers=("memory/page-faults",),
     live="hotloop.remedy.live.flags:KeepFreedMemory",
     source="hotloop.remedy.source.flags:keep_freed_memory",
