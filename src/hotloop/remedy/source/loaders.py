@@ -11,14 +11,17 @@ import libcst as cst
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import reading
-from hotloop.remedy.source.code import Code, last_name
+from hotloop.remedy.source.code import Code, argument, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
+from hotloop.remedy.source.readers import Step, readers
 from hotloop.remedy.source.scene import Already, Built, Cannot
 from hotloop.written import OF_WORKERS, called_as, holds, refused_beside, spelled_by
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
+#: Places that a note lists.
+_MOST_READERS = 4
 #: Arguments that torch refuses without workers.
 _NONE_WITHOUT_WORKERS = ("prefetch_factor", "multiprocessing_context")
 
@@ -186,7 +189,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         entry = _meant(plan, name, current) if name in built.given else None
         if entry is None:
             raise
-        target = entry
+        target, follower.way = entry, []
     if written_down is not None and not isinstance(target, Entry):
         read = _read(plan, follower, target, name, wanted, written_down)
     else:
@@ -198,7 +201,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
             _with_workers(plan, name, wanted, others, code, call)
         plan.put(target, name, wanted)
         plan.beside.update({(other.id, name): wanted for other in others})
-        _remark(plan, target, others)
+        _remark(plan, target, others, follower.way, (code, argument(call, its_name) or call))
     plan.expect(built, name, wanted)
 
 
@@ -295,12 +298,22 @@ def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, n
     return True
 
 
-def _remark(plan: Plan, target: Literal | Absent | Entry, others: Sequence[Built]) -> None:
-    """Say who else gets the value."""
-    if isinstance(target, Literal):
-        readers = target.code.readers(target.node, target.name) if target.name else []
-        if len(readers) > 1:
-            plan.remark(f"{target.name} is read in lines {', '.join(map(str, readers))}")
+def _remark(
+    plan: Plan,
+    target: Literal | Absent | Entry,
+    others: Sequence[Built],
+    way: Sequence[Step],
+    asked: tuple[Code, cst.CSTNode],
+) -> None:
+    """Say who else reads the value that was followed from what is ``asked`` on this way."""
+    if not isinstance(target, Absent):
+        key = str(target.note.get("key")) if isinstance(target, Entry) else ""
+        found = readers(plan.scene, way, tuple(key.split(".")) if key else (), *asked)
+        places = list(dict.fromkeys(f"{Path(file).name}:{line}" for file, line in found))
+        shown = ", ".join(places[:_MOST_READERS]) + (", ..." if len(places) > _MOST_READERS else "")
+        named = key or (target.name if isinstance(target, Literal) else "") or "the value"
+        if len(places) > (not way):  # where no way is known, one of them is it
+            plan.remark(f"{named} is read at {shown}" + " too" * bool(way))
     if others:
         plan.remark(f"the same call builds {len(others)} more of this run's loaders")
 

@@ -23,7 +23,9 @@ def readers(
     ``keys`` are those of the configured value, where the way ends at one.
     """
     steps = {id(node) for _, node, _ in way}
-    steps |= {id(node) for node in code.nodes(cst.CSTNode, inside)}  # type: ignore[type-abstract]
+    # What the way ends in may be an expression that reads the value and is followed no further.
+    for where, under in ((code, inside), *((where, node) for where, node, _ in way[-1:])):
+        steps |= {id(node) for node in where.nodes(cst.CSTNode, under)}  # type: ignore[type-abstract]
     found: dict[tuple[str, int], None] = {}
     for where, node in _reads(scene, way, keys):
         above = where.parents.get(node)
@@ -59,17 +61,17 @@ def _of_name(scene: Scene, code: Code, node: cst.Name) -> Iterator[tuple[Code, c
         yield from ((code, access.node) for access in one.references)
     if all(code.function_of(one.node) is not None for one in bound):
         return
-    home = scene.module(code.qualified(node).lstrip(".").rpartition(".")[0], code.path)
+    mine = code.qualified(node)
+    home = scene.module(mine.lstrip(".").rpartition(".")[0], code.path)
     for other in scene.codes(node.value):
-        if other is code:
-            continue
         if other.path == home:
             for one in other.global_names(node.value):
                 yield from ((other, access.node) for access in one.references)
         for kind in (cst.Name, cst.Attribute):
             for read in other.nodes(kind):
                 above = other.parents.get(read)
-                named = other.qualified(read).rpartition(".")[2] == node.value
+                whole = other.qualified(read)
+                named = whole.rpartition(".")[2] == node.value and (other is not code or whole == mine)
                 if named and not isinstance(above, cst.ImportAlias | cst.Attribute):
                     yield other, read
 

@@ -1,0 +1,1 @@
+NUM_WORKERS = 4
