@@ -11,7 +11,7 @@ import libcst as cst
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import reading
-from hotloop.remedy.source.code import Code, argument, last_name
+from hotloop.remedy.source.code import Code, argument, has_spread, last_name
 from hotloop.remedy.source.follow import Absent, Entry, Follower, Literal
 from hotloop.remedy.source.plan import Plan
 from hotloop.remedy.source.readers import Step, readers
@@ -185,8 +185,12 @@ def _give(plan: Plan, name: str, value: Any) -> None:
     follower = Follower(plan.scene, built.site.frames, current)
     try:
         target = follower.argument(code, call, at, its_name, name in built.given)
-    except Cannot:
+    except Cannot as cannot:
         entry = _meant(plan, name, current) if name in built.given else None
+        if entry is None and has_spread(call) and argument(call, its_name) is None:
+            words = f"set {its_name}={wanted} in what the call is given by * or **, not beside it"
+            write = words + _configured_at(plan, name, current)
+            raise Cannot(cannot.why, cannot.file, cannot.line, write=write) from None
         if entry is None:
             raise
         target, follower.way = entry, []
@@ -216,6 +220,16 @@ def _meant(plan: Plan, name: str, current: Any) -> Entry | None:
         if note.get("meaning") == name and same(note.get("value"), current)
     }
     return Entry(next(iter(notes.values()))) if len(notes) == 1 else None
+
+
+def _configured_at(plan: Plan, name: str, current: Any) -> str:
+    """Where configuration holds values that may be this setting, in words."""
+    places = {
+        f"{Path(str(note['file'])).name}{':' + str(note['line']) if note.get('line') else ''} {note['key']}"
+        for note in plan.scene.config
+        if note.get("meaning") == name and note.get("file") and same(note.get("value"), current)
+    }
+    return f" ({' or '.join(sorted(places))})" if places else ""
 
 
 def _read_by_a_library(plan: Plan, name: str, current: Any) -> Entry | None:
