@@ -26,3 +26,10 @@ def test_torchrun_is_asked_what_its_rank_raised():
 def test_rules_and_blanks_say_nothing():
     assert last_words("ValueError: caught\nno data here\n-----\n\n") == "no data here"
     assert last_words("=====\n") == ""
+
+
+def test_a_hint_after_what_was_raised_is_not_what_was_raised() -> None:
+    caught = 'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 1\n'
+    raised = 'Traceback (most recent call last):\n  File "b.py", line 2\nCacheError: not cached\nhint: do\n'
+    assert last_words(f"{caught}\nDuring handling of this:\n\n{raised}") == "CacheError: not cached"
+    assert last_words(caught + "epoch\n" * 9 + "no data here\n") == "no data here"

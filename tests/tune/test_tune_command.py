@@ -141,6 +141,19 @@ def test_samples_that_draw_are_noticed(tmp_path: Path, sample: str, num_workers:
     assert _draws(flow.examine(flow.read(run))) == (("the dataset's own generator",) if drawn else ())
 
 
+def test_samples_of_any_loader_that_feeds_training_are_noticed(tmp_path: Path) -> None:
+    plain = "plain = iter(DataLoader([*range(12)]))\ndrawing = iter("
+    steps = "=0))\nfor _ in range(12):\n    i, x = next(plain), next(drawing)"
+    script = DRAWS.format(sample="numpy.random.rand()", num_workers=0)
+    script = script.replace("for x in ", plain).replace("=0):", steps)
+    (tmp_path / "draws.py").write_text(script)
+    run = flow.new_run_folder(tmp_path / "run", ["draws"])
+    assert not flow.observe(
+        [sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"}
+    ).exit_code
+    assert _draws(flow.examine(flow.read(run))) == ("numpy.random",)
+
+
 def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(project: Path) -> None:
     (project / "train.py").write_text(
         "import torch\nopen('half.txt', 'w').write('x')\nraise ValueError('no data')\n"

@@ -241,15 +241,15 @@ def _trace(found: Examination) -> Trace | None:
 
 
 def _draws(found: Examination) -> tuple[str, ...]:
-    """The generators that samples of the training loader were seen to draw from."""
+    """The generators that samples of the loaders that feed training were seen to draw from."""
     from hotloop.report.ranks import lead
 
     steps = lead(found.ranks)
-    loader = steps.train_loader() if steps is not None else None
+    loaders = steps.loaders if steps is not None else ()
+    feeding = {loader.dataset.get("class") for loader in loaders if loader.role == "train"}
     processes = [one for rank in found.recording.ranks for one in (rank, *rank.workers)]
     notes = [note for one in processes for note in one.notes.get("draws", ())]
-    known = loader.dataset.get("class") if loader is not None else None
-    drawn = {name for note in notes if note["dataset"] == known for name in note["generators"]}
+    drawn = {name for note in notes if note["dataset"] in feeding for name in note["generators"]}
     return tuple(sorted(drawn))
 
 
