@@ -9,8 +9,8 @@ REMEDY = Remedy(
     summary="Keep what a step frees for the next one, instead of taking it from the kernel anew.",
     effect="exact",
     alters=(
-        "what is freed stays with the process (up to 2 GiB at the end of its heap, and what lies below): it may "
-        "hold more memory"
+        "what is freed stays with the process (up to 2 GiB at the end of its heap, and what lies below): it "
+        "may hold more memory"
     ),
     answers=("memory/page-faults",),
     live="hotloop.remedy.live.flags:KeepFreedMemory",
