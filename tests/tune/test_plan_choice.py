@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from tests.diagnose.synthetic import evidence, input_run
 from tests.tune.known_pipelines import pipeline
 
 from hotloop.diagnose.costs import feed
+from hotloop.findings import Finding
 from hotloop.tune import plans
 from hotloop.tune.pipeline import Pipeline, Setup, predict
 from hotloop.tune.pipeline.demand import OTHERS, demand
@@ -74,3 +76,16 @@ def test_ranks_share_the_cores_without_workers_too() -> None:
     assert shared.s_per_step == pytest.approx(0.5, rel=0.01)
     asleep = predict(pipeline(), Setup(num_workers=0, ranks=40))
     assert asleep.s_per_step == pytest.approx(0.05, rel=0.01)
+
+
+@pytest.mark.parametrize(("memory_gib", "given"), [(16, False), (6, True)])
+def test_a_cache_that_holds_all_samples_is_given_no_size(memory_gib: float, given: bool) -> None:
+    """Of the size of the samples it would hold some of them: it needs more for each."""
+    again = Finding(id="input/repeated-work", message="", advice="", evidence=(), cost_s_per_step=0.04)
+    machine = plans.Machine(cores=4.0, memory_bytes=memory_gib * GIB, ranks=1)
+    known = pipeline()
+    sample = known.memory.batch_bytes / known.batch_samples
+    known = replace(known, num_samples=int(4 * GIB / sample))
+    found = plans.make(known, machine, [again], lambda share, words: None)
+    values = [one.value for plan in found.plans for one in plan.remedies if one.remedy.id == "cache-samples"]
+    assert [value is not None for value in values] == [given]

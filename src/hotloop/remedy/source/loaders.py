@@ -54,7 +54,10 @@ def persistent_workers(plan: Plan, value: Any) -> None:
     """``persistent_workers=True``."""
     _need_workers(plan, "persistent_workers")
     _give(plan, "persistent_workers", True)
-    plan.remark("persistent-workers: torch draws no new seed per epoch, so order and augmentation differ")
+    plan.remark(
+        "persistent-workers: torch draws no new seed per epoch, so order and augmentation differ; nothing "
+        "that the script changes in the dataset after the first batch is seen by workers that stay"
+    )
 
 
 def pin_memory(plan: Plan, value: Any) -> None:

@@ -155,7 +155,9 @@ class _Search:
             return self._plan("aggressive", best, remedies, "")
         setup, words = cache
         held = replace(found, on=setup, known={})
-        cached = Applied(remedy=catalogue.get("cache-samples"), value=_size(setup.cache_bytes))
+        # Where all samples fit no value is given: it would have to hold tables and more of each sample.
+        value = None if setup.hit_rate == 1 else _size(setup.cache_bytes)
+        cached = Applied(remedy=catalogue.get("cache-samples"), value=value)
         setup = held.least(held.all(lambda share, words: None), _FASTEST)
         return self._plan("aggressive", setup, (cached, *remedies), words)
 
