@@ -1114,18 +1114,44 @@ FIELDS = (
 )
 
 
-def test_unread_fields_cost_what_their_lines_cost() -> None:
+DEPTH = """class Windows:
+    def __getitem__(self, i):
+        raw = self.depth[i]
+        image = load(raw)
+        depth = self.load_far(i)
+        return {{
+            "image": {image},
+            "depth": depth,
+        }}
+
+    def load_far(self, i):
+        return decode(self.files[i])
+"""
+
+
+@pytest.mark.parametrize(
+    ("image", "cost_s"),
+    [("image", 0.05), ("image + depth", 0.0), ("image + self.load_far(0)", 0.03)],
+    ids=["for the field", "read by another field", "called for another field"],
+)
+def test_unread_fields_cost_what_the_lines_for_them_alone_cost(image: str, cost_s: float) -> None:
     run = input_run(
         make_s=0.08,
         busy_s=0.02,
         unused_fields=("depth",),
         batch_fields=FIELDS,
         batch_bytes=4000.0,
-        lines=[line(9, 5.0, source="depth = load_depth(i)"), line(12, 3.0, source="image = load(i)")],
+        dataset={"class": "Windows", "module": "data", "len": 800, "file": DATASET, "line": 2},
+        lines=[
+            line(3, 2.0, source="raw = self.depth[i]"),
+            line(4, 1.0, source="image = load(raw)"),
+            line(5, 3.0, source="depth = self.load_far(i)"),
+            line(12, 2.0, function="Windows.load_far", source="return decode(self.files[i])"),
+        ],
     )
-    unused = found(run)["input/unused-fields"]
+    unused = found(run, sources={DATASET: DEPTH.format(image=image)})["input/unused-fields"]
     assert unused.data["byte_share"] == pytest.approx(0.75)
-    assert unused.cost_s_per_step == pytest.approx(0.05, rel=0.05)
+    assert unused.cost_s_per_step == pytest.approx(cost_s, rel=0.05)
     assert "depth" in unused.message
 
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from hotloop import units
 from hotloop.diagnose import costs, says
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.dead_fields import dead_lines
 from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.reading import Part, part_of
 from hotloop.findings import Finding
-from hotloop.measure.steps import LineCost
 
 ID = "input/unused-fields"
 EFFORT = EDIT
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Name fields that were never read; price shipping by their bytes and making by lines that carry their
-    name.
+    """Name fields that were never read; price shipping by their bytes and making by lines that are for them
+    alone.
     """
     feed = costs.feed(evidence)
     if feed is None or not feed.loader.unused_fields:
@@ -29,7 +28,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     loader = feed.loader
     names = loader.unused_fields
     byte_share = _byte_share(feed)
-    part = part_of(loader.lines, loader.lines_total_s, lambda line: _names_one(line, names))
+    dead = dead_lines(evidence, loader)
+    part = part_of(
+        loader.lines, loader.lines_total_s, lambda line: (line.place.file, line.place.line) in dead
+    )
     named = part.share if part is not None else 0.0
     make_share = min(1.0, named + _collate_share(feed) * byte_share)
     shipping = feed.deliver_s * byte_share if feed.workers else 0.0
@@ -85,21 +87,10 @@ def _is_one(path: str, names: tuple[str, ...]) -> bool:
     return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in names)
 
 
-def _names_one(line: LineCost, names: tuple[str, ...]) -> bool:
-    """Whether a line's text or function speaks of an unread field by name; numbers are no names."""
-    text = f"{line.source} {line.place.function}"
-    words = [re.escape(name.rsplit(".", 1)[-1]) for name in names if re.search(r"[A-Za-z]{2}", name)]
-    return any(
-        re.search(rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])", text.replace("_", " "))
-        or re.search(rf"\b\w*{word}\w*\b", text)
-        for word in words
-    )
-
-
 def _made(part: Part | None) -> Iterator[str]:
     if part is not None:
         yield (
-            f"lines that speak of them take {units.share(part.share)} of making a batch, most at "
+            f"lines for them alone take {units.share(part.share)} of making a batch, most at "
             f"{says.at(part.place)}"
         )
 
