@@ -637,6 +637,7 @@ def test_a_scaler_per_sample_is_named_once() -> None:
     assert first(run) == "input/per-sample-conversion"
     assert conversion.where.line == 55
     assert "scaler.transform" in conversion.message
+    assert "80 % of making a batch, 100 % with the other conversions" in conversion.message
     assert "input/slow-sample" not in findings, "the same line is said once"
     assert conversion.remedies == ("pretransform", "convert-once", "bake")
 

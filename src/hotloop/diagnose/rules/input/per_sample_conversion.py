@@ -34,12 +34,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if in_collate(loader, part.lines[0], part.share):
         return
     cost = feed.saved_by_make(part.share) * costs.exposed_ratio(evidence.steps, "data_wait")
+    others = f", {units.share(part.share)} with the other conversions" if len(part.lines) > 1 else ""
     cut = crop(evidence, loader, before=part.place)
     yield Finding(
         id=ID,
         message=(
             f"The line{quoted(part.lines[0])} at {says.at(part.place)} converts every sample by itself: "
-            f"{units.share(part.share)} of making a batch{f'; {cut.words}' if cut else ''}."
+            f"{units.share(part.lines[0].seconds / loader.lines_total_s)} of making a batch"
+            f"{others}{f'; {cut.words}' if cut else ''}."
         ),
         advice=(
             f"Cut the crop first and convert only that: move what {says.at(cut.place)} cuts before "
