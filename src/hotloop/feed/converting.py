@@ -65,8 +65,11 @@ def concatenated(
 
 def converted(convert: Convert, rows: Any, **options: Any) -> torch.Tensor:
     """What ``convert(rows, **options)`` gives; a list of arrays, which torch reads number by number, is
-    gathered by numpy before.
+    gathered by numpy before, and lists of as many numbers each are by the interpreter.
     """
+    if type(rows) in (list, tuple) and rows and type(rows[0]) in (list, tuple):
+        kept = Rows(convert, **options)
+        return kept.stacked() if kept.keeps_all(rows) else convert(rows, **options)
     if type(rows) in (list, tuple) and rows and all(type(row) is np.ndarray and row.shape for row in rows):
         how = _How.of(convert, options)
         kind = how.of_array(rows[0], large=True) if how is not None and how.lists else None
@@ -162,7 +165,7 @@ class Rows:
     def extend(self, rows: Iterable[Any]) -> None:
         """Add all of them."""
         begins = self._kind is None and self._made is None
-        if begins and isinstance(rows, list | tuple) and self._keeps_all(rows):
+        if begins and isinstance(rows, list | tuple) and self.keeps_all(rows):
             return
         for row in rows:
             self.append(row)
@@ -184,8 +187,10 @@ class Rows:
             return self._placed(self._flat())
         return torch.cat(list(self._each()) if self._made is None else self._made)
 
-    def _keeps_all(self, rows: list[Any] | tuple[Any, ...]) -> bool:
-        """Keep lists of as many numbers each, all at once: nothing runs from one row to the next."""
+    def keeps_all(self, rows: list[Any] | tuple[Any, ...]) -> bool:
+        """Keep lists of as many numbers each, all at once: nothing runs from one row to the next. Whether
+        they are kept.
+        """
         if self._how is None or type(rows) not in (list, tuple):
             return False
         if set(map(type, rows)) not in ({list}, {tuple}) or len(set(map(len, rows))) > 1:

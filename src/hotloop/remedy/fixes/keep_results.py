@@ -11,7 +11,8 @@ REMEDY = Remedy(
     alters=(
         "kept results take memory, up to a quarter of what is free; where a function reads more than its "
         "arguments and plain values (tables, arrays, files that no argument names) and that changes, one in "
-        "16 of its calls is made all the same and the first other result ends it: kept ones count till then"
+        "16 of its calls, later in 64, is made all the same and the first other result ends it: kept ones "
+        "count till then"
     ),
     answers=(
         "input/slow-sample",

@@ -45,11 +45,14 @@ def {name}(self):
     return original(self)
 """
 
-#: Calls with kept results that are left to the function before any is handed out, and then every so many;
-#: where its code shows that arguments decide, so few, and then the second, fourth, eighth, ...
+#: Calls with kept results that are left to the function before any is handed out, and then every so many,
+#: fewer once that often nothing was other; where its code shows that arguments decide, so few, and then the
+#: second, fourth, eighth, ...
 _CHECKED: Final = 8
 _CHECKED_SHOWN: Final = 2
 _AGAIN_EVERY: Final = 16
+_AGAIN_LATER: Final = 64
+_LATER: Final = 512
 #: Of values known by their identity more are other ones in each call.
 _MOST_OBJECTS: Final = 256
 #: Calls during which something that the function reads may change: a file is opened at first, a table filled.
@@ -275,7 +278,8 @@ class Results:
             return None
         shelf.count_hit()
         hits = shelf.hits
-        again = hits > 1 and hits & (hits - 1) == 0 if self._closed else hits % _AGAIN_EVERY == 0
+        every = _AGAIN_EVERY if hits <= _LATER else _AGAIN_LATER
+        again = hits > 1 and hits & (hits - 1) == 0 if self._closed else hits % every == 0
         if again:
             self._left = key
             return None
