@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.remedy.golden import scene_of
 
+from hotloop.findings import Finding, Place
 from hotloop.remedy import catalogue
 from hotloop.tune.patching import Patches
 from hotloop.tune.trial import Examined
@@ -54,3 +55,28 @@ def test_one_of_two_loaders_is_changed(tmp_path: Path) -> None:
     assert [line for line in written.diff.splitlines() if line.startswith("+") and "Loader" in line] == [
         "+labelled = DataLoader(few, shuffle=True, num_workers=4, prefetch_factor=8)"
     ]
+
+
+ROWS = """
+import torch
+def batches(docs):
+    return torch.tensor([tokenize(each) for each in docs])
+"""
+
+
+@pytest.mark.parametrize(
+    ("under", "made"), [("keep-results=train.py:tokenize", True), ("no-checkpointing", False)]
+)
+def test_a_place_that_only_a_later_run_names_is_taken_where_lines_are_as_written(
+    tmp_path: Path, under: str, made: bool
+) -> None:
+    found = patches(tmp_path)
+    (tmp_path / "train.py").write_text(ROWS)
+    arm = (catalogue.parse("batched-convert"),)
+    assert "no finding names rows" in found.cannot(arm)
+    place = Place(file=str(tmp_path / "train.py"), line=4, function="batches")
+    later = Finding(
+        id="input/slow-sample", message="", advice="", evidence=(), remedies=("batched-convert",), where=place
+    )
+    found.hear([later], (catalogue.parse(under),))
+    assert (found.cannot(arm) == "") is made

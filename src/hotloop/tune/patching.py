@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hotloop.errors import UsageError
+from hotloop.findings import Finding
 from hotloop.remedy.source import in_force, publish
 from hotloop.remedy.source import patch as patches
 from hotloop.remedy.source.in_force import InForce
@@ -41,6 +42,17 @@ class Patches:
     command: Sequence[str]
     cut: bool = False
     _known: dict[tuple[str, ...], InForce | str] = field(default_factory=dict)
+
+    def hear(self, findings: Sequence[Finding], arm: Arm) -> None:
+        """Take places that only a later run names, under an arm without a patch: its lines are the files'."""
+        scene = self._scene
+        asked = {name: found.where for found in reversed(findings) if found.where for name in found.remedies}
+        new = {name: place for name, place in asked.items() if name not in scene.where}
+        if edited(arm) or not new:
+            return
+        places = {name: (*scene.asked_at.get(name, ()), place) for name, place in new.items()}
+        self._scene = replace(scene, where={**scene.where, **new}, asked_at={**scene.asked_at, **places})
+        self._known = {key: made for key, made in self._known.items() if not isinstance(made, str)}
 
     def write(self, arm: Arm) -> Written:
         """The source form of a whole arm."""

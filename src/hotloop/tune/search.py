@@ -263,6 +263,8 @@ class Search:
         if seen.evidence is None:
             return []
         launcher = self.launcher
+        if launcher.patches is not None:
+            launcher.patches.hear(seen.findings, have)
         told = ideas(
             seen.evidence,
             seen.findings,
