@@ -263,5 +263,5 @@ def test_memory_that_batches_out_of_a_cache_free_is_not_mapped_anew(tmp_path: Pa
     done = run_observed(LARGE, folder=tmp_path / "cached", env=env)
     faults, loss = done.stdout.split()
     assert loss == plain.stdout.split()[1]
-    assert int(faults) < 100  # 2,266 a step; three samples are read again before each epoch
+    assert int(faults) < 500  # 2,266 a step; three samples are read again before each epoch
     assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"
