@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from golden import after_run, patch_of, scene_of
 
 from hotloop.findings import Finding, Severity
-from hotloop.remedy.source.patch import from_findings
+from hotloop.remedy import catalogue
+from hotloop.remedy.source.patch import from_findings, make, with_values
 from hotloop.remedy.source.scene import Cannot
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -123,6 +124,24 @@ def test_a_constant_is_not_multiplied_again_in_a_file_that_has_no_checksum(tmp_p
     replace(scene, started_unix_s=began + 1).unchanged(settings)
     with pytest.raises(Cannot, match="changed since the run"):
         replace(scene, started_unix_s=began - 1).unchanged(settings)
+
+
+def test_a_constant_of_a_file_that_changed_since_is_not_written(tmp_path: Path) -> None:
+    """A module of constants is in no stack: the run has no checksum of it."""
+    case = GOLDEN / "constant_that_others_read"
+    shutil.copytree(case / "before", tmp_path, dirs_exist_ok=True)
+    settings = tmp_path / "settings.py"
+    facts = json.loads((case / "facts.json").read_text())
+    scene = scene_of(tmp_path, facts)
+    del scene.hashes[settings]
+    began = settings.stat().st_mtime
+    asked = with_values(map(catalogue.parse, facts["apply"]), ())
+    assert make(replace(scene, started_unix_s=began + 1), asked).changes
+    changed = replace(scene, started_unix_s=began - 1)
+    del changed.hashes[settings]
+    patch = make(changed, asked)
+    assert not patch.changes
+    assert patch.left[0].why == "settings.py changed since the run: run again, then fix"
 
 
 @pytest.mark.parametrize(("configured", "wanted"), [(0, 4), (2, None)])

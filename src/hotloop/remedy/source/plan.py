@@ -196,6 +196,8 @@ class Plan:
 
     def edit(self, text: Text, start: int, end: int, new: str) -> None:
         """Other characters for a span. The same change asked for twice is one. Raises Cannot."""
+        if text.path.suffix == ".py":  # of configuration the value itself is held beside the run's
+            self.scene.unchanged(text.path)
         edits = self._pending.edits.setdefault(text.path, [])
         edit = Edit(start=start, end=end, new=new)
         for other in edits:
