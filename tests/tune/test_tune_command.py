@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from hotloop import flow
+from hotloop.cli import tune as tune_command
 from hotloop.cli.tune import _draws, _told
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
+from hotloop.tune.launching import Interrupted
 from hotloop.tune.trial import Trial
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -335,3 +338,21 @@ def test_what_a_live_form_leaves_to_the_source_is_raced_as_a_patch(project: Path
     assert document["best"]["gain"]["ci95"][0] > 2
     assert "% " in (project.parent / "tuned" / "best.diff").read_text()
     assert not (project / "loss.png").exists()
+
+
+def test_what_goes_on_with_a_tuning_that_was_ended_can_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(tune_command, "_tune", ended)
+    parser = argparse.ArgumentParser()
+    tune_command.add_arguments(parser)
+    words = ["--budget", "2m", "--allow", "numeric", "--", "python", "train.py", "a b"]
+    out = tmp_path / "tuned"
+    assert tune_command.main(parser.parse_args(["--out", str(out), *words])) == 130
+    told = shlex.split(capsys.readouterr().err.splitlines()[1])
+    again = parser.parse_args(told[2:])
+    first = parser.parse_args(["--out", str(out), *words])
+    assert told[:2] == ["hotloop", "tune"] and vars(again) == vars(first)

@@ -73,8 +73,8 @@ def main(options: argparse.Namespace) -> int:
     try:
         document, words, found = _tune(options, command, folder)
     except Interrupted:
-        out = shlex.quote(str(folder))
-        print(f"hotloop: ended; hotloop tune --out {out} and the same command go on", file=sys.stderr)
+        again = shlex.join(_again(options, folder, command))
+        print(f"hotloop: ended; this goes on where it was:\n    {again}", file=sys.stderr)
         return 130
     except BaseException:
         _drop(folder, made)
@@ -82,6 +82,17 @@ def main(options: argparse.Namespace) -> int:
     sys.stdout.write(json.dumps(document, indent=2) + "\n" if options.json else words)
     print(f"tune: {folder / 'tune.json'}", file=sys.stderr)
     return 0 if found else 1
+
+
+def _again(options: argparse.Namespace, folder: Path, command: Sequence[str]) -> list[str]:
+    """The command that goes on with a tuning."""
+    words = ["hotloop", "tune", "--out", str(folder), "--budget", f"{options.budget:g}s"]
+    words += ["--allow", options.allow] if options.allow != "exact" else []
+    words += ["--sweep", options.sweep] if options.sweep else []
+    words += ["--memory", options.memory] if options.memory else []
+    words += ["--in-place"] if options.in_place else []
+    words += ["--json"] if options.json else []
+    return [*words, "--", *command]
 
 
 def _tune(options: argparse.Namespace, command: list[str], folder: Path) -> tuple[dict[str, Any], str, bool]:
