@@ -62,7 +62,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     graphs = sum(e.seconds for e in inside if e.builds_graphs) > sum(e.seconds for e in inside) / 2
     if graphs:
         numbers.append("its forwards build graphs for gradients that nothing asks for")
-    advice = _advice(every, interval, steps.num_steps, wait)
+    advice = _advice(every, interval, steps, wait)
     if small is not None:
         much_left = beyond(steps, left, limits.evaluation_free_ratio) > 0
         advice = _batching(small, seconds) + (f" Then {advice[0].lower()}{advice[1:]}" if much_left else "")
@@ -186,12 +186,16 @@ def _interval_wanted(training_s: float, seconds: float, every: float, free: floa
     return _round_up(every * seconds / max(1e-9, training_s) * (1 - free) / free)
 
 
-def _advice(every: float, interval: int | None, num_steps: int, wait: LoaderUse | None) -> str:
+def _advice(every: float, interval: int | None, steps: Steps, wait: LoaderUse | None) -> str:
     text = "Evaluate less often, or on a part of the data"
     if interval is not None:
         now = _steps(every).removesuffix(" steps")
-        longer = f" (this run took {num_steps})" if interval > num_steps else ""
+        longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
         text = f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
+        batches = round(steps.num_steps / (steps.num_updates or steps.num_steps or 1))
+        if batches > 1:  # of an update, which scripts that accumulate may count
+            updates = f"{interval / batches:.0f} updates instead of {every / batches:.3g}"
+            text += f" ({updates}, of {batches} batches each)"
     if wait is None:
         return text + "."
     workers = int(wait.settings.get("num_workers") or 0)
