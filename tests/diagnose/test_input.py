@@ -847,6 +847,17 @@ def test_what_is_no_dataloader_is_told_nothing_that_only_a_dataloader_has() -> N
     assert single.remedies == ()
 
 
+def test_what_changes_between_epochs_is_not_told_to_be_left_to_workers_that_stay() -> None:
+    run = short_epochs(persistent=False)
+    changing = replace(run, loaders=(replace(run.loaders[0], dataset_changes=("crop",)),))
+    respawned = found(changing)["input/respawned-workers"]
+    assert "persistent-workers" not in respawned.remedies
+    assert "crop of the dataset in shared memory" in respawned.advice
+    run = passes(0.05, 0.05)
+    alone = replace(run, loaders=(replace(run.loaders[0], dataset_changes=("epoch",)),))
+    assert "leave persistent_workers away (epoch of" in found(alone)["input/single-process"].advice
+
+
 def test_respawned_workers_for_cheap_batches_are_told_to_go() -> None:
     respawned = found(short_epochs(persistent=False, make_s=0.0002, busy_s=0.002))["input/respawned-workers"]
     assert "num_workers=0" in respawned.advice or "persistent_workers" in respawned.advice

@@ -132,12 +132,13 @@ class Feed:
 
 def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:
     """Those of the remedies that can be had: a stream is cut by its workers, so their number stays; what is
-    no DataLoader takes none.
+    no DataLoader takes none; workers that stay do not see what changes in the dataset.
     """
     if loader.own:
         return ()
-    stream = loader.settings.get("iterable")
-    return tuple(one for one in remedies if not stream or one not in ("num-workers", "no-workers"))
+    cannot = ["num-workers", "no-workers"] if loader.settings.get("iterable") else []
+    cannot += ["persistent-workers"] if loader.dataset_changes else []
+    return tuple(one for one in remedies if one not in cannot)
 
 
 def enough(evidence: Evidence) -> bool:

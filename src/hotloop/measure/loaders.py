@@ -127,6 +127,7 @@ def _use(
         where=where,
         settings=settings,
         dataset=dataset if isinstance(dataset, dict) else {},
+        dataset_changes=changes_of(process, number),
         num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
         batches_per_epoch=_batches_per_epoch(batches[batches > 0]),
         length=max(lengths, default=None),
@@ -157,6 +158,12 @@ def _use(
         maker=called_as(by) if where is not None and where == _site_of(note, places) else "",
         own=bool(note.get("own")),
     )
+
+
+def changes_of(process: Process, number: int) -> tuple[str, ...]:
+    """Attributes of a loader's dataset that had changed between two of its iterators."""
+    notes = process.notes.get("dataset_changed", ())
+    return tuple({str(name): 0 for note in notes if note.get("loader") == number for name in note["names"]})
 
 
 def _given_at(process: Process, note: Note, places: Places) -> Place | None:

@@ -84,6 +84,8 @@ class LoaderUse:
     #: drop_last, in_order, multiprocessing_context, sampler, collate_fn, class, iterable
     settings: Mapping[str, Any]
     dataset: Mapping[str, Any]  # class, module, len, file, line of __getitem__ where known
+    #: attributes of the dataset that had changed from an iterator to the next: only fresh workers see that
+    dataset_changes: tuple[str, ...] = ()
     num_iterators: int = 0
     batches_per_epoch: float = 0.0
     length: int | None = None  # batches that an iterator would give, None where nobody knows

@@ -376,7 +376,7 @@ def _by_model(pipeline: Pipeline, have: Arm, *, once: bool) -> Iterator[Candidat
     what takes least memory.
     """
     recorded = pipeline.recorded
-    short = pipeline.batches_per_epoch < SHORT_EPOCH and not once
+    short = pipeline.batches_per_epoch < SHORT_EPOCH and not once and not pipeline.anew
     best: dict[bool, list[tuple[Setup, float]]] = {}
     for kept in dict.fromkeys((bool(recorded.persistent_workers), short)):
         setups = [replace(setup, persistent_workers=kept) for setup in _settings(pipeline)]

@@ -18,6 +18,7 @@ _FASTAI: Final = "fastai.data.load._FakeLoader"
 _MAX_ATTRIBUTES: Final = 64
 _MAX_ITEMS: Final = 256
 _MAX_TRANSFORMS: Final = 32
+_BARE: Final = (bool, int, float, str, bytes, type(None))
 
 
 def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
@@ -69,12 +70,7 @@ def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, An
     """Class, place of ``__getitem__`` (or ``__iter__``), length and rough size of the arrays a dataset
     holds.
     """
-    inner = dataset
-    for _ in range(8):  # Subset, ConcatDataset and their like: the user's own dataset lies below
-        below = getattr(inner, "dataset", None) if type(inner).__module__.startswith("torch.") else None
-        if below is None:
-            break
-        inner = below
+    inner = own_dataset(dataset)
     method = "__iter__" if iterable else "__getitem__"
     file, line = code_place(getattr(type(inner), method, None))
     return {
@@ -91,6 +87,38 @@ def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, An
         "transforms": transforms_of(inner),
         "open_file": open_file(dataset),
     }
+
+
+def own_dataset(dataset: Any) -> Any:
+    """The user's own dataset, below Subset, ConcatDataset and their like."""
+    for _ in range(8):
+        below = getattr(dataset, "dataset", None) if type(dataset).__module__.startswith("torch.") else None
+        if below is None:
+            break
+        dataset = below
+    return dataset
+
+
+def state_of(dataset: Any) -> dict[str, Any]:
+    """What an object's attributes are: plain values by themselves, others by their identity."""
+    attributes = getattr(dataset, "__dict__", None)
+    if not isinstance(attributes, dict):
+        return {}
+    first = list(attributes.items())[:_MAX_ATTRIBUTES]
+    return {name: value if type(value) in _BARE else _Identity(id(value)) for name, value in first}
+
+
+def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Attributes that are others; what was or is None may be opened, or made, when it is needed."""
+    return [
+        name
+        for name, old in before.items()
+        if old is not None and (new := now.get(name)) is not None and (type(old), old) != (type(new), new)
+    ]
+
+
+class _Identity(int):
+    """An ``id()``."""
 
 
 def held(obj: Any) -> dict[str, dict[str, Any]]:

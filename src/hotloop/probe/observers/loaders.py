@@ -16,7 +16,7 @@ from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending
 from hotloop.probe.identity import Known
-from hotloop.probe.observers.loader_facts import loader_facts
+from hotloop.probe.observers.loader_facts import changed, loader_facts, own_dataset, state_of
 from hotloop.probe.places import with_site, with_text
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 
@@ -93,6 +93,7 @@ class Loaders:
         self._module = module
         self._loaders: Known[int] = Known()
         self._iterators: Known[Iterator] = Known()
+        self._states: Known[dict[str, Any]] = Known()  # of datasets, when they were gone through last
         self._latest: dict[int, Iterator] = {}  # of each loader
         self._told: dict[int, dict[str, Any]] = {}  # the fields of each loader's latest ``iterator`` note
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
@@ -101,16 +102,19 @@ class Loaders:
         self._built: dict[int, tuple[int, int, str, list[str]]] = {}
         #: id of a DataLoader within ``__iter__`` -> the iterator of torch's that was made there
         self._beginning: dict[int, Any] = {}
+        self._changing: set[int] = set()  # loaders whose datasets were noted to change
         self.restart()
 
     def restart(self) -> None:
         """In a forked child: ids begin at 1 again, and what it does not use it does not note."""
         self._loaders.clear()
         self._iterators.clear()
+        self._states.clear()
         self._latest.clear()
         self._told.clear()
         self._built.clear()
         self._beginning.clear()
+        self._changing.clear()
         self._num_loaders = 0
         self._num_iterators = 0
         self._newest = 0  # the loader that iter() was called on last
@@ -223,6 +227,7 @@ class Loaders:
         state = self._state(loader, result)
         if state is None:
             return
+        self._note_changes(loader, state.loader)
         self._num_iterators += 1
         if state.loader != self._newest:
             self._newest = state.loader
@@ -249,6 +254,16 @@ class Loaders:
             probe.note("iterator", id=state.id, loader=state.loader, site=site, **told)
         if ours:
             probe.emit(ITER, start, stop - start, state.loader, site, state.id)
+
+    def _note_changes(self, loader: Any, number: int) -> None:
+        """Note what has changed in the dataset since it was gone through last."""
+        dataset = own_dataset(getattr(loader, "dataset", None))
+        before, now = self._states.get(dataset), state_of(dataset)
+        names = changed(before, now) if before is not None else []
+        if names and number not in self._changing:
+            self._changing.add(number)
+            self._probe.note("dataset_changed", loader=number, names=names)
+        self._states.put(dataset, now)
 
     def _state(self, loader: Any, iterator: Any) -> Iterator | None:
         """What is known of an iterator; a new one is the loader's. None: it cannot be remembered."""

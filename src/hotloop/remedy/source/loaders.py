@@ -8,6 +8,7 @@ from typing import Any
 
 import libcst as cst
 
+from hotloop.measure.loaders import changes_of
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import reading
@@ -53,6 +54,12 @@ def prefetch_factor(plan: Plan, value: Any) -> None:
 def persistent_workers(plan: Plan, value: Any) -> None:
     """``persistent_workers=True``."""
     _need_workers(plan, "persistent_workers")
+    built = driving(plan)
+    if changes := changes_of(plan.scene.process, built.id):
+        frame = built.site.frames[-1]
+        words = f"{', '.join(changes)} of the dataset changed between epochs, which only fresh workers see"
+        write = "what changes in shared memory (torch.multiprocessing.Value), then persistent_workers=True"
+        raise Cannot(words, frame.file, frame.line, write=write)
     _give(plan, "persistent_workers", True)
     plan.remark(
         "persistent-workers: torch draws no new seed per epoch, so order and augmentation differ; nothing "

@@ -99,6 +99,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
             ranks=ranks,
         ),
         iterable=bool(loader.settings.get("iterable")),
+        anew=bool(loader.dataset_changes),
         measured_s=evidence.steps.step_s,
         waited_s=evidence.steps.per_step("data_wait"),
         doubts=wants.doubts,

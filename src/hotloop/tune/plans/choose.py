@@ -245,7 +245,7 @@ class _Search:
         two = replace(self.on, num_workers=max(2, self.pipeline.recorded.num_workers or 0))
         kept = replace(two, persistent_workers=True)
         ratio = predict(self.pipeline, two).s_per_step / predict(self.pipeline, kept).s_per_step
-        if self.pipeline.recorded.persistent_workers or ratio <= 1 + _WORTH_KEEPING:
+        if self.pipeline.anew or self.pipeline.recorded.persistent_workers or ratio <= 1 + _WORTH_KEEPING:
             return None
         return replace(self.field, on=replace(self.on, persistent_workers=True), known={})
 

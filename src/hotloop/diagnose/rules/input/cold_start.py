@@ -53,6 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     cost = total / evidence.steps.num_steps
     typical = float(np.median(firsts[slow]))
     spot = _dominant(evidence, total)
+    staying = costs.offers(loader, "persistent-workers") if feed.workers and not once else ()
     spawned = str(loader.settings.get("multiprocessing_context") or "")
     yield Finding(
         id=ID,
@@ -61,7 +62,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{typical / max(1e-9, feed.make_s):.0f} times the making of a batch"
             + (f", most of it {spot.what} at {says.at(spot.place)}." if spot is not None else ".")
         ),
-        advice=_advice(feed.workers, spawned, once) if spot is None else _ORDER,
+        advice=_advice(feed.workers, spawned, once or bool(loader.dataset_changes))
+        if spot is None
+        else _ORDER,
         evidence=(
             f"{int(slow.sum())} slow first {'batch' if once else 'batches'}, {units.duration(total)} in all "
             f"({units.share(share)} of the training span)",
@@ -70,7 +73,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         cost_s_per_step=cost,
         where=loader.where if spot is None else spot.place,
-        remedies=("persistent-workers",) if feed.workers and not once else (),
+        remedies=staying,
         data={"first_batch_s": typical, "once": once},
     )
 
@@ -108,8 +111,8 @@ def _dominant(evidence: Evidence, total_s: float) -> Hotspot | None:
     return spot if spot is not None and spot.share >= evidence.limits.dominant_line_ratio else None
 
 
-def _advice(workers: int, start_method: str, once: bool) -> str:
-    if not once and workers:
+def _advice(workers: int, start_method: str, staying: bool) -> str:
+    if staying:
         return (
             "Keep the workers over epochs (persistent_workers=True) and open files or fill caches once per "
             "worker, "

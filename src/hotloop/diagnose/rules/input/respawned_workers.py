@@ -13,6 +13,7 @@ from hotloop.diagnose.crowding import left_by_others, makers
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
+from hotloop.measure.steps import LoaderUse
 
 ID = "input/respawned-workers"
 EFFORT = ARGUMENT
@@ -54,6 +55,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if grows
         else _ONE_ITERATOR
         if costs.one_batch_each(loader)
+        else _changing(loader, without)
+        if loader.dataset_changes
         else _advice(without, rebuilt=bool(loader.settings.get("rebuilt"))),
         evidence=(
             f"{epochs} epochs of {loader.batches_per_epoch:.0f} batches, persistent_workers=False",
@@ -92,6 +95,15 @@ _NO_WORKERS = (
     "Set num_workers=0: workers are started for every batch. An iterator that is kept would not see what the "
     "dataset has gained since."
 )
+
+
+def _changing(loader: LoaderUse, without: bool) -> str:
+    """Of a dataset whose attributes change between epochs: workers that stay have those of the first."""
+    return (
+        f"{'Set num_workers=0, or hold' if without else 'Hold'} {', '.join(loader.dataset_changes)} of the "
+        "dataset in shared memory (torch.multiprocessing.Value) and then set persistent_workers=True: what "
+        "changes between epochs otherwise reaches fresh workers only. More workers would make it worse."
+    )
 
 
 def _advice(without: bool, *, rebuilt: bool) -> str:

@@ -75,9 +75,14 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
 
 
 def _asked(feed: Feed, workers: int) -> str:
-    """The arguments; only torch's own DataLoader keeps its workers."""
+    """The arguments; only torch's own DataLoader keeps its workers, while nothing changes that they see."""
     if feed.loader.own:
         return f"num_workers={workers} on the loader"
+    if changes := feed.loader.dataset_changes:
+        return (
+            f"num_workers={workers} on the DataLoader, and leave persistent_workers away "
+            f"({', '.join(changes)} of the dataset changed between epochs, which only fresh workers see)"
+        )
     return f"num_workers={workers} and persistent_workers=True on the DataLoader"
 
 
