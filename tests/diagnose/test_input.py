@@ -905,6 +905,7 @@ def test_workers_that_cost_more_than_they_bring() -> None:
     transport = findings["input/worker-transport"]
     assert first(run) == "input/worker-transport"
     assert "num_workers=0" in transport.advice
+    assert "no-workers" in transport.remedies
     assert transport.cost_s_per_step == pytest.approx(0.0036, rel=0.1)
     assert "input/too-few-workers" not in findings
 
@@ -922,6 +923,7 @@ def test_shipping_large_batches_costs_even_where_workers_pay() -> None:
     transport = found(run, cores=8)["input/worker-transport"]
     assert transport.cost_s_per_step == pytest.approx(0.03, rel=0.05)
     assert "uint8" in transport.advice
+    assert transport.remedies == ("ring-loader",), "without workers it would be slower"
 
 
 def test_too_many_workers_that_start_every_epoch() -> None:

@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
         where=feed.loader.where,
-        remedies=costs.offers(feed.loader, "no-workers", "ring-loader"),
+        remedies=costs.offers(feed.loader, *(("no-workers",) if alone > 0 else ()), "ring-loader"),
         data={"without_workers_step_s": feed.at(0), "deliver_s": feed.deliver_s},
     )
 
