@@ -130,3 +130,17 @@ def test_no_workers_leaves_no_factor_behind() -> None:
         configured("argparse", "prefetch", "--prefetch", 4, "prefetch_factor"),
     )
     assert only({"num_workers": 0, "prefetch_factor": None}, *known).text == "--workers 0"
+
+
+def test_of_several_loaders_the_one_that_is_waited_for_is_named() -> None:
+    driving, waited = (
+        LoaderUse(
+            id=number, role="train", where=Place(file="a.py", line=line, function="main"),
+            settings={"num_workers": 0}, dataset={}, num_batches=9, wait_s=np.full(9, 0.01 * number),
+        )
+        for number, line in ((1, 29), (2, 30))
+    )  # fmt: skip
+    known = configured("yaml", "data.num_workers", "conf/a.yaml:3", 0)
+    run = replace(steps(known), loaders=(driving, waited))
+    (fragment,) = fragments({"num_workers": 2}, (), run)
+    assert (fragment.format, fragment.where.rpartition("/")[2]) == ("code", "a.py:30")

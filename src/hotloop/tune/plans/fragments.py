@@ -9,12 +9,15 @@ from typing import Any, Final
 
 import yaml
 
+from hotloop.diagnose.costs import waited_for
 from hotloop.measure.settings import plain_number
 from hotloop.measure.steps import Configured, LoaderUse, Setting, Steps
 from hotloop.remedy.catalogue import Applied
 from hotloop.written import OF_WORKERS, refused_beside
 
 _CODE: Final = "code"
+#: A loader's own.
+_OF_LOADER: Final = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
 #: A configured number of these is of all ranks together where it is that many times the one in effect.
 _DIVIDED: Final = ("num_workers", "batch_size")
 
@@ -30,14 +33,17 @@ class Fragment:
 
 def fragments(settings: Mapping[str, Any], remedies: Iterable[Applied], steps: Steps) -> tuple[Fragment, ...]:
     """One fragment per place, in the order the settings are given."""
-    known = {setting.name: setting for setting in steps.settings}
+    waited = waited_for(steps)
+    fed = waited or steps.train_loader()
+    # What is configured is known of the driving loader; a plan is for the one that is waited for.
+    known = {one.name: one for one in steps.settings if waited is None or one.name not in _OF_LOADER}
     places: dict[tuple[str, str], dict[str, Any]] = {}
     written: dict[tuple[str, str], set[str]] = {}  # names of arguments: a key may spell one otherwise
     words = []
     for name, value in settings.items():
-        kind, where, key, spelled = _placed(known.get(name), name, value, steps.train_loader())
+        kind, where, key, spelled = _placed(known.get(name), name, value, fed)
         also = any("num_workers" in names for (other, _), names in written.items() if other == kind)
-        if value and name in OF_WORKERS and _refused(name, kind, steps, also=also):
+        if value and name in OF_WORKERS and fed is not None and _refused(name, kind, fed, steps, also=also):
             why, write = refused_beside(name, value)
             words.append(Fragment(where=where, format="words", text=f"{write}: {why}"))
             continue
@@ -73,18 +79,17 @@ def _placed(
     return source.source, _file(source), _key(source), value
 
 
-def _refused(name: str, kind: str, steps: Steps, *, also: bool) -> bool:
-    """Whether what sets an argument for the driving loader sets it for one without workers, as far as is
+def _refused(name: str, kind: str, fed: LoaderUse, steps: Steps, *, also: bool) -> bool:
+    """Whether what sets an argument for a loader sets it for one without workers, as far as is
     known: the same call in code, or the same value of a configuration. ``also``: the number of workers is
     set there with it, for those that had the same.
     """
-    driving = steps.train_loader()
-    return driving is not None and any(
+    return any(
         not other.settings.get("num_workers")
-        and not (also and not driving.settings.get("num_workers"))
-        and (other.where == driving.where if kind == _CODE else name in other.settings.get("given", ()))
+        and not (also and not fed.settings.get("num_workers"))
+        and (other.where == fed.where if kind == _CODE else name in other.settings.get("given", ()))
         for other in steps.loaders
-        if other is not driving
+        if other is not fed
     )
 
 
