@@ -24,8 +24,8 @@ LOADERS: list[dict[str, Any]] = [
 ]
 
 
-def patches(folder: Path, *roles: str, **facts: Any) -> Patches:
-    (folder / "train.py").write_text(TWO)
+def patches(folder: Path, *roles: str, text: str = TWO, **facts: Any) -> Patches:
+    (folder / "train.py").write_text(text)
     evidence = SimpleNamespace(
         steps=SimpleNamespace(loaders=[SimpleNamespace(id=i, role=role) for i, role in enumerate(roles, 1)])
     )
@@ -70,8 +70,7 @@ def batches(docs):
 def test_a_place_that_only_a_later_run_names_is_taken_where_lines_are_as_written(
     tmp_path: Path, under: str, made: bool
 ) -> None:
-    found = patches(tmp_path)
-    (tmp_path / "train.py").write_text(ROWS)
+    found = patches(tmp_path, text=f"{ROWS}{TWO}")
     arm = (catalogue.parse("batched-convert"),)
     assert "no finding names rows" in found.cannot(arm)
     place = Place(file=str(tmp_path / "train.py"), line=4, function="batches")
