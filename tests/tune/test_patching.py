@@ -68,8 +68,9 @@ def batches(docs):
     ("under", "made"), [("keep-results=train.py:tokenize", True), ("no-checkpointing", False)]
 )
 def test_a_place_that_only_a_later_run_names_is_taken_where_lines_are_as_written(
-    tmp_path: Path, under: str, made: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, under: str, made: bool
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     found = patches(tmp_path, text=f"{ROWS}{TWO}")
     arm = (catalogue.parse("batched-convert"),)
     assert "no finding names rows" in found.cannot(arm)
