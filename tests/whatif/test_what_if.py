@@ -290,3 +290,13 @@ def test_values_of_options_are_checked(words: list[str], capsys: pytest.CaptureF
         main(["what-if", *words, "--", "true"])
     assert error.value.code == 2
     assert "write" in capsys.readouterr().err
+
+
+def test_an_unknown_name_is_answered_with_what_can_be_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["what-if", "frobnicate", "--", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no intervention 'frobnicate'" in said
+    assert "free-evaluation" in said
+    assert "num-workers" in said
+    assert "bake" not in said
+    assert max(map(len, said.splitlines())) <= 80

@@ -18,6 +18,7 @@ from hotloop.units import parse_duration
 if TYPE_CHECKING:
     from hotloop.flow import Examination
     from hotloop.remedy.catalogue import Applied
+    from hotloop.remedy.remedy import Remedy
 
 _USAGE = (
     "hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--throw-away] [--json] [INTERVENTION]... "
@@ -153,16 +154,27 @@ def _intervention(name: str) -> tuple[dict[str, Any], Applied | None]:
     if name == _FREE_DATA:
         return {"name": name}, None
     from hotloop.remedy import catalogue
+    from hotloop.whatif.estimate import TOLD
 
+    known = {remedy.id: remedy for remedy in catalogue.remedies()}
+    wanted = name.partition("=")[0].strip().replace("_", "-").lower()
+    if wanted not in known:
+        switched = [one for one, remedy in known.items() if _is_switchable(remedy)]
+        raise catalogue.unknown("intervention", wanted, [_FREE_DATA, *sorted(TOLD), *switched])
     one = catalogue.parse(name)
     catalogue.require_live(one)
-    module, _, form = one.remedy.live.partition(":")
-    if not getattr(importlib.import_module(module), form).switchable:
+    if not _is_switchable(one.remedy):
         raise UsageError(
             f"{one} cannot be switched on and off within a run",
             hint=f"compare two runs: hotloop run --apply {one} -- COMMAND, and one without",
         )
     return {"name": str(one), "remedy": [one.remedy.id, one.value, one.remedy.live]}, one
+
+
+def _is_switchable(remedy: Remedy) -> bool:
+    """Whether a remedy can be switched on and off within a run."""
+    module, _, form = remedy.live.partition(":")
+    return bool(module) and bool(getattr(importlib.import_module(module), form).switchable)
 
 
 def _together(candidates: Sequence[Applied]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pkgutil
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,10 +52,17 @@ def get(remedy_id: str) -> Remedy:
     wanted = remedy_id.strip().replace("_", "-").lower()
     if wanted in known:
         return known[wanted]
-    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)
-    near += [name for name in known if wanted and (wanted in name or name in wanted) and name not in near]
-    hint = f"did you mean {' or '.join(near[:3])}?" if near else f"there are: {', '.join(known)}"
-    raise UsageError(f"there is no remedy {remedy_id!r}", hint=hint)
+    raise unknown("remedy", wanted, known)
+
+
+def unknown(kind: str, wanted: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is none of the known ones; it names the nearest, else all."""
+    names = list(known)
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
+    near += [name for name in names if wanted and (wanted in name or name in wanted) and name not in near]
+    listed = textwrap.fill(", ".join(names), 74, initial_indent="there are: ", break_on_hyphens=False)
+    hint = f"did you mean {' or '.join(near[:3])}?" if near else textwrap.indent(listed, "      ").lstrip()
+    return UsageError(f"there is no {kind} {wanted!r}", hint=hint)
 
 
 def parse(text: str) -> Applied:
