@@ -64,9 +64,7 @@ def batches(docs):
 """
 
 
-@pytest.mark.parametrize(
-    ("under", "made"), [("keep-results=train.py:tokenize", True), ("numpy-view", False)]
-)
+@pytest.mark.parametrize(("under", "made"), [("keep-results=train.py:tokenize", True), ("numpy-view", False)])
 def test_a_place_that_only_a_later_run_names_is_taken_where_lines_are_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, under: str, made: bool
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hotloop.errors import UsageError
-from hotloop.findings import Finding
+from hotloop.findings import Finding, Place
 from hotloop.remedy.source import in_force, publish
 from hotloop.remedy.source import patch as patches
 from hotloop.remedy.source.in_force import InForce
@@ -42,21 +42,21 @@ class Patches:
     command: Sequence[str]
     cut: bool = False
     _known: dict[tuple[str, ...], InForce | str] = field(default_factory=dict)
+    _heard: dict[str, Place] = field(default_factory=dict)  # by remedy: where findings of later runs stand
 
     def hear(self, findings: Sequence[Finding], arm: Arm) -> None:
         """Take places that only a later run names, under an arm without a patch: its lines are the files'."""
-        scene = self._scene
-        asked = {name: found.where for found in reversed(findings) if found.where for name in found.remedies}
-        new = {name: place for name, place in asked.items() if name not in scene.where}
-        if edited(arm) or not new:
+        if edited(arm):
             return
-        places = {name: (*scene.asked_at.get(name, ()), place) for name, place in new.items()}
-        self._scene = replace(scene, where={**scene.where, **new}, asked_at={**scene.asked_at, **places})
+        asked = {name: found.where for found in reversed(findings) if found.where for name in found.remedies}
+        if asked.keys() <= self._heard.keys():
+            return
+        self._heard = {**asked, **self._heard}
         self._known = {key: made for key, made in self._known.items() if not isinstance(made, str)}
 
     def write(self, arm: Arm) -> Written:
         """The source form of a whole arm."""
-        made = patches.make(self._scene, arm)
+        made = patches.make(self._told, arm)
         root = publish.root_of(made) if made.files else Path.cwd()
         left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
         return Written(diff=made.diff(root), root=str(root), left=left)
@@ -93,7 +93,7 @@ class Patches:
         return self._known.get(key)
 
     def _made(self, arm: Arm) -> InForce | str:
-        made = patches.make(self._scene, arm)
+        made = patches.make(self._told, arm)
         if made.left or not made.files:
             left = made.left[0] if made.left else None
             if left is None or not left.why:
@@ -105,6 +105,13 @@ class Patches:
             return in_force.of(diff, self.command, "the patch")
         except UsageError as error:
             return error.message
+
+    @property
+    def _told(self) -> Scene:
+        scene = self._scene
+        new = {name: place for name, place in self._heard.items() if name not in scene.where}
+        places = {name: (*scene.asked_at.get(name, ()), place) for name, place in new.items()}
+        return replace(scene, where={**scene.where, **new}, asked_at={**scene.asked_at, **places})
 
     @cached_property
     def _scene(self) -> Scene:
