@@ -67,6 +67,8 @@ def test_gains_that_add_up_are_taken_one_after_the_other(tmp_path: Path) -> None
         "hotloop run --apply num-workers=4 --apply prefetch-factor=8 -- python"
     )
     assert "verify it:" in render(tuned, ["python", "train.py"], None, tmp_path)
+    words = " ".join(render(tuned, ["python", "train.py"], None, tmp_path).split())
+    assert "(times the gain, which is of pairs; the table has means of all launches)" in words
 
 
 def test_a_long_arm_is_told_whole(tmp_path: Path) -> None:

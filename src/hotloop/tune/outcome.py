@@ -117,8 +117,11 @@ def render(
         lines += [
             f"best: {spell(tuned.best)}",
             f"gain: {gain.ratio:.2f}x, 95 % interval {gain.low:.2f} - {gain.high:.2f} ({_basis(tuned)})",
-            f"throughput: {_rate(base.samples_per_s, base.s_per_step, 1.0)}"
-            f" -> {_rate(base.samples_per_s, base.s_per_step, gain.ratio)}",
+            *_wrapped(
+                f"throughput: {_rate(base.samples_per_s, base.s_per_step, 1.0)}"
+                f" -> {_rate(base.samples_per_s, base.s_per_step, gain.ratio)}"
+                " (times the gain, which is of pairs; the table has means of all launches)"
+            ),
             *_effects(tuned),
             "",
             "use it:",
