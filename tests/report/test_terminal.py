@@ -139,6 +139,12 @@ def test_a_run_without_steps_says_why_that_may_be() -> None:
     assert "Run the command with the Python that has torch" in text
 
 
+def test_a_run_that_resumes_what_has_ended_is_told_so() -> None:
+    report = {**empty(), "ranks": [{"rank": 0}], "exit_code": 0}
+    assert "It read a checkpoint" not in terminal.render(report)
+    assert "It read a checkpoint" in terminal.render({**report, "checkpoint_read": True})
+
+
 def test_inference_is_told_from_a_script_that_ran_no_model() -> None:
     report = empty()
     report["ranks"] = [{"rank": 0}]

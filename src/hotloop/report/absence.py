@@ -22,10 +22,16 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
         found.append("No model was seen to run, but not everything could be seen or stored: see below.")
     elif not seconds.get("forward", 0):
         found.append("torch was imported, but no model was run in the observed thread.")
+    if report.get("checkpoint_read") and not report["exit_code"]:
+        found.insert(0, _RESUMED)
     found.append("A training thread other than the first one, or a loop outside Python, cannot be seen.")
     return found
 
 
+_RESUMED = (
+    "It read a checkpoint: where that is of a training that has ended, nothing is left to train. Move the "
+    "checkpoint away, or train for longer."
+)
 #: What to do about what the verdict says.
 _WITHOUT_TORCH = (
     "Run the command with the Python that has torch: activate its environment, or write its interpreter out."

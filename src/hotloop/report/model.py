@@ -15,6 +15,7 @@ from hotloop.measure.blocks import steady_seconds
 from hotloop.measure.startup import IN_TRAINING
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
+from hotloop.record import rows as row
 from hotloop.record.recording import Process, Recording
 from hotloop.report import cost, loaders, ranks, system
 from hotloop.report.excerpts import Sources
@@ -26,6 +27,8 @@ from hotloop.whatif.estimate import WhatIf, estimate
 from hotloop.written import Written
 
 SCHEMA: Final = 1
+#: Of a SAVE row that is a load.
+_READ: Final = 3
 _MAX_LINES: Final = 40
 _MAX_SITES: Final = 20
 _MAX_INTERVALS: Final = 500
@@ -65,7 +68,7 @@ def build(
         "ranks": ranks.summaries(measured),
         "slowest_rank": ranks.slowest(measured),
         "lead_rank": main.rank if main else None,
-        "what_if": [row.to_json() for row in what_if.rows] if what_if is not None else [],
+        "what_if": [one.to_json() for one in what_if.rows] if what_if is not None else [],
         "applied": _applied(_process(recording, main)),
         "patch": _patch(recording),
         "memory": system.memory(recording),
@@ -85,6 +88,11 @@ def _applied(process: Process | None) -> list[dict[str, Any]]:
     notes = process.notes.get("remedy", ()) if process is not None else ()
     last = {note["id"]: {key: note.get(key) for key in keys} for note in notes}
     return list(last.values())
+
+
+def _reads_checkpoint(recording: Recording) -> bool:
+    """Whether a training process read a checkpoint."""
+    return any(((one.rows["kind"] == row.SAVE) & (one.rows["obj"] == _READ)).any() for one in recording.ranks)
 
 
 def _patch(recording: Recording) -> dict[str, Any] | None:
@@ -112,6 +120,7 @@ def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
         "exit_code": recording.exit_code,
         "complete": recording.complete,
         "without_torch": recording.without_torch,
+        "checkpoint_read": _reads_checkpoint(recording),
         "start_unix_s": recording.start_unix_s,
         "wall_s": recording.wall_s,
         "span_s": main.span_s if main else 0.0,
