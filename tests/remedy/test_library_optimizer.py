@@ -25,7 +25,7 @@ from strange_optimizers import (
     end,
 )
 
-from hotloop.remedy.source import optimizers
+from hotloop.remedy.source.optimizers import library
 
 CLASS = f"class MyAdamW(torch.optim.Optimizer):{STRANGE['adamw'].body}"
 SCRIPT = """# a stranger's script
@@ -59,7 +59,7 @@ NOTE = {"class": "MyAdamW", "module": "__main__", "held": {"cpu": [1, 1, 1]}, "d
 def process() -> Iterator[None]:
     """One process answers all; how it is started is tested by the runs of test_fix.py."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(optimizers, "_ran", lambda executable, request: answered(request))
+        patched.setattr(library, "_ran", lambda executable, request: answered(request))
         yield
     end()
 
@@ -361,7 +361,7 @@ def test_the_usual_form_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "Traceback"])
 def test_no_answer_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(optimizers, "_ran", lambda executable, request: text)
+    monkeypatch.setattr(library, "_ran", lambda executable, request: text)
     after, why = fixed(tmp_path, {"train.py": script()})
     assert not after
     assert "could not be tried" in why
