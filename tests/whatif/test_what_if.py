@@ -274,7 +274,7 @@ def test_a_command_that_shows_no_steps_while_it_runs_is_not_asked_for_more_time(
     [
         (["free-data"], "no command to run"),
         (["free-data", "--"], "no command to run"),
-        (["free-dta", "--", "true"], "no remedy 'free-dta'"),
+        (["free-dta", "--", "true"], "no intervention 'free-dta'"),
         (["bake", "--", "true"], "cannot be applied to a running script"),
         (["persistent-workers", "--", "true"], "cannot be switched on and off within a run"),
     ],
