@@ -135,12 +135,27 @@ class Samples:
 
     def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked | None:
         """Take a call apart; None where it has no samples."""
-        leaves, spec = self._tree.tree_flatten((args, kwargs))
+        leaves, spec = self._apart(args, kwargs)
         tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
         if not any(tensor.dim() for tensor in tensors) or any(tensor.requires_grad for tensor in tensors):
             return None
         whole = self._checked < _CHECKED
         return Asked(leaves=leaves, spec=spec, whole=whole, content=self._content(leaves, whole=whole))
+
+    def _apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+        """What a call is given, and how it is arranged: mostly a number of values, one after the other."""
+        if not kwargs and all(
+            type(one) is self._torch.Tensor or isinstance(one, closed.PLAIN) for one in args
+        ):
+            return list(args), len(args)
+        leaves, spec = self._tree.tree_flatten((args, kwargs))
+        return leaves, spec
+
+    def _together(self, leaves: list[Any], spec: Any) -> tuple[Any, dict[str, Any]]:
+        if isinstance(spec, int):
+            return leaves, {}
+        args, kwargs = self._tree.tree_unflatten(leaves, spec)
+        return args, kwargs
 
     def recall(self, asked: Asked) -> tuple[Any] | None:
         """The results for a batch whose samples are all known; None also where it is time to look again."""
@@ -163,7 +178,8 @@ class Samples:
         results = [
             self._torch.stack(one).to(device) for one, device in zip(columns, self._devices, strict=True)
         ]
-        return (self._tree.tree_unflatten(results, self._spec),)
+        one = self._spec.is_leaf() if callable(getattr(self._spec, "is_leaf", None)) else False
+        return (results[0] if one else self._tree.tree_unflatten(results, self._spec),)
 
     def _is_shown(self) -> bool:
         """Whether the function reads nothing but what a call is known by, as its code shows."""
@@ -282,7 +298,7 @@ class Samples:
         alone = [
             leaf[number : number + 1] if self._is_batched(leaf, count) else leaf for leaf in asked.leaves
         ]
-        args, kwargs = self._tree.tree_unflatten(alone, asked.spec)
+        args, kwargs = self._together(alone, asked.spec)
         try:
             found, spec = self._tree.tree_flatten(self._function(*args, **kwargs))
         except Exception as error:
