@@ -19,7 +19,7 @@ EFFORT = 0
 #: Optimizers with a fused form, and what that is assumed to save of the looping form.
 _FUSABLE = {"Adam", "AdamW", "SGD", "Adagrad"}
 _SAVES_RATIO = 0.5
-#: Of these the default on a CPU goes tensor by tensor, and one kernel saved half and more of it at every size
+#: Of these the default on a CPU goes tensor by tensor, and one kernel saved 40 % and more of it at every size
 #: that was tried (``python benchmarks/fused.py``); plain SGD gains nothing there.
 _LOOP_ON_CPU = {"Adam", "AdamW", "Adagrad"}
 
