@@ -8,6 +8,7 @@ from typing import Final
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Place
+from hotloop.written import tree_of
 
 REMEDY: Final = "batched-convert"
 #: What to do besides, where that remedy is named.
@@ -23,9 +24,8 @@ def by_rows(evidence: Evidence, place: Place | None) -> tuple[str, ...]:
     """The remedy of a line that is repeated with one that makes tensors of rows, or makes one of arrays."""
     if place is None:
         return ()
-    try:
-        tree = ast.parse(text_of(evidence, place.file))
-    except SyntaxError:
+    tree = tree_of(text_of(evidence, place.file))
+    if tree is None:
         return ()
     around = [
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _holds(node, place.line)

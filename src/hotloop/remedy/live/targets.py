@@ -125,6 +125,7 @@ class Samples:
         self._tree = importlib.import_module("torch.utils._pytree")
         self._known: dict[bytes, list[Any]] = {}
         self._spec: Any = None  # of results
+        self._single = False  # the result is a tensor, and no container of them
         self._devices: list[Any] = []
         self._place = 0  # among the values of a call, of a tensor with one entry for each sample
         self._held: dict[int, Any] = {}  # values known by their identity: it must stay theirs
@@ -178,8 +179,7 @@ class Samples:
         results = [
             self._torch.stack(one).to(device) for one, device in zip(columns, self._devices, strict=True)
         ]
-        one = self._spec.is_leaf() if callable(getattr(self._spec, "is_leaf", None)) else False
-        return (results[0] if one else self._tree.tree_unflatten(results, self._spec),)
+        return (results[0] if self._single else self._tree.tree_unflatten(results, self._spec),)
 
     def _is_shown(self) -> bool:
         """Whether the function reads nothing but what a call is known by, as its code shows."""
@@ -233,6 +233,7 @@ class Samples:
         if self._spec is not None and spec != self._spec:
             raise Unfit("its results are of several forms")
         self._spec, self._devices = spec, [leaf.device for leaf in results]
+        self._single = isinstance(result, self._torch.Tensor)
         keys = asked.keys if len(asked.keys) == count else self._keys(asked, count)
         if len(self._held) > _MOST_OBJECTS:
             raise Unfit("it is given other objects in each call")

@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         evidence=(
             f"{faults:,.0f} page faults per step in the training process",
-            f"at {units.duration(limits.page_fault_s)} each, the least that was seen: "
+            f"at {units.duration(limits.page_fault_s)} each, less than was ever measured: "
             f"{units.share(least_s / steps.step_s)} of the step",
         ),
         severity="info",
