@@ -24,7 +24,7 @@ from hotloop.remedy.live.form import MET_NOTHING
 from hotloop.remedy.remedy import Effect
 from hotloop.tune import candidates, search
 from hotloop.tune.journal import NAME, Journal
-from hotloop.tune.launching import Interrupted
+from hotloop.tune.launching import Interrupted, Launcher
 from hotloop.tune.outcome import render, to_json
 from hotloop.tune.patching import Patches
 from hotloop.tune.pipeline import Setup, gain
@@ -35,7 +35,7 @@ from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.sweep import to_json as sweep_json
-from hotloop.tune.trial import Arm, Examined, Ran, Request, Trial, rate
+from hotloop.tune.trial import Arm, Examined, Ran, Request, Trial, rate, spell
 
 SLOW = finding("input/single-process", "num-workers", num_workers=4)
 SHALLOW = finding("input/shallow-prefetch", "prefetch-factor", cost_s=0.004, prefetch_factor=8)
@@ -425,7 +425,7 @@ def test_only_what_wins_beyond_noise_is_proven(
 
     tuned = tune(replace(scenario, step_s=step_s, noise=0.001), tmp_path, allow="numeric")
     assert tuned.gain is not None and tuned.gain.pairs > 1
-    assert (bool(tuned.best), len(proofs)) == (proven, 2 * proven)
+    assert (bool(tuned.best), len(proofs)) == (proven, proven), "no losses are seen here"
 
 
 @pytest.mark.parametrize("budget_s", [0.0, 600.0])
@@ -453,6 +453,89 @@ def test_what_no_proof_was_done_for_is_not_recommended(
     assert "has the losses of the run as found was not shown: " in words
     assert ("the budget is spent" in words) is (budget_s == 0)
     assert not any(key.startswith("proof/") for key in here.journal.trials), "a larger budget does it"
+
+
+def evidenced(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The launches whose losses are recorded."""
+    seen: list[Request] = []
+    run = Scenario.run
+
+    def noted(self: Scenario, request: Request) -> Ran:
+        seen.extend([request] if request.evidence else [])
+        return run(self, request)
+
+    monkeypatch.setattr(Scenario, "run", noted)
+    return seen
+
+
+SAME, OTHERS = losses(), losses(1.01)
+GC = finding("host/gc-pauses", "gc-freeze", cost_s=0.01)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_what_is_called_exact_is_taken_with_the_losses_it_had_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    proofs = evidenced(monkeypatch)
+    traces = {"as found": SAME, "num-workers=4": SAME if same else OTHERS}
+    scenario = Scenario(factors(num_workers=2.0), (SLOW,), num_samples=8 * 20, num_iterators=3, traces=traces)
+    tuned = tune(scenario, tmp_path)
+    assert bool(tuned.best) is same
+    words = " ".join(render(tuned, ["train"], None, tmp_path).split())
+    assert ("num-workers=4: 32 losses bit-equal" in words) is same
+    assert ("losses with it are others than without: " in words) is not same
+    assert {request.steps for request in proofs} == {2 * 20 + 32}, "into the third epoch"
+    assert [spell(request.arm) for request in proofs][:2] == ["as found", "num-workers=4"]
+
+
+def test_only_the_one_that_changes_losses_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proofs = evidenced(monkeypatch)
+    traces = {
+        "as found": SAME, "num-workers=4": OTHERS, "gc-freeze": SAME, "gc-freeze + num-workers=4": OTHERS,
+    }  # fmt: skip
+    tuned = tune(Scenario(factors(num_workers=2.0, gc_freeze=1.3), (SLOW, GC), traces=traces), tmp_path)
+    assert {str(one) for one in tuned.best} == {"gc-freeze"}
+    assert tuned.refused == ("num-workers=4",) and tuned.proofs == ("gc-freeze: 32 losses bit-equal",)
+    assert {request.steps for request in proofs} == {32}, "an epoch has 12,500"
+
+
+def test_losses_are_held_beside_what_else_the_arm_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proofs = evidenced(monkeypatch)
+    traces = {"as found": SAME, "threads=2": OTHERS, "num-workers=4 + threads=2": OTHERS}
+    scenario = Scenario(factors(num_workers=2.0, threads=1.3), (SLOW, THREADS), traces=traces)
+    tuned = tune(scenario, tmp_path, allow="numeric")
+    assert {str(one) for one in tuned.best} == {"num-workers=4", "threads=2"}
+    assert tuned.proofs == ("num-workers=4: 32 losses bit-equal",)
+    assert spell(proofs[0].arm) == "threads=2"
+
+
+def test_samples_that_workers_draw_otherwise_are_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proofs = evidenced(monkeypatch)
+    traces = {"as found": SAME, "num-workers=4": OTHERS}
+    tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,), draws=("torch",), traces=traces), tmp_path)
+    assert tuned.best and not proofs and tuned.proofs == ()
+
+
+@pytest.mark.parametrize(("room", "steps"), [(72, 2 * 20 + 32), (71, 20 + 32), (51, 32), (31, 0)])
+def test_a_proof_has_as_many_epochs_as_the_budget_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, steps: int
+) -> None:
+    proofs = evidenced(monkeypatch)
+    traces = {"as found": SAME, "num-workers=4": SAME}
+    scenario = Scenario(factors(num_workers=2.0), (SLOW,), num_samples=8 * 20, num_iterators=3, traces=traces)
+    monkeypatch.setattr(Launcher, "proof_s", lambda self, steps=32: 0.0 if steps <= room else 1e9)
+    tuned = tune(scenario, tmp_path)
+    assert tuned.best and {request.steps for request in proofs} == ({steps} if steps else set())
+    assert ("not proven by losses: the budget has no room" in tuned.proofs[0]) is not steps
+    monkeypatch.setattr(Launcher, "proof_s", lambda self, steps=32: 1e9)
+    assert tune(scenario, tmp_path).proofs == tuned.proofs, "what was held is in the journal"
+    assert len(proofs) == 2 * bool(steps)
 
 
 @pytest.mark.parametrize("num_iterators", [1, 3])
@@ -602,6 +685,17 @@ def test_a_remedy_for_one_cause_of_several_is_tried_where_the_finding_names_it(t
         assert ("rarer-gc-collect=500" in scenario.launched) == ("rarer-gc-collect" in named)
 
 
+def test_a_round_of_arms_with_slashes_is_taken_up_again(tmp_path: Path) -> None:
+    key = "race-1/0/keep-results=data/text.py:tokens"
+    trial = Trial(key=key, remedies=(), status="measured", folder="trials/001", seconds=1.0)
+    with closing(Journal(tmp_path, {"command": ["train"]})) as journal:
+        journal.add(trial)
+        journal.add(replace(trial, key=key.replace("/0/", "/1/")))
+        journal.finish("race-1/0")
+    with closing(Journal(tmp_path, {"command": ["train"]})) as journal:
+        assert journal.trials == {key: trial}
+
+
 def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW), noise=0.0)
     wanted = tune(whole, tmp_path / "whole")
@@ -626,7 +720,8 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     assert tune(part, tmp_path / "part", budget_s=1e-6).gain == wanted.gain  # nothing is left to launch
     assert len(part.launched) == len(whole.launched) + 1
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert len([line for line in lines if "key" in line]) == len(part.launched)
+    launched = [line for line in lines if "key" in line and not line["key"].startswith("proof/")]
+    assert len(launched) == len(part.launched)
 
 
 def test_an_iterable_dataset_is_launched_with_no_other_workers(

@@ -49,7 +49,7 @@ class Scenario:
     without_loader: bool = False
     blocks: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # ratio, low, high
     traces: Mapping[str, Trace] = field(default_factory=dict)  # what an arm computes, by its spelling
-    launched: list[str] = field(default_factory=list)
+    launched: list[str] = field(default_factory=list)  # but for proofs
     steps: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,8 +61,9 @@ class Scenario:
 
     def run(self, request: Request) -> Ran:
         name = spell(request.arm)
-        self.launched.append("blocks" if request.plan else name)
-        self.steps[name] = request.steps
+        if not request.evidence:
+            self.launched.append("blocks" if request.plan else name)
+            self.steps[name] = request.steps
         if name in self.fails:
             return self.fails[name]
         arm = frozenset(map(str, request.arm))

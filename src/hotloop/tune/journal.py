@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hotloop.errors import UsageError
 from hotloop.tune.subject import digest
-from hotloop.tune.trial import Trial
+from hotloop.tune.trial import PROOF, Trial
 
 NAME: Final = "trials.jsonl"
 
@@ -49,8 +49,7 @@ class Journal:
         self._held = next((line["held"] for line in lines if "held" in line), {})
         for trial in (Trial.of_json(line) for line in lines[1:] if "key" in line):
             self.seconds += trial.seconds
-            round_of = trial.key.rpartition("/")[0]
-            if round_of.count("/") == 0 or round_of in self._finished:
+            if (one := _round_of(trial.key)) is None or one in self._finished:
                 self.trials[trial.key] = trial
 
     def add(self, trial: Trial) -> None:
@@ -102,6 +101,12 @@ class Journal:
             stream.write(json.dumps(line) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
+
+
+def _round_of(key: str) -> str | None:
+    """``race-1/0`` of ``race-1/0/ARM``; None of what is launched by itself. Arms may have slashes too."""
+    kind, *more = key.split("/", 2)
+    return f"{kind}/{more[0]}" if len(more) == 2 and not key.startswith(PROOF) else None
 
 
 def _differing(name: str, before: Any, now: Any) -> str:

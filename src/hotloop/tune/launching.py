@@ -120,7 +120,8 @@ class Launcher:
     def expected_s(self, arm: Arm, ratio: float = 1.0) -> float:
         """Seconds of a launch: what its last one took, or what one so many times as fast as found would."""
         words = tuple(map(str, arm))
-        known = [one for one in self.journal.trials.values() if one.remedies == words and "/" in one.key]
+        timed = [one for one in self.journal.trials.values() if one.timed and "/" in one.key]
+        known = [one for one in timed if one.remedies == words]
         if known:
             return known[-1].seconds
         if fills(arm) and self.steps is not None and self.epoch:
@@ -268,17 +269,23 @@ class Launcher:
         trial = self._trial("alone", (), timeout_s=timeout_s, plan={"echo": True})
         return trial.more.get("step_alone_s")
 
-    @property
-    def proof_s(self) -> float:
-        """About how long the two launches of a proof take."""
+    def proof_s(self, steps: int = STEPS) -> float:
+        """About how long the two launches of a proof take that has so many steps."""
         per_step_s = self.found.s_per_step if self.found is not None else None
-        return 2 * (self.start_s + STEPS * (per_step_s or 0.0))
+        return 2 * (self.start_s + steps * (per_step_s or 0.0))
 
-    def traced(self, name: str, arm: Arm) -> Trace | None:
-        """What a few steps under an arm compute. Raises Spent, with why, where they were not done."""
-        timeout_s = self.start_s + self.launch_s + _PATIENCE_S
-        key = f"{PROOF}{name}"
-        trial = self._trial(key, arm, timeout_s=timeout_s, steps=STEPS, evidence=True, behind_s=_BEHIND_S)
+    def has_proof(self, arm: Arm, steps: int) -> bool:
+        """Whether the journal has what so many steps under an arm compute."""
+        return self._proof(arm, steps) in self.journal.trials
+
+    def _proof(self, arm: Arm, steps: int) -> str:
+        return f"{PROOF}{steps}/{spell(arm)}"
+
+    def traced(self, arm: Arm, *, steps: int = STEPS, again: bool = False) -> Trace | None:
+        """What so many steps under an arm compute. Raises Spent, with why, where they were not done."""
+        timeout_s = self.start_s + max(self.launch_s, self.proof_s(steps)) + _PATIENCE_S
+        key = self._proof(arm, steps) + " again" * again
+        trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps, evidence=True, behind_s=_BEHIND_S)
         return self.examine(trial).trace
 
     def examine(self, trial: Trial) -> Examined:

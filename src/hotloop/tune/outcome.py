@@ -15,6 +15,7 @@ from hotloop.diagnose.limits import Limits
 from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.tune.launching import fills
 from hotloop.tune.patching import Written
+from hotloop.tune.proving import OTHER_DRAWS
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
 from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, spell
@@ -61,14 +62,12 @@ def to_json(
 
 #: The share of making a batch that waits, from which on workers beyond the cores are no mistake.
 _WAITS: Final = 0.5
-#: Samples that draw random numbers draw others under these.
-_OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers"})
 
 
 def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
     """The furthest that any remedy of an arm may go, with samples that draw from these generators."""
     found: list[Effect] = [effect_of(one) for one in arm]
-    if draws and any(one.remedy.id in _OTHER_DRAWS for one in arm):
+    if draws and any(one.remedy.id in OTHER_DRAWS for one in arm):
         found.append("numeric")
     return max(found, key=EFFECTS.index, default="exact")
 
@@ -224,7 +223,7 @@ def _effects(tuned: Tuned) -> list[str]:
     told: str = effect(arm, tuned.draws)
     if told != effect(arm):
         told = f"{told}: samples draw from {', '.join(tuned.draws)}, and will draw other numbers"
-    unseen = {name: " (none was seen here)" for name in _OTHER_DRAWS if not tuned.draws}
+    unseen = {name: " (none was seen here)" for name in OTHER_DRAWS if not tuned.draws}
     words = [
         f"{one.remedy.id}: {one.remedy.alters}{unseen.get(one.remedy.id, '')}"
         for one in arm
@@ -237,7 +236,7 @@ def _effects(tuned: Tuned) -> list[str]:
         for one in arm
         if one.remedy.id == "num-workers" and 0 < tuned.cores < one.value and tuned.waiting > _WAITS
     ]
-    words += [tuned.proof] if tuned.proof else []
+    words += tuned.proofs
     words += [
         f"{one}: the first epoch fills it, as slow as now; the gain is of those after it"
         for one in fills(arm)
@@ -278,7 +277,7 @@ def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[st
 
 def _draws_others(tuned: Tuned) -> bool:
     """Whether the samples are not those of the run as found: they draw random numbers, and others."""
-    return bool(tuned.draws) and any(one.remedy.id in _OTHER_DRAWS for one in tuned.best)
+    return bool(tuned.draws) and any(one.remedy.id in OTHER_DRAWS for one in tuned.best)
 
 
 def _left(tuned: Tuned) -> list[str]:

@@ -15,15 +15,15 @@ from functools import partial
 from math import inf, log
 from typing import Any, Final
 
-from hotloop.compare.rewritten import held
 from hotloop.remedy import catalogue
 from hotloop.remedy.live.form import LEFT_TO_SOURCE, MET_NOTHING
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills, rarer
 from hotloop.tune.pipeline import Pipeline
+from hotloop.tune.proving import Proofs, Refused
 from hotloop.tune.racing import CLEAR, LEAST, PROMISING, WIDTH, hopeless, narrow, settled, simplest, wins
 from hotloop.tune.ratios import Ratio, pooled, unpaired
-from hotloop.tune.trial import Arm, Examined, Trial, edited, effect_of, spell
+from hotloop.tune.trial import Arm, Examined, Trial, spell
 
 #: Rounds of a race, pairs of a confirmation.
 _MOST_ROUNDS: Final = 4
@@ -82,8 +82,8 @@ class Tuned:
     once: int = 0  # batches of a run that goes through its data a single time
     cores: float = 0.0  # that the run may use, where workers are told
     waiting: float = 0.0  # the share of making a batch that waits and does not compute
-    proof: str = ""  # what losses say of a patch that computes by other code
-    refused: tuple[str, ...] = ()  # such patches that won and are not taken for what losses say
+    proofs: tuple[str, ...] = ()  # what losses say of its patches, and of what is called exact
+    refused: tuple[str, ...] = ()  # what won and is not taken for what losses say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +101,7 @@ class Search:
     """The state of one tuning; everything that was measured is in the launcher's journal."""
 
     launcher: Launcher
+    _proofs: Proofs = field(init=False)
     _left: dict[str, LeftOut] = field(default_factory=dict)
     _tried: set[str] = field(default_factory=set)
     _failed: set[str] = field(default_factory=set)  # remedies under which the command did not run
@@ -109,7 +110,6 @@ class Search:
     _pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
     _gained: float = 1.0  # of the arm in force over the run as found
     _won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the run as found
-    _proofs: dict[str, str] = field(default_factory=dict)  # of patches, in words
     _refused: list[str] = field(default_factory=list)
     _alone_s: float | None = None  # a step that waits for nothing
     _pipeline: Pipeline | None = None  # of the run as found
@@ -118,6 +118,9 @@ class Search:
     _needs: Needs | None = None  # of the first candidate that had no room
     _clear: bool = False  # the winner of the last race is no lucky one
     _unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
+
+    def __post_init__(self) -> None:
+        self._proofs = Proofs(launcher=self.launcher)
 
     def run(self) -> Tuned:
         """Search until nothing promising is left or the budget is spent."""
@@ -133,7 +136,10 @@ class Search:
                 self._won, self._unrivalled = [], False
             gain, confirmed = self._confirm(top.arm) if top.arm else (None, False)
             shown = gain is not None and gain.shown and gain.ratio >= LEAST
-            if not shown or self._computes_the_same(top.arm):
+            if not shown or (
+                self._stands(self._proofs.patches(top.arm))
+                and self._stands(self._proofs.exact(top.arm, first_seen.draws))
+            ):
                 break
             # Once more without what is not taken; what else there was has to win again.
             self._tried.clear()
@@ -157,7 +163,7 @@ class Search:
             once=launcher.single,
             cores=(self._pipeline.recorded.cores or 0.0) if self._pipeline else 0.0,
             waiting=1 - self._pipeline.make_cores if self._pipeline else 0.0,
-            proof=self._proofs.get(spell(_rewriting(best)), ""),
+            proofs=self._proofs.words(best, first_seen.draws),
             refused=tuple(self._refused),
         )
 
@@ -174,7 +180,7 @@ class Search:
                 found = self._screen(found, seen)
             written, gained = len(self._written), self._gained
             winner, trial = self._race(number, best, found, base) if found else (None, None)
-            if winner is not None and self._clear and not self._computes_the_same(winner.arm):
+            if winner is not None and self._clear and not self._stands(self._proofs.patches(winner.arm)):
                 self._gained = gained
                 self._tried.difference_update(one.name for one in found)
                 continue
@@ -194,35 +200,14 @@ class Search:
             seen = launcher.examine(trial)
         return _Top(arm=best, why=tuple(why), predicted=predicted, bounds=bounds)
 
-    def _computes_the_same(self, arm: Arm) -> bool:
-        """Whether losses say that a patch of the arm computes what the run as found does, or say nothing.
-
-        What the time did not suffice for is not taken either.
-        """
-        patched = self._unproven(arm)
-        if not patched:
+    def _stands(self, refused: Refused | None) -> bool:
+        """Whether a proof refuses nothing. What it does is not tried again."""
+        if refused is None:
             return True
-        launcher, name = self.launcher, spell(patched)
-        exact = all(effect_of(one) == "exact" for one in patched)
-        try:
-            found = held(
-                launcher.traced("as found", ()),
-                launcher.traced(name, patched),
-                lambda: launcher.traced("as found again", ()),
-                exact=exact,
-            )
-        except Spent as ended:
-            why = f"that the patched run has the losses of the run as found was not shown: {ended}"
-        else:
-            if found.same is not False:
-                words = found.words if found.same else f"not proven by losses: {found.words}"
-                self._proofs[name] = f"{name}: {words}"
-                return True
-            why = f"the patched run has other losses than the run as found: {found.words}"
-        self._refused.append(name)
-        for one in patched:
+        self._refused.append(refused.name)
+        for one in refused.remedies:
             self._failed.add(str(one))
-            self._left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=why)
+            self._left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=refused.why)
         return False
 
     def _as_measured(self, left: LeftOut) -> LeftOut:
@@ -231,14 +216,9 @@ class Search:
         base = self._costs(())
         for trial in trials if left.most and base else ():
             answers = any(left.cause in catalogue.parse(one).remedy.answers for one in trial.remedies)
-            if answers and trial.cost_s and max(base) - log(trial.cost_s) > log(left.most):
+            if trial.timed and answers and trial.cost_s and max(base) - log(trial.cost_s) > log(left.most):
                 return replace(left, most=0.0)
         return left
-
-    def _unproven(self, arm: Arm) -> Arm:
-        """The remedies of an arm whose patch computes by other code, where no losses were held for them."""
-        patched = _rewriting(arm)
-        return () if spell(patched) in self._proofs else patched
 
     def _step_alone(self) -> float | None:
         """What a step takes that waits for nothing: where steps wait, a launch of its own is worth it."""
@@ -471,7 +451,7 @@ class Search:
         cost_s = [expected(arm, self._gained * ratio) for arm, ratio in arms]
         best = max(range(len(arms)), key=lambda number: arms[number][1])
         pairs = (_PAIRS - (len(arms) == 1 and not have)) * confirmed
-        proof_s = self.launcher.proof_s * any(self._unproven(arm) for arm, _ in arms)
+        proof_s = self.launcher.proof_s() * any(self._proofs.open(arm) for arm, _ in arms)
         base_s = expected(have, self._gained) if again else 0.0
         return base_s + sum(cost_s) + proof_s + pairs * (expected(()) + cost_s[best])
 
@@ -511,7 +491,7 @@ class Search:
     def _confirm(self, arm: Arm) -> tuple[Ratio, bool]:
         """The gain of the whole over the run as found, and whether it has pairs of launches of its own."""
         logs = list(self._won) if self._unrivalled else []
-        proof_s = self.launcher.proof_s * bool(self._unproven(arm))
+        proof_s = self.launcher.proof_s() * bool(self._proofs.open(arm))
         for turn in range(_MOST_PAIRS):
             if len(logs) >= _PAIRS and settled(self._told(logs, arm)):
                 break
@@ -549,14 +529,9 @@ class Search:
     def _costs(self, arm: Arm, of: str = "") -> list[float]:
         """Logarithms of what launches of an arm cost, those of the races and the first run too."""
         words = tuple(map(str, arm))
-        trials = self.launcher.journal.trials.values()
-        keys = [key for key in self.launcher.journal.trials if "/" in key and key.startswith(of)]
-        found = [trial.cost_s for trial in trials if trial.remedies == words and trial.key in keys]
+        trials = [trial for trial in self.launcher.journal.trials.values() if trial.timed]
+        raced = [trial for trial in trials if "/" in trial.key and trial.key.startswith(of)]
+        found = [trial.cost_s for trial in raced if trial.remedies == words]
         if not arm and self.launcher.found is not None:
             found.append(self.launcher.found.cost_s)
         return [log(cost) for cost in found if cost is not None]
-
-
-def _rewriting(arm: Arm) -> Arm:
-    """The remedies of an arm whose patch computes by other code."""
-    return tuple(one for one in edited(arm) if one.remedy.rewrites)

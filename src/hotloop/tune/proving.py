@@ -1,0 +1,148 @@
+"""What losses say of an arm that won: whether a patch that computes by other code computes the same, whether
+what is called exact is.
+
+A patch that rewrites is trained for a few steps beside the run as found. What is called exact hands out what
+was made before, or elsewhere than in the training process: what it misses shows once epochs repeat. It is
+trained into its third epoch, beside the same arm without it, so that nothing else of the arm tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from hotloop.compare.rewritten import STEPS, Held, held
+from hotloop.tune.launching import Launcher, Spent
+from hotloop.tune.trial import Arm, edited, effect_of, spell
+
+#: Samples that draw random numbers draw others under these: losses are not held for them then.
+OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers"})
+#: Whole epochs of the runs that are to show what epochs change, where the budget has room.
+_EPOCHS: Final = (2, 1, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """Remedies that are not taken, and why."""
+
+    remedies: Arm
+    why: str
+
+    @property
+    def name(self) -> str:
+        """The remedies as people read them."""
+        return spell(self.remedies)
+
+
+@dataclass(kw_only=True)
+class Proofs:
+    """What was held so far, by how the remedies are spelled; each is held once."""
+
+    launcher: Launcher
+    _told: dict[str, str] = field(default_factory=dict)
+
+    def words(self, arm: Arm, draws: Sequence[str]) -> tuple[str, ...]:
+        """What was found of the parts of an arm."""
+        names = (spell(_rewriting(arm)), spell(_exact(arm, draws)))
+        return tuple(f"{name}: {self._told[name]}" for name in names if name in self._told)
+
+    def open(self, arm: Arm) -> Arm:
+        """The remedies of an arm whose patch computes by other code, where no losses were held for them."""
+        patched = _rewriting(arm)
+        return () if spell(patched) in self._told else patched
+
+    def patches(self, arm: Arm) -> Refused | None:
+        """What of an arm computes something else by its patch, or was not shown not to for want of time."""
+        patched = self.open(arm)
+        if not patched:
+            return None
+        exact = all(effect_of(one) == "exact" for one in patched)
+        try:
+            found = self._held((), patched, STEPS, exact=exact)
+        except Spent as ended:
+            why = f"that the patched run has the losses of the run as found was not shown: {ended}"
+            return Refused(remedies=patched, why=why)
+        if found.same is False:
+            why = f"the patched run has other losses than the run as found: {found.words}"
+            return Refused(remedies=patched, why=why)
+        self._told[spell(patched)] = _told(found)
+        return None
+
+    def exact(self, arm: Arm, draws: Sequence[str]) -> Refused | None:
+        """What of an arm is called exact and is not: its losses are others than without it.
+
+        Where the budget has no room to tell it stays, by its own checks alone, and that is said.
+        """
+        kept = _exact(arm, draws)
+        name = spell(kept)
+        if not kept or name in self._told:
+            return None
+        steps = self._steps(arm)
+        if not steps:
+            self._told[name] = "not proven by losses: the budget has no room for it"
+            return None
+        try:
+            found = self._held(_without(arm, kept), arm, steps, exact=self._to_the_bit)
+            if found.same is False:
+                return self._blamed(arm, kept, steps, found)
+        except Spent as ended:
+            self._told[name] = f"not proven by losses: {ended}"
+            return None
+        self._told[name] = _told(found)
+        return None
+
+    def _blamed(self, arm: Arm, kept: Arm, steps: int, found: Held) -> Refused:
+        """The one of several whose losses are others by itself; all of them where none is seen to be."""
+        base = _without(arm, kept)
+        with suppress(Spent):
+            for one in kept if len(kept) > 1 else ():
+                others = tuple(other for other in kept if other is not one)
+                alone = self._held(base, _without(arm, others), steps, exact=self._to_the_bit)
+                if alone.same is False:
+                    kept, found = (one,), alone
+                    break
+        return Refused(remedies=kept, why=f"losses with it are others than without: {found.words}")
+
+    @property
+    def _to_the_bit(self) -> bool:
+        """Whether rounding is asked not to differ: memory that lies otherwise may be enough for that."""
+        return self.launcher.limits.allow == "exact"
+
+    def _steps(self, arm: Arm) -> int:
+        """Steps of a run: into the third epoch, the second, or a few; 0 where there is no room for these."""
+        launcher = self.launcher
+        runs = [epochs * launcher.epoch + STEPS for epochs in (_EPOCHS if launcher.epoch else (0,))]
+        held = (steps for steps in runs if launcher.has_proof(arm, steps))
+        room = (steps for steps in runs if launcher.left_s > launcher.proof_s(steps))
+        return next(held, 0) or next(room, 0)
+
+    def _held(self, base: Arm, arm: Arm, steps: int, *, exact: bool) -> Held:
+        traced = partial(self.launcher.traced, steps=steps)
+        without = traced(base)
+        told = without is not None and without.recorded
+        return held(without, traced(arm) if told else None, lambda: traced(base, again=True), exact=exact)
+
+
+def _told(found: Held) -> str:
+    return found.words if found.same else f"not proven by losses: {found.words}"
+
+
+def _rewriting(arm: Arm) -> Arm:
+    """The remedies of an arm whose patch computes by other code."""
+    return tuple(one for one in edited(arm) if one.remedy.rewrites)
+
+
+def _exact(arm: Arm, draws: Sequence[str]) -> Arm:
+    """The remedies of an arm that are to keep every loss, but for patches, which are held by themselves."""
+    patched = _rewriting(arm)
+    others = OTHER_DRAWS if draws else frozenset[str]()
+    return tuple(
+        one for one in arm if effect_of(one) == "exact" and one not in patched and one.remedy.id not in others
+    )
+
+
+def _without(arm: Arm, some: Arm) -> Arm:
+    return tuple(one for one in arm if one not in some)
