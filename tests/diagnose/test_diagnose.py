@@ -154,6 +154,13 @@ def test_one_line_is_said_once() -> None:
     assert resolved([elsewhere, conversion]) == [elsewhere, conversion]
 
 
+@pytest.mark.parametrize(("cost", "kept"), [(0.46, 1), (0.4, 2)])
+def test_a_line_whose_cost_lies_in_a_few_steps_is_told_as_that(cost: float, kept: int) -> None:
+    here = Place(file="a.py", line=3)
+    slow = replace(finding(cost=0.5), where=here)
+    assert len(resolved([slow, replace(finding("trend/step-outliers", cost=cost), where=here)])) == kept
+
+
 def test_a_broken_rule_is_told_and_does_not_stop_the_others() -> None:
     def broken(_: object) -> list[Finding]:
         raise ZeroDivisionError("nothing per nothing")

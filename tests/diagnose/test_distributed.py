@@ -253,6 +253,15 @@ def test_communication_that_backward_does_not_hide() -> None:
     assert found(rank(0, collective_in_backward_s=0.001), rank(1)) == {}
 
 
+@pytest.mark.parametrize(("compute_s", "told"), [(0.039, False), (0.02, True)])
+def test_what_the_first_steps_waited_for_each_other_is_no_communication(compute_s: float, told: bool) -> None:
+    """DDP averages its first ten; all steps of the slower rank together leave the exchange 1 ms of 40."""
+    facts = {"ddp": {"avg_backward_compute_s": compute_s, "iterations": 10}}
+    slow = rank(0, collective_in_backward_s=0.02, facts=facts)
+    fast = rank(1, {"backward": [0.06] * 100}, collective_in_backward_s=0.02, facts=facts)
+    assert ("distributed/unoverlapped-collective" in found(slow, fast)) is told
+
+
 def test_ranks_that_wait_for_cores_in_turns_say_nothing_of_communication() -> None:
     seconds = np.linspace(0, 20, 21)
     columns = {"t_s": seconds, "main_cpu_s": seconds * 0.2, "core_wait_s": seconds * 0.8}

@@ -189,6 +189,20 @@ def test_an_unbounded_cache_is_named_instead_of_copies() -> None:
     assert "memory/worker-copies" not in findings
 
 
+@pytest.mark.parametrize(
+    ("key", "kept"),
+    [("(index, self.epoch)", True), ("f'{index}'", True), ("index % 100", False), ("self.epoch", False)],
+)
+def test_a_key_that_is_made_of_the_index_keeps_every_sample(key: str, kept: bool) -> None:
+    made, columns = workers(200 * MIB + 20 * MIB * RISE)
+    text = CACHE.replace("        if index not", f"        key = {key}\n        if key not")
+    text = text.replace("self.kept[index]", "self.kept[key]")
+    findings = found(
+        fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text}
+    )
+    assert ("memory/unbounded-cache" in findings) is kept
+
+
 def test_weights_of_samples_are_no_cache_of_them() -> None:
     made, columns = workers(200 * MIB + 20 * MIB * RISE)
     text = CACHE.replace("{}", "np.ones(1000)")

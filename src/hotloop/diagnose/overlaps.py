@@ -10,11 +10,14 @@ from hotloop.findings import Finding
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """``loser`` is dropped where ``winner`` was found; with ``same_place`` only at the same line."""
+    """``loser`` is dropped where ``winner`` was found; with ``same_place`` only at the same line, with a
+    ``share`` only where the winner has that much of its cost.
+    """
 
     loser: str
     winner: str
     same_place: bool = False
+    share: float = 0.0
 
 
 OVERLAPS: tuple[Overlap, ...] = (
@@ -26,6 +29,8 @@ OVERLAPS: tuple[Overlap, ...] = (
     Overlap(loser="host/python-in-step", winner="host/recomputed-targets", same_place=True),
     Overlap(loser="host/python-in-step", winner="host/viewer-in-loop", same_place=True),
     Overlap(loser="trend/step-outliers", winner="host/python-in-step", same_place=True),
+    # What is done in a few steps only is made less often, not faster.
+    Overlap(loser="input/slow-sample", winner="trend/step-outliers", same_place=True, share=0.9),
     # Workers that are started again every epoch look like a cold start and like too many of them.
     Overlap(loser="input/cold-start", winner="input/respawned-workers"),
     # Advice that would contradict: more workers where they cost more than they bring.
@@ -53,6 +58,7 @@ def _loses(finding: Finding, other: Finding) -> bool:
         overlap.loser == finding.id
         and overlap.winner == other.id
         and (not overlap.same_place or _same_line(finding, other))
+        and (other.cost_s_per_step or 0.0) >= overlap.share * (finding.cost_s_per_step or 0.0)
         for overlap in OVERLAPS
     )
 

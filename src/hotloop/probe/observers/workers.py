@@ -35,7 +35,8 @@ WORTH_A_CLOCK_NS: Final = 20_000
 #: (some 60 us on a cold cache) cost 0.4 % of them (ns). Of those the bytes are counted in every other look.
 WORTH_OBSERVING_NS: Final = 16_000_000
 LOOKS_PER_COUNT: Final = 2
-#: One look in an odd number of batches: of two loaders in turn both are seen.
+#: One look in an odd number of batches: of two loaders in turn both are seen, and the one with the dearer
+#: batches says how many of both go by.
 MOST_SKIPPED: Final = BYTES_EVERY - 2
 #: From these batches on observing costs half as much, and twice as many go by: 30 looks told the parts.
 WELL_KNOWN: Final = (256, 1024)
@@ -91,6 +92,7 @@ class Maker:
         self._thread = 0
         self._worker = 0  # worker id + 1; 0: this is no worker
         self._count = 0
+        self._took = 0  # ns, the batch that was looked at last
         self._next_stat = 0
         self._busy = False
         self._counts = probe.count
@@ -183,8 +185,10 @@ class Maker:
         skip = 0
         if not worker and self._count > BYTES_FIRST:
             less = 1 << sum(self._count >= known for known in WELL_KNOWN)
-            skip = min(less * MOST_SKIPPED, less * WORTH_OBSERVING_NS // (end - start + 1)) & ~1
+            took = max(end - start, self._took) + 1
+            skip = min(less * MOST_SKIPPED, less * WORTH_OBSERVING_NS // took) & ~1
             self._counts.skip = skip
+        self._took = end - start
         if measured and self._count >= BYTES_FIRST:
             self._measure_at = self._count + max(BYTES_EVERY, LOOKS_PER_COUNT * (skip + 1))
         self._count += skip

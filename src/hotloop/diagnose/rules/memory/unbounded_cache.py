@@ -135,7 +135,7 @@ def _kept(node: ast.ClassDef, preallocated: set[str]) -> tuple[int, str] | None:
                 "lru_cache(None)",
             ):
                 return decorator.lineno, function.name
-        arguments = {argument.arg for argument in function.args.args} - {"self"}
+        keys = _keys(function)
         for statement in ast.walk(function):
             if not isinstance(statement, ast.Assign):
                 continue
@@ -144,7 +144,27 @@ def _kept(node: ast.ClassDef, preallocated: set[str]) -> tuple[int, str] | None:
                     isinstance(target, ast.Subscript)
                     and ast.unparse(target.value).startswith("self.")
                     and ast.unparse(target.value) not in preallocated
-                    and {name.id for name in ast.walk(target.slice) if isinstance(name, ast.Name)} & arguments
+                    and _speaks_of(target.slice, keys)
                 ):
                     return statement.lineno, function.name
     return None
+
+
+def _keys(function: ast.FunctionDef) -> set[str]:
+    """What a function is called with, and what it makes of that: ``key = (index, self.epoch)``."""
+    found = {argument.arg for argument in function.args.args} - {"self"}
+    for part in ast.walk(function):
+        if isinstance(part, ast.Assign) and _speaks_of(part.value, found):
+            found |= {
+                target.id
+                for target in part.targets
+                if isinstance(target, ast.Name) and isinstance(part.value, ast.Tuple | ast.JoinedStr)
+            }
+    return found
+
+
+def _speaks_of(key: ast.expr, names: set[str]) -> bool:
+    """Whether a key has one of these in it; those modulo a number are no more than that number."""
+    if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Mod):
+        return False
+    return any(isinstance(name, ast.Name) and name.id in names for name in ast.walk(key))
