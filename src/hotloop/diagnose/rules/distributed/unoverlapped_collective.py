@@ -31,10 +31,10 @@ def _beyond_compute(evidence: Evidence) -> float:
     only launches, and where several batches make an update not every one exchanges.
     """
     ranks = evidence.ranks
-    computes = [(entries(rank, "ddp") or [{}])[-1].get("avg_backward_compute_s") for rank in ranks]
-    if evidence.on_accelerator or any(rank.num_updates != rank.num_steps for rank in ranks):
-        return inf
-    if any(not one for one in computes):
+    told = [(entries(rank, "ddp") or ({},))[-1].get("avg_backward_compute_s") for rank in ranks]
+    computes = [float(one) for one in told if isinstance(one, int | float) and one > 0]
+    rare = any(rank.num_updates != rank.num_steps for rank in ranks)
+    if evidence.on_accelerator or rare or len(computes) < len(ranks):
         return inf
     num = min(rank.num_steps for rank in ranks)
     beyond = [rank.phase("backward")[:num] - one for rank, one in zip(ranks, computes, strict=True)]
