@@ -20,7 +20,7 @@ from hotloop.errors import CheckFailed, UsageError
 from hotloop.measure.steps import Interval
 from hotloop.phases import COLUMN
 from hotloop.remedy import catalogue
-from hotloop.remedy.live.form import MET_NOTHING
+from hotloop.remedy.live.form import CHANGES, MET_NOTHING
 from hotloop.remedy.remedy import Effect
 from hotloop.tune import candidates, search
 from hotloop.tune.journal import NAME, Journal
@@ -469,6 +469,7 @@ def evidenced(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
 
 SAME, OTHERS = losses(), losses(1.01)
+FIRST = "32 losses bit-equal, all of the first epoch: the budget has no room for a second"
 GC = finding("host/gc-pauses", "gc-freeze", cost_s=0.01)
 
 
@@ -497,7 +498,7 @@ def test_only_the_one_that_changes_losses_is_left_out(
     }  # fmt: skip
     tuned = tune(Scenario(factors(num_workers=2.0, gc_freeze=1.3), (SLOW, GC), traces=traces), tmp_path)
     assert {str(one) for one in tuned.best} == {"gc-freeze"}
-    assert tuned.refused == ("num-workers=4",) and tuned.proofs == ("gc-freeze: 32 losses bit-equal",)
+    assert tuned.refused == ("num-workers=4",) and tuned.proofs == (f"gc-freeze: {FIRST}",)
     assert {request.steps for request in proofs} == {32}, "an epoch has 12,500"
 
 
@@ -509,7 +510,7 @@ def test_losses_are_held_beside_what_else_the_arm_changes(
     scenario = Scenario(factors(num_workers=2.0, threads=1.3), (SLOW, THREADS), traces=traces)
     tuned = tune(scenario, tmp_path, allow="numeric")
     assert {str(one) for one in tuned.best} == {"num-workers=4", "threads=2"}
-    assert tuned.proofs == ("num-workers=4: 32 losses bit-equal",)
+    assert tuned.proofs == (f"num-workers=4: {FIRST}",)
     assert spell(proofs[0].arm) == "threads=2"
 
 
@@ -664,6 +665,18 @@ def test_a_remedy_that_was_not_in_effect_is_left_out_with_its_own_words(tmp_path
     scenario = Scenario(lambda arm: 0.04, (SLOW,), applied={"num-workers": "an iterable dataset"})
     tuned = tune(scenario, tmp_path)
     assert {one.remedy: one.why for one in tuned.left_out} == {"num-workers=4": "an iterable dataset"}
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_files_of_samples_are_not_advised_where_a_cache_saw_them_change(
+    tmp_path: Path, changes: bool
+) -> None:
+    slow = finding("input/slow-sample", "cache-samples", "bake")
+    why = f"refused: {CHANGES}" if changes else "not cached: the samples take more than there is"
+    scenario = Scenario(lambda arm: 0.04, (slow,), applied={"cache-samples": why}, num_iterators=3)
+    left = {one.remedy: one.words for one in tune(replace(scenario, num_samples=160), tmp_path).left_out}
+    assert left["cache-samples"] == why
+    assert (left["bake"] == f"{CHANGES}: files of samples would not") is changes
 
 
 def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:

@@ -91,8 +91,19 @@ class Proofs:
         except Spent as ended:
             self._told[name] = f"not proven by losses: {ended}"
             return None
-        self._told[name] = _told(found)
+        self._told[name] = _told(found) + self._unseen(steps)
         return None
+
+    def exact_s(self, arm: Arm, draws: Sequence[str]) -> float:
+        """Seconds of a proof of what an arm calls exact, into the second epoch; 0 where none is to come."""
+        kept = _exact(arm, draws)
+        wanted_s = self.launcher.proof_s(self.launcher.epoch + STEPS)
+        open_ = kept and spell(kept) not in self._told and wanted_s < self.launcher.left_s
+        return wanted_s if open_ else 0.0
+
+    def _unseen(self, steps: int) -> str:
+        first = self.launcher.epoch and steps <= self.launcher.epoch
+        return ", all of the first epoch: the budget has no room for a second" if first else ""
 
     def _blamed(self, arm: Arm, kept: Arm, steps: int, found: Held) -> Refused:
         """The one of several whose losses are others by itself; all of them where none is seen to be."""

@@ -16,7 +16,7 @@ from math import inf, log
 from typing import Any, Final
 
 from hotloop.remedy import catalogue
-from hotloop.remedy.live.form import LEFT_TO_SOURCE, MET_NOTHING
+from hotloop.remedy.live.form import CHANGES, LEFT_TO_SOURCE, MET_NOTHING
 from hotloop.tune.candidates import SHORT_EPOCH, Candidate, LeftOut, ideas, onto, pipeline_of, switchable
 from hotloop.tune.launching import CACHE, FILL_EPOCHS, Launcher, Spent, epoch_of, fills, rarer
 from hotloop.tune.pipeline import Pipeline
@@ -134,7 +134,7 @@ class Search:
             top = self._climb(launcher.found or first, first_seen, numbers)
             if len(top.why) > 1:  # what won the first race is not what is confirmed
                 self._won, self._unrivalled = [], False
-            gain, confirmed = self._confirm(top.arm) if top.arm else (None, False)
+            gain, confirmed = self._confirm(top.arm, first_seen.draws) if top.arm else (None, False)
             shown = gain is not None and gain.shown and gain.ratio >= LEAST
             if not shown or (
                 self._stands(self._proofs.patches(top.arm))
@@ -211,8 +211,14 @@ class Search:
         return False
 
     def _as_measured(self, left: LeftOut) -> LeftOut:
-        """Without the most that its cause costs, where an arm that answers the same gave more."""
+        """Without the most that its cause costs, where an arm that answers the same gave more.
+
+        Files of samples are no use where a cache of them is refused for the same.
+        """
         trials = self.launcher.journal.trials.values()
+        changes = any(CACHE in one.remedies and CHANGES in one.why for one in trials)
+        if changes and catalogue.parse(left.remedy).remedy.stores:
+            return LeftOut(remedy=left.remedy, why=f"{CHANGES}: files of samples would not")
         base = self._costs(())
         for trial in trials if left.most and base else ():
             answers = any(left.cause in catalogue.parse(one).remedy.answers for one in trial.remedies)
@@ -488,15 +494,20 @@ class Search:
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def _confirm(self, arm: Arm) -> tuple[Ratio, bool]:
-        """The gain of the whole over the run as found, and whether it has pairs of launches of its own."""
+    def _confirm(self, arm: Arm, draws: Sequence[str]) -> tuple[Ratio, bool]:
+        """The gain of the whole over the run as found, and whether it has pairs of launches of its own.
+
+        More pairs than are needed leave room for the proof that results are kept.
+        """
         logs = list(self._won) if self._unrivalled else []
-        proof_s = self.launcher.proof_s() * bool(self._proofs.open(arm))
+        patch_s = self.launcher.proof_s() * bool(self._proofs.open(arm))
+        exact_s = self._proofs.exact_s(arm, draws)
         for turn in range(_MOST_PAIRS):
             if len(logs) >= _PAIRS and settled(self._told(logs, arm)):
                 break
             key = f"confirm/{turn}"
             wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self._gained)
+            proof_s = patch_s + exact_s * (len(logs) >= _PAIRS)
             if not self.launcher.room(proof_s + wanted_s, key):
                 break
             try:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 MET_NOTHING: Final = "nothing in this run that it applies to"
 #: How the words of one end that sees what is left to its source form.
 LEFT_TO_SOURCE: Final = "is left to hotloop fix"
+#: Why a cache gives up.
+CHANGES: Final = "the dataset, or what it reads, changes between epochs"
 
 
 class Form:
