@@ -10,8 +10,10 @@ REMEDY = Remedy(
     effect="exact",
     alters=(
         "kept results take memory, up to a quarter of what is free; where a function reads more than its "
-        "arguments and plain values (tables, arrays, files that no argument names) and that changes, one in "
-        "16 of its calls, later in 64, is made all the same and the first other result ends it: kept ones "
+        "arguments (attributes, tables, arrays), what that reaches is looked at when an epoch begins, and as "
+        "often besides as 2 % of the time allow: not seen is what changes at the same length in containers "
+        "of more than 1,000 items and arrays of more than 1 MiB, and files that no argument names; one in 16 "
+        "of its calls, later in 64, is made all the same and the first other result ends it: kept ones "
         "count till then"
     ),
     answers=(

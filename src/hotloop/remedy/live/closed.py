@@ -112,6 +112,14 @@ def _calls(function: FunctionType) -> list[FunctionType] | None:
     return calls
 
 
+def attribute(value: Any, name: str, default: Any = None) -> Any:
+    """An attribute, whatever error the user's ``__getattr__`` raises where there is none."""
+    try:
+        return getattr(value, name, default)
+    except Exception:
+        return default
+
+
 def codes(code: CodeType) -> Iterator[CodeType]:
     """A function's code and that of what is written within it."""
     yield code
@@ -145,7 +153,9 @@ def _is_library(module: ModuleType) -> bool:
 
 
 def _is_known(value: Any) -> bool:
-    name = getattr(value, "__name__", "")
+    name = attribute(value, "__name__", "")
+    if type(name) is not str:
+        return False
     if getattr(builtins, name, None) is value:
         return name in _BUILTINS
     if isinstance(value, BuiltinFunctionType) and value in _MATH:

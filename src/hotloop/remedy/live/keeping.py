@@ -11,29 +11,18 @@ import dis
 import functools
 import hashlib
 import inspect
-import os
-import sys
-import sysconfig
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
-from hotloop.remedy.live import closed, packed
+from hotloop.remedy.live import owned, packed
 from hotloop.remedy.live.form import Form
+from hotloop.remedy.live.reads import Reads, Unfit, codes
 from hotloop.remedy.live.shelf import KEY_BYTES, Shelf
-from hotloop.remedy.live.targets import GENERATORS, copied, functions, random_states, room, through
+from hotloop.remedy.live.targets import copied, functions, random_states, room, through
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -53,21 +42,12 @@ _CHECKED_SHOWN: Final = 2
 _AGAIN_EVERY: Final = 16
 _AGAIN_LATER: Final = 64
 _LATER: Final = 512
-#: Of values known by their identity more are other ones in each call.
-_MOST_OBJECTS: Final = 256
 #: Calls during which something that the function reads may change: a file is opened at first, a table filled.
 _MOST_MOVED: Final = 3
-#: Containers up to this length are compared by content, larger ones by which they are and their length.
-_SMALL: Final = 32
-_SMALL_BYTES: Final = 1024
-_LOOKED_AT: Final = 16
-_MOST_REACHED: Final = 64
-_DEPTH: Final = 3
 #: Calls after which the time counts, and the part of the function's time that knowing a call may take.
 _TIMED: Final = 64
 _MOST_OF_TIME: Final = 0.5
 
-_LIBRARIES: Final = tuple(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 _CHANGED: Final = "it gave another result for the same arguments"
 #: Not to be kept: they are asked for another result each time.
 _NEVER: Final = ("__getitem__", "__getitems__", "__next__", "__iter__", "__init__")
@@ -76,15 +56,7 @@ _BEYOND: Final = frozenset([
     "print", "input", "write", "writelines", "writerow", "imwrite", "savefig", "get_worker_info", "getpid",
     "get_rank",
 ])  # fmt: skip
-_CODE: Final = (
-    ModuleType, type, FunctionType, BuiltinFunctionType, staticmethod, classmethod, property,
-    MemberDescriptorType, GetSetDescriptorType, WrapperDescriptorType,
-)  # fmt: skip
 _STORES: Final = ("STORE_GLOBAL", "DELETE_GLOBAL")
-
-
-class Unfit(Exception):  # noqa: N818 - an answer, not a failure
-    """Why results cannot be kept."""
 
 
 class KeepResults(Form):
@@ -118,8 +90,11 @@ class KeepResults(Form):
         if self.probe.role != "main":
             return
         self._find()
-        for call in self._calls if getattr(loader, "num_workers", 0) else ():
-            call.results.know([loader.dataset, loader.collate_fn, getattr(loader, "sampler", None)])
+        for call in self._calls:
+            if getattr(loader, "num_workers", 0):
+                call.results.reads.know([loader.dataset, loader.collate_fn, getattr(loader, "sampler", None)])
+            if call.results.reads.is_used:
+                call.results.reads.look()
         if self.count == 0 and self.status() == "in effect":
             self.took()
 
@@ -203,7 +178,8 @@ class Call:
         began = time.perf_counter()
         result = self._original(*args, **kwargs)
         making = time.perf_counter() - began
-        self._learn(key, before, (args, kwargs), result, (knowing, making))
+        alone = not owned.is_shared(result)
+        self._learn(key, before, (args, kwargs), result, (knowing, making), alone=alone)
         return result
 
 
@@ -216,22 +192,9 @@ class Results:
         self.shelf = Shelf(room)
         self._torch, self._function = torch, function
         self._casts = getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled)
-        self._reached = reached(function)
-        self._names = {name for one in self._reached for code in codes(one) for name in code.co_names}
-        read = [
-            (home, name)
-            for one in self._reached
-            for home, names in homes(one)
-            for name in names
-            if not _is_code(home[name])
-        ]
-        self._globals = [*{(id(home), name): (home, name) for home, name in read}.values()]
-        self._closed = bool(closed.reached(function))
-        self._held: dict[int, tuple[Any, str]] = {}
-        self._objects = self._moved = 0
-        self._looked_for = -1  # so many objects were known when generators were looked for
-        self._drawn: list[Any] = []
-        self._keys = packed.Keys(self._named)
+        self.reads = Reads(function)
+        self._moved = 0
+        self._keys = packed.Keys(self.reads.told)
         self._took: list[tuple[float, float]] = []
         self._left: bytes | None = None  # a call whose kept result is held against what the function gives
 
@@ -239,23 +202,6 @@ class Results:
     def why(self) -> str:
         """Why nothing is kept."""
         return self.shelf.why
-
-    def know(self, objects: Iterable[Any]) -> None:
-        """Objects, with what they hold, that this process and those forked from it have in common."""
-        given = list(objects)
-        homes = [vars(sys.modules["__main__"]), self._function.__globals__]
-        homes += [getattr(one, "__globals__", {}) for one in given]
-        given += [value for values in homes for value in values.values() if _is_own(type(value))]
-        given += [values.get(name) for values, name in self._globals]
-        todo = [(one, 0) for one in given]
-        while todo and len(self._held) < 4 * _MOST_OBJECTS:
-            one, depth = todo.pop()
-            if isinstance(one, (*closed.PLAIN, type, FunctionType, ModuleType)) or id(one) in self._held:
-                continue
-            self._held[id(one)] = one, f"object {len(self._held)}"
-            if depth < _DEPTH:
-                inner = list(one) if type(one) in (list, tuple) and len(one) <= _SMALL else []
-                todo += [(each, depth + 1) for each in (*getattr(one, "__dict__", {}).values(), *inner)]
 
     def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
         """What tells a call apart."""
@@ -273,13 +219,13 @@ class Results:
         if data is None:
             return None
         shelf = self.shelf
-        if shelf.checked < (_CHECKED_SHOWN if self._closed else _CHECKED):
+        if shelf.checked < (_CHECKED_SHOWN if self.reads.is_closed else _CHECKED):
             self._left = key
             return None
         shelf.count_hit()
         hits = shelf.hits
         every = _AGAIN_EVERY if hits <= _LATER else _AGAIN_LATER
-        again = hits > 1 and hits & (hits - 1) == 0 if self._closed else hits % every == 0
+        again = hits > 1 and hits & (hits - 1) == 0 if self.reads.is_closed else hits % every == 0
         if again:
             self._left = key
             return None
@@ -291,7 +237,7 @@ class Results:
 
     def state(self) -> list[Any]:
         """Of all generators of random numbers in sight, on which results must not depend."""
-        return [*random_states(self._torch), *map(_state_of, self._generators())]
+        return [*random_states(self._torch), *map(_state_of, self.reads.generators())]
 
     def learn(
         self,
@@ -300,17 +246,23 @@ class Results:
         given: tuple[tuple[Any, ...], dict[str, Any]],
         result: Any,
         took: tuple[float, float],
+        *,
+        alone: bool,
     ) -> None:
-        """Keep a result, hold it against the one that is kept, or find that it cannot be kept."""
+        """Keep a result, hold it against the one that is kept, or find that it cannot be kept. ``alone``:
+        nobody holds it but the caller.
+        """
         left, self._left = self._left, None
         try:
-            self._learn(key, before, given, result, left == key)
+            self._learn(key, before, given, result, alone=alone, left=left == key)
             self._time(*took)
         except Unfit as unfit:
             used = ": kept ones were used until then" if self.shelf.hits and str(unfit) == _CHANGED else ""
             self.shelf.end(f"{unfit}{used}")
 
-    def _learn(self, key: bytes, before: list[Any], given: Any, result: Any, left: bool) -> None:
+    def _learn(
+        self, key: bytes, before: list[Any], given: Any, result: Any, *, alone: bool, left: bool
+    ) -> None:
         args, kwargs = given
         if before != self.state():
             raise Unfit("it draws random numbers")
@@ -323,9 +275,15 @@ class Results:
             if self._moved > _MOST_MOVED:
                 raise Unfit("it changes what it is given or reads")
             return
-        own = {id(part) for part in packed.mutable([*args, *kwargs.values()])}
+        taken = [*args, *kwargs.values()]
+        theirs = list(packed.mutable(taken))
+        own = set(map(id, theirs))
         if any(id(part) in own for part in packed.mutable(result)):
             raise Unfit("it gives what it was given")
+        if owned.overlaps(result, [*theirs, *self.reads.arrays()]):
+            raise Unfit("it gives a part of what it was given or reads")
+        if not alone:
+            raise Unfit("it gives what is held elsewhere too")
         try:
             data = packed.packed(result)
         except packed.Unpackable as error:
@@ -352,70 +310,12 @@ class Results:
             raise Unfit("knowing its arguments takes about as long as the function does")
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        given = (*args, *kwargs.values()) if kwargs else args
-        sight = [str(self._torch.get_default_dtype()), self._casts(), *self._surroundings(given)]
-        data = self._keys.bytes_of((args, kwargs, packed.stamps(given), sight))
+        torch = self._torch
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), self._casts()
+        sight = [str(torch.get_default_dtype()), *modes, *self.reads.around()]
+        files = packed.stamps((*args, *kwargs.values()))
+        data = self._keys.bytes_of((args, kwargs, files, sight))
         return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
-
-    def _surroundings(self, given: Iterable[Any]) -> Iterator[Any]:
-        """What the function may read besides: values that its code names, of modules and objects."""
-        for values, name in self._globals:
-            value = values.get(name)
-            yield self._brief(value)
-            yield from self._attributes(value, 1)
-        for value in given:
-            yield from self._attributes(value, 0)
-
-    def _attributes(self, one: Any, depth: int) -> Iterator[Any]:
-        held = getattr(one, "__dict__", None)
-        if type(held) is not dict or _is_code(one):
-            return
-        for name in self._names & held.keys():
-            yield name, self._brief(held[name])
-            if depth < 1:
-                yield from self._attributes(held[name], depth + 1)
-
-    def _brief(self, value: Any) -> Any:
-        """A value that is read, in as few words as tell when it changes."""
-        if isinstance(value, closed.PLAIN) or _is_code(value):
-            return value if isinstance(value, closed.PLAIN) else None
-        if type(value) in (list, tuple, dict, set, frozenset, deque):
-            if len(value) > _SMALL:
-                return self._named(value), len(value)
-            pairs = value.items() if type(value) is dict else enumerate(value)
-            return [
-                (name, each if isinstance(each, closed.PLAIN) else self._named(each))
-                for name, each in pairs
-                if not _is_code(each)
-            ]
-        if packed.is_tensor(value):
-            return self._named(value), 0 if value.is_inference() else value._version
-        if packed.is_array(value):
-            if value.nbytes <= _SMALL_BYTES:
-                return value.tobytes()
-            return self._named(value), value.flat[:: max(1, value.size // _LOOKED_AT)].tobytes()
-        return self._named(value)
-
-    def _named(self, value: Any) -> str:
-        """A name for what is known by its identity, which stays its own."""
-        self._closed = False  # what it holds may change
-        known = self._held.get(id(value))
-        if known is None:
-            self._objects += 1
-            if self._objects > _MOST_OBJECTS:
-                raise Unfit("it is given other objects in each call")
-            known = self._held[id(value)] = value, f"{os.getpid()} object {len(self._held)}"
-        return known[1]
-
-    def _generators(self) -> list[Any]:
-        """Those of random numbers that the function's code names, and of objects that it is known to read."""
-        if self._looked_for != len(self._held):
-            self._looked_for = len(self._held)
-            found = [values.get(name) for values, name in self._globals]
-            for one, _ in self._held.values():
-                found += [one, *getattr(one, "__dict__", {}).values()]
-            self._drawn = [*{id(one): one for one in found if type(one).__name__ in GENERATORS}.values()]
-        return self._drawn
 
 
 def unfit(function: FunctionType) -> str:
@@ -433,49 +333,6 @@ def unfit(function: FunctionType) -> str:
     if any(each.opname in _STORES for one in codes(function) for each in dis.get_instructions(one)):
         return f"{function.__qualname__} sets a variable of its module"
     return ""
-
-
-def reached(function: FunctionType) -> list[FunctionType]:
-    """The function and those of the user's that its code names, by their names in modules and classes."""
-    found = [function]
-    for one in found:
-        for home, names in homes(one):
-            for name in names:
-                value = getattr(home[name], "__func__", home[name])
-                new = isinstance(value, FunctionType) and value not in found and _is_own(value)
-                if new and len(found) < _MOST_REACHED:
-                    found.append(value)
-    return found
-
-
-def homes(function: FunctionType) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Where a function finds what its code names: its module, the user's modules and classes that it names,
-    its own class; each with the names that are there.
-    """
-    names = {name for code in codes(function) for name in code.co_names}
-    values = function.__globals__
-    named = [values[name] for name in sorted(names & values.keys())]
-    owner = values.get(function.__qualname__.rpartition(".")[0])
-    named += [base for base in getattr(owner, "__mro__", ()) if base is not object]
-    found: list[Mapping[str, Any]] = [values]
-    found += [vars(one) for one in named if isinstance(one, (ModuleType, type)) and _is_own(one)]
-    return [(home, sorted(names & home.keys())) for home in found]
-
-
-def codes(function: FunctionType) -> Iterator[Any]:
-    """A function's code and that of what is written within it."""
-    return closed.codes(function.__code__)
-
-
-def _is_code(value: Any) -> bool:
-    return isinstance(value, _CODE)
-
-
-def _is_own(value: Any) -> bool:
-    """Whether a module, class or function is neither Python's nor of an installed package."""
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
-    file = getattr(sys.modules.get(str(name)), "__file__", None) or ""
-    return bool(file) and not file.startswith(_LIBRARIES)
 
 
 def _state_of(generator: Any) -> Any:

@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import Any, Final
 
+from hotloop.remedy.live import closed
+
 _PROTOCOL: Final = 5
 _ATOMS: Final = frozenset([type(None), bool, int, float, str, bytes, complex])
 _LONGEST_PATH: Final = 1024
+#: Items of a list whose texts may name files.
+_SHORT: Final = 32
 
 
 class Unpackable(Exception):  # noqa: N818 - an answer, not a failure
@@ -31,6 +35,13 @@ def is_tensor(value: Any) -> bool:
     """Whether a value is torch's own tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and type(value) is torch.Tensor
+
+
+def has_memory(value: Any) -> bool:
+    """Whether a value is an array or a tensor, of a class of the user's too."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    array = numpy is not None and isinstance(value, numpy.ndarray)
+    return array or (torch is not None and isinstance(value, torch.Tensor))
 
 
 def is_image(value: Any) -> bool:
@@ -202,9 +213,9 @@ _MAKERS: Final = (_array, _scalar, _tensor, _image, complex)
 
 
 class Keys(pickle.Pickler):
-    """Writes what tells a call apart; ``named`` gives a name for what is known by its identity."""
+    """Writes what tells a call apart; ``named`` tells what is known by its identity."""
 
-    def __init__(self, named: Callable[[Any], str]) -> None:
+    def __init__(self, named: Callable[[Any], Any]) -> None:
         self._into, self._named = io.BytesIO(), named
         super().__init__(self._into, _PROTOCOL)
 
@@ -231,21 +242,35 @@ def _said(value: Any) -> tuple[Any, ...]:
     numpy = sys.modules.get("numpy")
     if is_array(value):
         return "array", value.dtype.str, value.shape, value.strides, value.tobytes()
-    if is_tensor(value) and value.layout is torch.strided and value.device.type == "cpu":
+    plain = is_tensor(value) or type(value) is torch.nn.Parameter
+    if plain and value.layout is torch.strided and value.device.type == "cpu":
         data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        return "tensor", str(value.dtype), tuple(value.shape), value.stride(), value.requires_grad, data
+        return (
+            type(value).__name__,
+            str(value.dtype),
+            tuple(value.shape),
+            value.stride(),
+            value.requires_grad,
+            data,
+        )
     if is_image(value):
         return "image", value.mode, value.size, value.tobytes(), _palette(value)
+    if isinstance(value, torch.Tensor):  # on a device, of another layout or class
+        return ()
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        held = value.tolist() if value.dtype.hasobject else value.tobytes()
+        return "array", type(value).__qualname__, value.dtype.str, value.shape, value.strides, held
     if isinstance(value, PurePath):
         return "path", type(value).__name__, str(value), stamp(str(value))
     if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
         return "number", value.dtype.str, value.tobytes()
     if isinstance(value, (torch.dtype, torch.device, range, slice, complex)):
         return type(value).__name__, repr(value)
+    besides = closed.attribute(value, "__dict__")
     if isinstance(value, dict):
-        return type(value).__qualname__, list(value.items())
+        return type(value).__qualname__, list(value.items()), besides
     if isinstance(value, (tuple, list, set, frozenset, deque)):
-        return type(value).__qualname__, list(value)
+        return type(value).__qualname__, list(value), besides
     return ()
 
 
@@ -261,5 +286,10 @@ def stamp(text: str) -> tuple[int, int] | None:
 
 
 def stamps(values: Iterable[Any]) -> list[tuple[int, int] | None]:
-    """The same of those values that are text."""
-    return [stamp(value) for value in values if type(value) is str]
+    """The same of those values that are text, and of the texts in short lists."""
+    return [
+        stamp(each)
+        for value in values
+        for each in (value if type(value) in (list, tuple) and len(value) <= _SHORT else (value,))
+        if type(each) is str
+    ]

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from hotloop.remedy.live.closed import attribute
+
 _PLAIN: Final = (int, float, str, bytes, type(None))
 #: Those whose values can be compared at once.
 _BARE: Final = frozenset((*_PLAIN, bool))
@@ -57,6 +59,11 @@ class State:
         return not any(ref() is None for state in (self, other) for ref in state._known)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def reached(self) -> Iterator[Any]:
+        """What was reached and is no plain value, as far as it is still there."""
+        yield from (one for ref in self._known if (one := ref()) is not None)
+        yield from self._held
 
     def _walk(self, ahead: deque[Any]) -> None:
         values, held, seen, count = self._values, self._held, set[int](), 0
@@ -113,21 +120,32 @@ class State:
         self._values += (id(value), size, self._content(value))
         if isinstance(value, ModuleType) or kind.__module__.partition(".")[0] in _APART:
             return
-        attributes = getattr(value, "__dict__", None)
+        attributes = attribute(value, "__dict__")
         if isinstance(attributes, dict):
             ahead += _items(attributes)
+        ahead += _slots(value)
         ahead += _beside(value)
 
-    def _content(self, value: Any) -> int | None:
-        """A number that is another one once a tensor, or a small array, was changed in place."""
+    def _content(self, value: Any) -> tuple[int | None, int | None]:
+        """Numbers that are others once a tensor, or a small array, was changed in place."""
+        version = check = None
         with contextlib.suppress(Exception):  # inference tensors have no version, few objects have bytes
             if type(value).__module__.partition(".")[0] == "torch":
-                return int(value._version)
+                version = int(value._version)
+                value = value.detach().numpy()  # who holds its memory too leaves the version as it is
             view = memoryview(value)
             if view.nbytes <= min(_SMALL_BYTES, self._bytes):
                 self._bytes -= view.nbytes
-                return zlib.crc32(view)
-        return None
+                check = zlib.crc32(view)
+        return version, check
+
+
+def _slots(value: Any) -> Iterator[Any]:
+    """Attributes that classes of the user's have without a dictionary."""
+    for kind in type(value).__mro__:
+        names = vars(kind).get("__slots__", ()) if _is_own(kind.__module__) else ()
+        for name in (names,) if isinstance(names, str) else names:
+            yield attribute(value, name)
 
 
 def _beside(value: Any) -> Iterator[Any]:
@@ -165,7 +183,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
                 changes = position > 0 and name in _CHANGING
                 break
             value, changes = held[name], False
-            held = getattr(value, "__dict__", {})
+            held = attribute(value, "__dict__", {})
         if not changes and not isinstance(value, ModuleType):
             yield value
 
