@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.running import run_observed
 
 SCRIPT = """
@@ -31,3 +32,54 @@ SCRIPT = """
 def test_what_the_script_changes_is_noted_and_what_is_opened_when_needed_is_not(tmp_path: Path) -> None:
     process = run_observed(SCRIPT, folder=tmp_path)
     assert {name for note in process.notes["dataset_changed"] for name in note["names"]} == {"crop"}
+
+
+INSIDE = """
+    import torch
+    from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+
+    class Blur:
+        strength = 1.0
+        def __init__(self):
+            self.size, self.calls = 1, []
+
+    class Data(Dataset):
+        def __init__(self):
+            self.x, self.blur = torch.rand(8, 4), Blur()
+            self.settings, self.steps = {"aug": {"crop": 1}}, [1.0, 2.0]
+            self.seen = torch.zeros(1).share_memory_()
+            self.many = list(range(5000))
+        def __len__(self):
+            return 8
+        def __getitem__(self, i):
+            self.seen += 1
+            self.blur.calls.append(i)
+            return self.x[i]
+
+    data = Data()
+    loader = DataLoader(OF, 4, num_workers=1)
+    for epoch in range(3):
+        CHANGE
+        for _ in loader:
+            pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "of", "name"),
+    [
+        ("data.settings['aug']['crop'] += 1", "data", "settings['aug']['crop']"),
+        ("data.blur.size += 1", "Subset(data, range(6))", "blur.size"),
+        ("data.blur.size += 1", "ConcatDataset([data])", "datasets[0].blur.size"),
+        ("Blur.strength += 1", "data", "blur.strength"),
+        ("data.steps[0] += 1", "data", "steps"),
+        ("data.x.mul_(2)", "data", "x"),
+        ("pass", "data", ""),
+    ],
+)
+def test_with_workers_what_the_script_changes_inside_is_noted_too(
+    change: str, of: str, name: str, tmp_path: Path
+) -> None:
+    process = run_observed(INSIDE.replace("CHANGE", change).replace("OF", of), folder=tmp_path)
+    found = {one for note in process.notes.get("dataset_changed", ()) for one in note["names"]}
+    assert found == ({name} if name else set())

@@ -18,7 +18,6 @@ _FASTAI: Final = "fastai.data.load._FakeLoader"
 _MAX_ATTRIBUTES: Final = 64
 _MAX_ITEMS: Final = 256
 _MAX_TRANSFORMS: Final = 32
-_BARE: Final = (bool, int, float, str, bytes, type(None))
 
 
 def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
@@ -97,28 +96,6 @@ def own_dataset(dataset: Any) -> Any:
             break
         dataset = below
     return dataset
-
-
-def state_of(dataset: Any) -> dict[str, Any]:
-    """What an object's attributes are: plain values by themselves, others by their identity."""
-    attributes = getattr(dataset, "__dict__", None)
-    if not isinstance(attributes, dict):
-        return {}
-    first = list(attributes.items())[:_MAX_ATTRIBUTES]
-    return {name: value if type(value) in _BARE else _Identity(id(value)) for name, value in first}
-
-
-def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Attributes that are others; what was or is None may be opened, or made, when it is needed."""
-    return [
-        name
-        for name, old in before.items()
-        if old is not None and (new := now.get(name)) is not None and (type(old), old) != (type(new), new)
-    ]
-
-
-class _Identity(int):
-    """An ``id()``."""
 
 
 def held(obj: Any) -> dict[str, dict[str, Any]]:

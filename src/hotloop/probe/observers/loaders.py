@@ -16,7 +16,8 @@ from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending
 from hotloop.probe.identity import Known
-from hotloop.probe.observers.loader_facts import changed, loader_facts, own_dataset, state_of
+from hotloop.probe.observers.dataset_state import changed, state_of
+from hotloop.probe.observers.loader_facts import loader_facts, own_dataset
 from hotloop.probe.places import with_site, with_text
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 
@@ -256,9 +257,12 @@ class Loaders:
             probe.emit(ITER, start, stop - start, state.loader, site, state.id)
 
     def _note_changes(self, loader: Any, number: int) -> None:
-        """Note what has changed in the dataset since it was gone through last."""
+        """Note what has changed in the dataset since it was gone through last: with workers, who read copies,
+        nobody but the script changes what it holds.
+        """
         dataset = own_dataset(getattr(loader, "dataset", None))
-        before, now = self._states.get(dataset), state_of(dataset)
+        now = state_of(dataset, inside=bool(getattr(loader, "num_workers", 0)))
+        before = self._states.get(dataset)
         names = changed(before, now) if before is not None else []
         if names and number not in self._changing:
             self._changing.add(number)
