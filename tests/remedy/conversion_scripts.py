@@ -9,6 +9,24 @@ from typing import Final
 
 #: What is rewritten.
 REWRITTEN: Final = {
+    "default type of floats set after the list was begun": """
+def make():
+    rows = []
+    torch.set_default_dtype(torch.float64)
+    for i in range(3):
+        rows.append(torch.tensor([float(i), 0.1]))
+    x = torch.stack(rows) # here
+    torch.set_default_dtype(torch.float32)
+    return x
+""",
+    "device of a block within the loop": """
+def make():
+    rows = []
+    for i in range(3):
+        with torch.device("meta"):
+            rows.append(torch.tensor([float(i), 0.1]))
+    return str(torch.stack(rows).device) # here
+""",
     "dqn": """
 def make():
     batch=[(np.random.rand(4).astype(np.float32), random.randrange(2), 1.0, False) for _ in range(8)]

@@ -99,9 +99,7 @@ class _How:
             return None
         if options and name in (*_OLD, "from_numpy"):
             return None
-        if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-            return None
-        if torch._C._get_default_device() != "cpu" or torch.compiler.is_compiling():
+        if _modes()[1:] != (0, 0, "cpu") or torch.compiler.is_compiling():
             return None
         device = options.get("device")
         if device is not None and torch.device(device).type not in ("cpu", "cuda"):
@@ -146,6 +144,7 @@ class Rows:
     def __init__(self, convert: Convert, *, to: torch.dtype | None = None, **options: Any) -> None:
         self._convert, self._to, self._options = convert, to, options
         self._how = _How.of(convert, options, to)
+        self._modes = _modes()  # in which that holds
         self._kind: _Kind | None = None  # of all that are kept as they are
         self._kinds: set[type] = set()  # of the numbers of the last row
         self._lengths: list[int] = []  # of rows of numbers, -1 of a number
@@ -156,7 +155,7 @@ class Rows:
     def append(self, row: Any) -> None:
         """Add a row. Raises what ``convert`` raises."""
         if self._made is None:
-            if self._how is not None and self._keeps(row, self._how):
+            if self._how is not None and _modes() == self._modes and self._keeps(row, self._how):
                 return
             self._made = list(self._each())
         tensor = self._convert(row, **self._options)
@@ -264,6 +263,13 @@ class Rows:
 
 def _placed(tensor: torch.Tensor, dtype: torch.dtype, device: Any) -> torch.Tensor:
     return tensor.to(device=device, dtype=dtype, copy=True)
+
+
+def _modes() -> tuple[torch.dtype, int, int, str]:
+    """What else has a say in how torch converts: the type of floats, modes, the device of what is made."""
+    core = torch._C
+    functions, dispatches = core._len_torch_function_stack(), core._len_torch_dispatch_stack()
+    return torch.get_default_dtype(), functions, dispatches, str(core._get_default_device())
 
 
 def _names() -> dict[Any, str]:
