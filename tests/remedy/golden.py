@@ -56,7 +56,7 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         for name, (value, place) in torch.get("set_by", {}).items()
     }
     notes.add("torch", **torch)
-    for name in ("optimizer", "module", "unread", "iterator", "batch", "memory", "dataset_changed"):
+    for name in ("optimizer", "module", "unread", "iterator", "batch", "memory", "dataset_changed", "turns"):
         for entry in facts.get(name, ()):
             notes.add(name, **entry)
     rows = [

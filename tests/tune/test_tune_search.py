@@ -94,6 +94,14 @@ def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
     assert "(none was seen here)" in " ".join(words.split()) and "--baseline" not in words
 
 
+def test_workers_are_not_exact_where_the_order_is_drawn_by_turns(tmp_path: Path) -> None:
+    tuned = replace(tune(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path), turns=("numpy.random",))
+    assert to_json(tuned, ["train"], None)["best"]["effect"] == "numeric"
+    words = " ".join(render(tuned, ["train"], None, tmp_path).split())
+    assert "the order of samples is drawn from numpy.random by turns with others, and will" in words
+    assert "--baseline another-seed" in words
+
+
 def test_nothing_tried_is_told_as_that(tmp_path: Path) -> None:
     tuned = tune(Scenario(lambda arm: 0.04), tmp_path / "a")
     words = render(tuned, ["train"], None, tmp_path)

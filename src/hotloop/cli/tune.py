@@ -232,6 +232,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             blocks=estimate(found.recording, steps),
             alone_s=float(echoes[0]["step_s"]) if echoes else None,
             draws=_draws(found),
+            turns=_turns(found),
             files=_files(found.recording),
             missed=found.recording.patch.missed if found.recording.patch is not None else (),
             trace=_trace(found),
@@ -262,6 +263,15 @@ def _draws(found: Examination) -> tuple[str, ...]:
     notes = [note for one in processes for note in one.notes.get("draws", ())]
     drawn = {name for note in notes if note["dataset"] in feeding for name in note["generators"]}
     return tuple(sorted(drawn))
+
+
+def _turns(found: Examination) -> tuple[str, ...]:
+    """The generators that the order of training samples is drawn from by turns with others."""
+    from hotloop.report.ranks import lead
+
+    steps = lead(found.ranks)
+    loaders = steps.loaders if steps is not None else ()
+    return tuple(sorted({name for loader in loaders if loader.role == "train" for name in loader.turns}))
 
 
 def _files(recording: Recording) -> tuple[Path, ...]:

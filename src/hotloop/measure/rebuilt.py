@@ -18,7 +18,7 @@ from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
 #: Notes that name a loader by its id.
-_NAMING = ("iterator", "batch", "unread", "worker_stat", "leaves", "dataset_changed")
+_NAMING = ("iterator", "batch", "unread", "worker_stat", "leaves", "dataset_changed", "turns")
 #: What may differ between two constructions of the same loader.
 _OF_THE_OBJECT = frozenset(("note", "t", "id"))
 #: What of a dataset changes with its length.

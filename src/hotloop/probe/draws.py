@@ -50,13 +50,8 @@ def watched(probe: Probe, make: Make) -> Make:
 
 def _states(dataset: Any) -> dict[tuple[str, int], Any]:
     """The state of every generator that a batch may draw from, by name and identity."""
-    found: dict[tuple[str, int], Any] = {
-        ("torch", 0): sys.modules["torch"].default_generator.get_state().numpy().tobytes(),
-        ("random", 0): random.getstate(),
-    }
+    found: dict[tuple[str, int], Any] = {(name, 0): state for name, state in global_states().items()}
     numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        found["numpy.random", 0] = _plain(numpy.random.get_state())
     ahead, known = [dataset], set[int]()
     while ahead and len(known) < _MOST:
         one = ahead.pop()
@@ -70,6 +65,18 @@ def _states(dataset: Any) -> dict[tuple[str, int], Any]:
             ahead += list(one[:_MOST])
         else:
             ahead += list(attributes(one).values())
+    return found
+
+
+def global_states() -> dict[str, Any]:
+    """The states of the generators that everybody shares: torch's, Python's and numpy's."""
+    found = {
+        "torch": sys.modules["torch"].default_generator.get_state().numpy().tobytes(),
+        "random": random.getstate(),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        found["numpy.random"] = _plain(numpy.random.get_state())
     return found
 
 

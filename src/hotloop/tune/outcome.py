@@ -39,7 +39,7 @@ def to_json(
             "settings": _settings(tuned.best),
             "samples_per_s": _times(base.samples_per_s, gain),
             "gain": _gain(gain),
-            "effect": effect(tuned.best, tuned.draws),
+            "effect": effect(tuned.best, _drawn(tuned)),
             "draws": list(tuned.draws),
             "confirmed": tuned.confirmed,
             "predicted": tuned.predicted if tuned.best else None,
@@ -65,7 +65,7 @@ _WAITS: Final = 0.5
 
 
 def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
-    """The furthest that any remedy of an arm may go, with samples that draw from these generators."""
+    """The furthest that any remedy of an arm may go, samples or their order drawn from these generators."""
     found: list[Effect] = [effect_of(one) for one in arm]
     if draws and any(one.remedy.id in OTHER_DRAWS for one in arm):
         found.append("numeric")
@@ -220,9 +220,14 @@ def _basis(tuned: Tuned) -> str:
 
 def _effects(tuned: Tuned) -> list[str]:
     arm = tuned.best
-    told: str = effect(arm, tuned.draws)
-    if told != effect(arm):
+    told: str = effect(arm, _drawn(tuned))
+    if told != effect(arm) and tuned.draws:
         told = f"{told}: samples draw from {', '.join(tuned.draws)}, and will draw other numbers"
+    elif told != effect(arm):
+        told = (
+            f"{told}: the order of samples is drawn from {', '.join(tuned.turns)} by turns with others, and "
+            "will be another: workers run ahead of the loop"
+        )
     unseen = {name: " (none was seen here)" for name in OTHER_DRAWS if not tuned.draws}
     words = [
         f"{one.remedy.id}: {one.remedy.alters}{unseen.get(one.remedy.id, '')}"
@@ -263,7 +268,7 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
 
 
 def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[str]:
-    verify = ["hotloop", "verify", "--effect", effect(tuned.best, tuned.draws), "--throw-away"]
+    verify = ["hotloop", "verify", "--effect", effect(tuned.best, _drawn(tuned)), "--throw-away"]
     verify += asked(tuned.best, patch)
     if not _draws_others(tuned):
         return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
@@ -277,7 +282,12 @@ def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[st
 
 def _draws_others(tuned: Tuned) -> bool:
     """Whether the samples are not those of the run as found: they draw random numbers, and others."""
-    return bool(tuned.draws) and any(one.remedy.id in OTHER_DRAWS for one in tuned.best)
+    return bool(_drawn(tuned)) and any(one.remedy.id in OTHER_DRAWS for one in tuned.best)
+
+
+def _drawn(tuned: Tuned) -> tuple[str, ...]:
+    """The generators that samples, or their order by turns with others, are drawn from."""
+    return (*tuned.draws, *tuned.turns)
 
 
 def _left(tuned: Tuned) -> list[str]:

@@ -76,6 +76,7 @@ class Tuned:
     left_out: tuple[LeftOut, ...]
     ended: str
     draws: tuple[str, ...] = ()  # generators that the training samples draw from
+    turns: tuple[str, ...] = ()  # generators that their order is drawn from by turns with others
     steps: int | None = None  # of a launch; None: to its end
     fill_steps: int = 0  # of one whose cache fills first
     needs: Needs | None = None  # of what was not tried for want of time
@@ -134,11 +135,11 @@ class Search:
             top = self._climb(launcher.found or first, first_seen, numbers)
             if len(top.why) > 1:  # what won the first race is not what is confirmed
                 self._won, self._unrivalled = [], False
-            gain, confirmed = self._confirm(top.arm, first_seen.draws) if top.arm else (None, False)
+            gain, confirmed = self._confirm(top.arm, first_seen.drawn) if top.arm else (None, False)
             shown = gain is not None and gain.shown and gain.ratio >= LEAST
             if not shown or (
                 self._stands(self._proofs.patches(top.arm))
-                and self._stands(self._proofs.exact(top.arm, first_seen.draws))
+                and self._stands(self._proofs.exact(top.arm, first_seen.drawn))
             ):
                 break
             # Once more without what is not taken; what else there was has to win again.
@@ -157,13 +158,14 @@ class Search:
             left_out=tuple(map(self._as_measured, self._left.values())),
             ended="the budget is spent" if launcher.spent else "",
             draws=first_seen.draws,
+            turns=first_seen.turns,
             steps=launcher.steps,
             fill_steps=FILL_EPOCHS * launcher.epoch,
             needs=self._needs,
             once=launcher.single,
             cores=(self._pipeline.recorded.cores or 0.0) if self._pipeline else 0.0,
             waiting=1 - self._pipeline.make_cores if self._pipeline else 0.0,
-            proofs=self._proofs.words(best, first_seen.draws),
+            proofs=self._proofs.words(best, first_seen.drawn),
             refused=tuple(self._refused),
         )
 

@@ -19,6 +19,7 @@ from hotloop.probe.identity import Known
 from hotloop.probe.observers.dataset_state import changed, state_of
 from hotloop.probe.observers.loader_facts import loader_facts, own_dataset
 from hotloop.probe.places import with_site, with_text
+from hotloop.probe.turns import Watched
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NAME: Final = "observers.loaders"
 #: A ``batch`` note is written for the first batch of each loader and for every 100th, later every 1000th.
 _NOTE_EVERY: Final = 100
+#: Passes in which it is watched who draws the order of samples, of the loaders that one call builds.
+_WATCHED_PASSES: Final = 2
 
 
 # The run ends here when its steps are done (--steps).
@@ -104,6 +107,8 @@ class Loaders:
         #: id of a DataLoader within ``__iter__`` -> the iterator of torch's that was made there
         self._beginning: dict[int, Any] = {}
         self._changing: set[int] = set()  # loaders whose datasets were noted to change
+        self._orders: dict[int, list[Watched]] = {}  # by the site of the loader
+        self.turns: dict[int, list[str]] = {}  # loaders whose order is drawn by turns, and from what
         self.restart()
 
     def restart(self) -> None:
@@ -116,6 +121,8 @@ class Loaders:
         self._built.clear()
         self._beginning.clear()
         self._changing.clear()
+        self._orders.clear()
+        self.turns.clear()
         self._num_loaders = 0
         self._num_iterators = 0
         self._newest = 0  # the loader that iter() was called on last
@@ -239,6 +246,7 @@ class Loaders:
         state.id = self._num_iterators
         state.before, state.yielded = latest.before + latest.yielded, 0
         state.flags = FETCH_WORKERS if getattr(result, "_workers", None) else 0
+        self._watch_order(loader, result, state.loader)
         state.full, state.last, state.num_batches = batch_sizes(loader, result)
         probe = self._probe
         pinning = getattr(result, "_pin_memory_thread", None)
@@ -268,6 +276,29 @@ class Loaders:
             self._changing.add(number)
             self._probe.note("dataset_changed", loader=number, names=names)
         self._states.put(dataset, now)
+
+    def _watch_order(self, loader: Any, iterator: Any, number: int) -> None:
+        """Watch who draws the indices of the first passes."""
+        module = self._module
+        kinds = (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter)
+        watched = self._orders.setdefault(self.built_at(number), [])
+        for before in watched[-1:]:
+            before.followed()
+        if len(watched) == _WATCHED_PASSES or type(iterator) not in kinds or loader._dataset_kind:
+            return
+
+        def tell(generators: list[str]) -> None:
+            if number not in self.turns:
+                self.turns[number] = generators
+                kind = type(sampler).__name__
+                self._probe.note("turns", loader=number, sampler=kind, generators=generators)
+
+        batches = loader.batch_sampler
+        own = batches is not None and not type(batches).__module__.startswith("torch.")
+        sampler = batches if own else loader.sampler
+        own = not type(sampler).__module__.startswith("torch.")
+        iterator._sampler_iter = order = Watched(iterator._sampler_iter, own=own, tell=tell)
+        watched.append(order)
 
     def _state(self, loader: Any, iterator: Any) -> Iterator | None:
         """What is known of an iterator; a new one is the loader's. None: it cannot be remembered."""

@@ -204,6 +204,14 @@ class NumWorkers(LoaderForm):
         wanted = self.value if self.value is not None else default_workers()
         return {"num_workers": wanted}
 
+    def status(self) -> str:
+        """Also that the order of samples is another."""
+        words, turns = super().status(), self.probe.loaders.turns
+        if not words.startswith("in effect") or not turns:
+            return words
+        names = " and ".join(sorted({name for names in turns.values() for name in names}))
+        return f"{words}; another order of samples, drawn from {names} by turns with others"
+
 
 class NoWorkers(LoaderForm):
     """No workers."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from hotloop.measure.loaders import changes_of
+from hotloop.measure.loaders import changes_of, turns_of
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import reading
@@ -30,6 +30,7 @@ _NONE_WITHOUT_WORKERS = ("prefetch_factor", "multiprocessing_context")
 def num_workers(plan: Plan, value: Any) -> None:
     """``num_workers=N``; where a configured number never arrived, the code is made to read it."""
     _give(plan, "num_workers", value)
+    _remark_turns(plan, "num-workers")
 
 
 def no_workers(plan: Plan, value: Any) -> None:
@@ -43,6 +44,17 @@ def no_workers(plan: Plan, value: Any) -> None:
             _give(plan, name, None)
     if built.settings.get("timeout"):
         _give(plan, "timeout", 0)
+    _remark_turns(plan, "no-workers")
+
+
+def _remark_turns(plan: Plan, remedy: str) -> None:
+    """Say where the order of samples does not stay, and with it what the loop draws."""
+    if names := turns_of(plan.scene.process, driving(plan).id):
+        plan.remark(
+            f"{remedy}: the order of samples does not stay here: it is drawn from {' and '.join(names)} by "
+            "turns with others, of whom workers run ahead; order and what the others draw are as under "
+            "another seed (a generator of its own for the sampler keeps them)"
+        )
 
 
 def prefetch_factor(plan: Plan, value: Any) -> None:
