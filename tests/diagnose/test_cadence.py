@@ -60,6 +60,7 @@ def forward(parts, x):
         (5, 8.0, "dice", "native", False),
         (9, 8.0, "Net.forward", "python", False),
         (6, 8.0, "dice", "python", False),
+        (4, 8.0, "dice", "python", False),
     ],
 )
 def test_the_python_loop_that_makes_evaluation_slow_is_named(

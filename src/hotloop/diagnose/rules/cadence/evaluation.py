@@ -22,6 +22,9 @@ from hotloop.units import duration, share
 
 ID = "cadence/evaluation"
 
+#: Where a line that takes the next batch is: starting workers is Python too.
+_LOADING = ("torch.utils.data", "multiprocessing")
+
 _WITHOUT_GRAPHS = (
     "Evaluate under torch.no_grad(): every forward builds a graph that nothing asks for, which takes time "
     "and keeps its activations."
@@ -103,10 +106,13 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
-    """The function in which most of evaluation is Python in a loop; it is not the model's."""
+    """The function in which most of evaluation is Python in a loop; it is not the model's, nor the head of a
+    loop over batches.
+    """
     by_function: dict[tuple[str, str], list[LineCost]] = {}
     for line in select(evidence.steps, lambda line: line.phase == "evaluation" and line.nature == "python"):
-        if line.place.function.endswith(OF_MODULES) or not loops_around(evidence, line.place):
+        around = [loop for loop in loops_around(evidence, line.place) if loop.line < line.place.line]
+        if line.place.function.endswith(OF_MODULES) or line.library.startswith(_LOADING) or not around:
             continue
         by_function.setdefault((line.place.file, line.place.function), []).append(line)
     groups = [
