@@ -52,5 +52,6 @@ SCRIPT = """
     ],
 )
 def test_an_order_drawn_by_turns_with_others_is_noted(tmp_path: Path, loop: str, turns: list[str]) -> None:
-    process = run_observed(f"{SCRIPT}\n    {loop}\n", folder=tmp_path)
-    assert [note["generators"] for note in process.notes.get("turns", ())] == ([turns] if turns else [])
+    observed = run_observed(f"{SCRIPT}\n    {loop}\n", folder=tmp_path)
+    found = [note for _, notes in observed.processes.values() for note in notes.get("turns", ())]
+    assert [note["generators"] for note in found] == ([turns] if turns else [])
