@@ -666,6 +666,7 @@ def test_conversions_are_known_by_their_text(source: str) -> None:
         ("x = torch.from_numpy(np.fft.fft2(a).real.astype(np.float32))", "numpy.fft._pocketfft"),
         ("x = torch.from_numpy(np.abs(np.sort(a))[:64].astype(np.float32))", ""),
         ("x = torch.tensor(np.convolve(a, b))", "numpy._core.numeric"),
+        ("x.append(np.array([w[j : j + k].mean() for j in range(64)]))", "numpy._core._methods"),
     ],
 )
 def test_other_work_is_no_conversion(source: str, library: str) -> None:

@@ -20,8 +20,10 @@ _CONVERSION = re.compile(
 _CONVERSION_LIBRARY = re.compile(
     r"^sklearn\.(preprocessing|impute|compose|utils)|^torchvision\.transforms\.(v2\.)?functional"
 )
-#: Libraries below a conversion's line in which the time is still the conversion's.
-_PLAIN_LIBRARY = re.compile(r"^$|^torch($|\.(?!functional|nn\b|fft))|^numpy($|\._?core(\.|$))|^PIL\.Image$")
+#: Libraries below a conversion's line in which the time is still its own; numpy's sums and means compute.
+_PLAIN_LIBRARY = re.compile(
+    r"^$|^torch($|\.(?!functional|nn\b|fft))|^numpy($|\._?core(\.(?!_methods)|$))|^PIL\.Image$"
+)
 #: Functions of an array library; those that neither convert nor lay out compute something.
 _FUNCTION = re.compile(r"\b(?:np|numpy|torch|scipy|F|jnp|cp)((?:\.\w+)+)\(")
 _LAYS_OUT = re.compile(
