@@ -29,6 +29,44 @@ SCRIPT = """
 """
 
 
+NESTED = """
+    import argparse
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Horizon:
+        def __init__(self):
+            self.steps, self.grow = 8, 2
+
+    class Data(Dataset):
+        def __init__(self, cfg, args, model):
+            self.cfg, self.args, self.model, self.read = cfg, args, model, {}
+            self.x = torch.rand(8, 40)
+        def __len__(self):
+            return 8
+        def __getitem__(self, i):
+            self.read[i] = i
+            return self.x[i]
+
+    cfg = {"horizon": Horizon(), "window": 4}
+    args = argparse.Namespace(scale=1.0, seed=3)
+    model = torch.nn.Linear(2, 2)
+    data = Data(cfg, args, model)
+    for epoch in range(3):
+        for _ in DataLoader(data, 2):
+            pass
+        cfg["horizon"].steps += 2
+        args.scale += 1
+        model.train(epoch % 2 == 1)
+"""
+
+
+def test_what_changes_in_settings_that_the_dataset_holds_is_noted_too(tmp_path: Path) -> None:
+    process = run_observed(NESTED, folder=tmp_path)
+    changed = {name for note in process.notes["dataset_changed"] for name in note["names"]}
+    assert changed == {"cfg.horizon.steps", "args.scale"}
+
+
 def test_what_the_script_changes_is_noted_and_what_is_opened_when_needed_is_not(tmp_path: Path) -> None:
     process = run_observed(SCRIPT, folder=tmp_path)
     assert {name for note in process.notes["dataset_changed"] for name in note["names"]} == {"crop"}

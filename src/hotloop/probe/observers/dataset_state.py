@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 _BARE: Final = (bool, int, float, str, bytes, type(None))
+_NAMESPACES: Final = (("types", "SimpleNamespace"), ("argparse", "Namespace"))
 _MAX_ATTRIBUTES: Final = 64
 #: Items of a container that is compared by value, bytes of an array; how deep and how much is looked at.
 _SMALL: Final = 64
@@ -17,12 +20,10 @@ _MOST: Final = 2000
 _APART: Final = frozenset(["_thread", "logging", "multiprocessing", "threading", "tqdm"])
 
 
-def state_of(dataset: Any, *, inside: bool) -> dict[str, Any]:
-    """What an object's attributes are: plain values by themselves, others by their identity. ``inside``:
-    and what small containers, objects, arrays and tensors among them hold, by path.
+def state_of(dataset: Any) -> dict[str, Any]:
+    """What an object's attributes are: plain values by themselves, others by their identity, and what small
+    containers, objects, arrays and tensors among them hold, by path.
     """
-    if not inside:
-        return {name: _said(value) for name, value in _attributes(dataset)}
     found: dict[str, Any] = {}
     seen = {id(dataset)}
     ahead = [(name, value, 1) for name, value in _inside_of(dataset)]
@@ -36,6 +37,41 @@ def state_of(dataset: Any, *, inside: bool) -> dict[str, Any]:
         if depth < _DEPTH and type(value).__module__.partition(".")[0] not in _APART:
             ahead += [(f"{path}{name}", part, depth + 1) for name, part in _parts(value)]
     return found
+
+
+def settings_of(dataset: Any, is_users: Callable[[str], bool]) -> dict[str, Any]:
+    """The same of a dataset that its own samples change: of what it holds only the plain values of settings,
+    ``cfg.horizon.steps``, which are objects of a class of the user's (``is_users`` tells by its file),
+    namespaces and dictionaries of names.
+    """
+    first = _attributes(dataset)
+    found = {name: _said(value) for name, value in first}
+    ahead, known = [(f"{name}.", value, 1) for name, value in first], {id(dataset)}
+    while ahead and len(found) < _MOST:
+        path, one, depth = ahead.pop(0)
+        if type(one) in _BARE or id(one) in known:
+            continue
+        known.add(id(one))
+        for name, value in _settings(one, is_users):
+            if type(value) in _BARE:
+                found[f"{path}{name}"] = value
+            elif depth < _DEPTH:
+                ahead.append((f"{path}{name}.", value, depth + 1))
+    return found
+
+
+def _settings(one: Any, is_users: Callable[[str], bool]) -> list[tuple[str, Any]]:
+    """What an object holds by name, where it may be settings; not a model, whose flags change in training."""
+    kind = type(one)
+    try:
+        held = list(islice(one.items(), _MAX_ATTRIBUTES)) if kind is dict else _attributes(one)
+    except RuntimeError:  # another thread puts something in
+        return []
+    if kind is not dict and (kind.__module__, kind.__name__) not in _NAMESPACES:
+        nn, file = sys.modules.get("torch.nn"), getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if not isinstance(file, str) or not is_users(file) or (nn is not None and isinstance(one, nn.Module)):
+            return []
+    return held if all(type(name) is str for name, _ in held) else []
 
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending
 from hotloop.probe.identity import Known
-from hotloop.probe.observers.dataset_state import changed, state_of
+from hotloop.probe.observers.dataset_state import changed, settings_of, state_of
 from hotloop.probe.observers.loader_facts import loader_facts, own_dataset
 from hotloop.probe.places import with_site, with_text
 from hotloop.probe.turns import Watched
@@ -269,7 +269,8 @@ class Loaders:
         nobody but the script changes what it holds.
         """
         dataset = own_dataset(getattr(loader, "dataset", None))
-        now = state_of(dataset, inside=bool(getattr(loader, "num_workers", 0)))
+        workers = bool(getattr(loader, "num_workers", 0))
+        now = state_of(dataset) if workers else settings_of(dataset, self._probe.is_user.file)
         before = self._states.get(dataset)
         names = changed(before, now) if before is not None else []
         if names and number not in self._changing:
