@@ -216,6 +216,14 @@ def test_a_stream_of_a_library_may_share_itself_out(file: str, words: str) -> No
     assert words in found(run)["input/single-process"].advice
 
 
+def test_a_stream_that_shares_itself_out_is_not_told_to() -> None:
+    source = "info = get_worker_info()"
+    dataset = {"class": "Clips", "file": "/home/me/stream.py"}
+    run = input_run(make_s=0.064, busy_s=0.020, settings={"iterable": True}, dataset=dataset)
+    advice = found(run, sources={"/home/me/stream.py": source})["input/single-process"].advice
+    assert "as its get_worker_info() does" in advice and "reads all" not in advice
+
+
 def test_computing_on_full_cores_names_the_line_first() -> None:
     run = input_run(make_s=0.08, busy_s=0.02, lines=[line(41, 7.5, source="y = slow(x)"), line(42, 0.5)])
     findings = found(run, cores=2)

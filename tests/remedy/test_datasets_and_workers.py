@@ -210,6 +210,33 @@ def test_a_cached_dataset_is_read_once_and_looks_as_it_did(tmp_path: Path, way: 
     assert reads["cached"][1] < 48
 
 
+SIZES = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        index, size = index
+        return torch.full((size,), float(index))
+
+model = torch.nn.Linear(3, 1)
+loader = DataLoader(Images(), batch_sampler=[[(0, 3), (2, 3)], [(1, 3), (3, 3)]])
+for epoch in range(2):
+    for batch in loader:
+        model(batch).sum().backward()
+"""
+
+
+def test_a_cache_says_where_samples_have_more_than_a_number(tmp_path: Path) -> None:
+    env = catalogue.environment([catalogue.parse("cache-samples")])
+    done = run_observed(SIZES, folder=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    status = [note["status"] for note in done.notes["remedy"]][-1]
+    assert status.startswith("not cached: a sample cannot be read by its number: TypeError: ")
+
+
 class Refusing(Held):
     """A dataset that explains itself over several lines."""
 

@@ -136,6 +136,8 @@ class CacheSamples(LoaderForm):
             found = feed.cached(dataset, shared=ranks, on_random=_say, **options)
         except (feed.FeedError, ValueError) as error:
             return "not cached: " + str(error).removeprefix("not cached: ")
+        except Exception as error:  # the user's: a sampler may hand out more than numbers
+            return f"not cached: a sample cannot be read by its number: {type(error).__name__}: {error}"
         return _Kept(dataset, found)
 
 

@@ -62,7 +62,12 @@ def threads(plan: Plan, value: Any) -> None:
         raise Cannot("set_num_threads is called in several places of yours", str(found[0][0].path))
     if found and found[0][1].args:
         code, call = found[0]
-        plan.put(Follower(plan.scene, ()).expression(code, call.args[0].value, None), "threads", value)
+        try:
+            target = Follower(plan.scene, ()).expression(code, call.args[0].value, None)
+        except Cannot as cannot:
+            write = f"set_num_threads({value}) there: it overrides OMP_NUM_THREADS"
+            raise Cannot(cannot.why, cannot.file, cannot.line, write=write) from None
+        plan.put(target, "threads", value)
     else:
         _started(plan, f"{{torch}}.set_num_threads({value})")
     plan.expect_noted("torch", "threads", value)

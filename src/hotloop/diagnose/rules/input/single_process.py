@@ -12,7 +12,7 @@ from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
-from hotloop.diagnose.source import kept_open
+from hotloop.diagnose.source import kept_open, text_of
 from hotloop.findings import Finding
 
 ID = "input/single-process"
@@ -53,7 +53,8 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
             f"Set {_asked(feed, workers)}; with them a step "
             "without its pauses is "
             f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
-            f"{units.duration(feed.step_s)}.{_sharding(feed)}{_opening(evidence, feed)}{says.paced(spot)}"
+            f"{units.duration(feed.step_s)}.{_sharding(evidence, feed)}"
+            f"{_opening(evidence, feed)}{says.paced(spot)}"
         ),
         evidence=(
             says.waits(feed),
@@ -86,11 +87,13 @@ def _asked(feed: Feed, workers: int) -> str:
     return f"num_workers={workers} and persistent_workers=True on the DataLoader"
 
 
-def _sharding(feed: Feed) -> str:
+def _sharding(evidence: Evidence, feed: Feed) -> str:
     """What an IterableDataset needs before it may have workers."""
     if not feed.loader.settings.get("iterable"):
         return ""
     dataset = feed.loader.dataset
+    if "get_worker_info" in text_of(evidence, str(dataset.get("file") or "")):
+        return " Its stream is then split between them as its get_worker_info() does, in another order."
     if re.search(r"/(site|dist)-packages/", str(dataset.get("file"))):
         return f" See that {dataset.get('class')} splits its stream between them, or each reads all of it."
     return (
