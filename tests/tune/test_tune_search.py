@@ -95,7 +95,7 @@ def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
 
 
 def test_workers_are_not_exact_where_the_order_is_drawn_by_turns(tmp_path: Path) -> None:
-    tuned = replace(tune(Scenario(factors(num_workers=2.0), (SLOW,)), tmp_path), turns=("numpy.random",))
+    tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,), turns=("numpy.random",)), tmp_path)
     assert to_json(tuned, ["train"], None)["best"]["effect"] == "numeric"
     words = " ".join(render(tuned, ["train"], None, tmp_path).split())
     assert "the order of samples is drawn from numpy.random by turns with others, and will" in words
@@ -1016,6 +1016,9 @@ def test_few_launches_of_several_arms_share_their_noise() -> None:
     assert unpaired([2.0], [0.5]).low > 1
     assert unpaired([3.0], [0.3, 0.0]).low > 1  # another launch does not make that less sure
     assert unpaired([0.5], [0.3, 0.0]).low < 1
+    assert unpaired([0.7], [0.0, 0.03]).low > 1  # launches that agree, and one as found
+    assert unpaired([0.7], [0.0, 0.03], crowded=True).low < 1  # which others may have slowed alone
+    assert unpaired([0.7, 0.71], [0.0, 0.03], crowded=True).low > 1
     found = unpaired([1.0, 1.01, 0.99], [0.5, 0.51])
     assert found.low < 1.65 < found.high and found.low > 1.5
 

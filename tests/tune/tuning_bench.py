@@ -39,6 +39,8 @@ class Scenario:
     fails: Mapping[str, Ran] = field(default_factory=dict)
     applied: Mapping[str, str] = field(default_factory=dict)
     draws: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
+    crowded: bool = False
     files: tuple[Path, ...] = ()
     batch_size: Callable[[frozenset[str]], int] = lambda arm: 8
     host_bytes: Callable[[frozenset[str]], float] = lambda arm: 1e9
@@ -82,7 +84,8 @@ class Scenario:
         applied = {one: self.applied.get(one, "in effect") for one in ids}
         open_ = tuple(one for one in self.findings if not ids & set(one.remedies))
         return Examined(
-            evidence=self._evidence(arm, step_s), findings=open_, applied=applied, draws=self.draws,
+            evidence=self._evidence(arm, step_s), findings=open_, applied=applied,
+            draws=self.draws, turns=self.turns, crowded=self.crowded,
             blocks=self._blocks(), files=self.files,
             trace=self.traces.get(" + ".join(sorted(arm)) or "as found"),
         )  # fmt: skip

@@ -170,6 +170,7 @@ def _check_apart(command: Sequence[str], folder: Path, *, in_place: bool) -> Non
 def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_place: bool) -> Bench:
     from hotloop import flow
     from hotloop.diagnose import Limits, evidence_of
+    from hotloop.diagnose.crowding import is_crowded
     from hotloop.launch.guard import Guard
     from hotloop.launch.output import last_words
     from hotloop.launch.within import REFUSED
@@ -233,6 +234,7 @@ def _bench(command: Sequence[str], folder: Path, progress: _Progress, *, in_plac
             alone_s=float(echoes[0]["step_s"]) if echoes else None,
             draws=_draws(found),
             turns=_turns(found),
+            crowded=evidence is not None and is_crowded(evidence),
             files=_files(found.recording),
             missed=found.recording.patch.missed if found.recording.patch is not None else (),
             trace=_trace(found),

@@ -49,14 +49,17 @@ def others_took(evidence: Evidence) -> float | None:
     return None if process is None else others_beside(evidence.recording, process, evidence.steps)
 
 
+def is_crowded(evidence: Evidence) -> bool:
+    """Whether other programs took a part of this run's cores that counts."""
+    taken = others_took(evidence)
+    return taken is not None and taken >= evidence.limits.others_ratio * evidence.cores
+
+
 def left_by_others(evidence: Evidence, pids: Iterable[int]) -> float:
     """The share of the wanted core time these processes got where other programs took cores; 1 where none
     did: waiting for one's own workers is one's own.
     """
-    taken = others_took(evidence)
-    if taken is None or taken < evidence.limits.others_ratio * evidence.cores:
-        return 1.0
-    return crowd(evidence, pids).got
+    return crowd(evidence, pids).got if is_crowded(evidence) else 1.0
 
 
 def slowed_by_others(evidence: Evidence) -> float:

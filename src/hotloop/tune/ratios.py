@@ -64,11 +64,12 @@ def _ratio(mean: float, half: float, pairs: int, freedom: int) -> Ratio:
     return Ratio(ratio=exp(mean), low=low, high=high, pairs=pairs, freedom=freedom)
 
 
-def unpaired(base: Sequence[float], tuned: Sequence[float]) -> Ratio:
+def unpaired(base: Sequence[float], tuned: Sequence[float], *, crowded: bool = False) -> Ratio:
     """The ratio from logarithms of seconds that are not pairs, both with the same noise.
 
     Where few launches say little of it, the noise is taken for as large as it ever is: of one launch of each
-    only a gain of four times and more shows.
+    only a gain of four times and more shows. So it is in a crowd where one of them was launched once: others
+    come and go, and that launches right behind each other agree says nothing of the one before.
     """
     if not base or not tuned:
         return Ratio(ratio=1.0, low=0.0, high=inf, pairs=0)
@@ -77,5 +78,6 @@ def unpaired(base: Sequence[float], tuned: Sequence[float]) -> Ratio:
     squares = sum((value - fmean(values)) ** 2 for values in (base, tuned) for value in values)
     sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else 0.0
     most = 1.96 * max(_MOST_SD, sd)
-    half = (min(most, t95(freedom) * sd) if freedom else most) * sqrt(1 / len(base) + 1 / len(tuned))
+    told = freedom and not (crowded and min(len(base), len(tuned)) == 1)
+    half = (min(most, t95(freedom) * sd) if told else most) * sqrt(1 / len(base) + 1 / len(tuned))
     return _ratio(mean, half, min(len(base), len(tuned)), freedom)

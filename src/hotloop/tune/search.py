@@ -117,6 +117,7 @@ class Search:
     _ran: bool = False  # something of the last race did
     _had_room: bool = False  # for a launch of it
     _needs: Needs | None = None  # of the first candidate that had no room
+    _crowded: bool = False  # others used the cores while it ran as found
     _clear: bool = False  # the winner of the last race is no lucky one
     _unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
 
@@ -128,6 +129,7 @@ class Search:
         launcher = self.launcher
         first, first_seen = launcher.first()
         known = first_seen.evidence
+        self._crowded = first_seen.crowded
         self._pipeline = pipeline_of(known) if known is not None else None
         self._alone_s = self._step_alone()
         numbers = iter(range(1, 10))
@@ -525,7 +527,7 @@ class Search:
         if self.launcher.room(self.launcher.expected_s(arm, self._gained), key):
             with suppress(Spent):  # two launches of the arm say more of their noise than one
                 self.launcher.round(key, [arm])
-        return unpaired(self._costs(()), self._costs(arm)), False
+        return unpaired(self._costs(()), self._costs(arm), crowded=self._crowded), False
 
     def _told(self, logs: Sequence[float], arm: Arm) -> Ratio:
         """The ratio of these pairs; those of the race of the same two arms tell of its noise as well.
@@ -537,7 +539,9 @@ class Search:
         others = [one for one in self._pairs if one is not self._won]
         paired = pooled({"all": logs}, others, beside=of_race)["all"]
         tuned = self._costs(arm, "" if self._unrivalled else "confirm/")
-        return max(paired, unpaired(self._costs(()), tuned), key=lambda one: one.freedom)
+        return max(
+            paired, unpaired(self._costs(()), tuned, crowded=self._crowded), key=lambda one: one.freedom
+        )
 
     def _costs(self, arm: Arm, of: str = "") -> list[float]:
         """Logarithms of what launches of an arm cost, those of the races and the first run too."""

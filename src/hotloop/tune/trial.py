@@ -111,6 +111,7 @@ class Examined:
     alone_s: float | None = None  # seconds of a step that waits for nothing, of a run that took only these
     draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
     turns: tuple[str, ...] = ()  # generators that the order of samples is drawn from by turns with others
+    crowded: bool = False  # others used the cores
     files: tuple[Path, ...] = ()  # code and configuration that it read and did not write
     missed: tuple[str, ...] = ()  # files of the patch in force that no process loaded
     trace: Trace | None = None  # what it computed, where that was recorded
