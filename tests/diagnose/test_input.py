@@ -1178,6 +1178,47 @@ def test_unread_fields_cost_what_the_lines_for_them_alone_cost(image: str, cost_
     assert "depth" in unused.message
 
 
+FILLED = """class Windows:
+    def __getitem__(self, i):
+        sample = {{"image": load(i)}}
+        if self.far:
+            sample["depth"] = self.load_far(i)
+        {then}
+        return sample
+
+    def load_far(self, i):
+        return decode(self.files[i])
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "cost_s"),
+    [
+        ('sample["label"] = self.labels[i]', 0.0625),
+        ('image = sample["image"]', 0.0625),
+        ('sample["image"] += sample["depth"]', 0.0),
+        ("sample = self.transform(sample)", 0.0),
+        ('other["image"] = sample', 0.0),
+    ],
+)
+def test_unread_fields_of_a_sample_filled_by_key_cost_what_their_lines_do(then: str, cost_s: float) -> None:
+    run = input_run(
+        make_s=0.08,
+        busy_s=0.02,
+        unused_fields=("depth",),
+        batch_fields=FIELDS,
+        batch_bytes=4000.0,
+        dataset={"class": "Windows", "module": "data", "len": 800, "file": DATASET, "line": 2},
+        lines=[
+            line(3, 2.0, source='sample = {"image": load(i)}'),
+            line(5, 3.0, source='sample["depth"] = self.load_far(i)'),
+            line(10, 3.0, function="Windows.load_far", source="return decode(self.files[i])"),
+        ],
+    )
+    unused = found(run, sources={DATASET: FILLED.format(then=then)})["input/unused-fields"]
+    assert unused.cost_s_per_step == pytest.approx(cost_s, rel=0.05)
+
+
 def test_unread_fields_of_unknown_cost_are_information() -> None:
     run = input_run(
         make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=FIELDS

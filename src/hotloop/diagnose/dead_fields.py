@@ -13,8 +13,8 @@ from hotloop.written import Function, tree_of
 
 
 def dead_lines(evidence: Evidence, loader: LoaderUse) -> frozenset[tuple[str, int]]:
-    """File and number of each line; none where the samples are not a dictionary or tuple written out in the
-    dataset's ``__getitem__``, or a function of the user's makes batches of them.
+    """File and number of each line; none where the samples are not a dictionary or tuple written out or
+    filled in the dataset's ``__getitem__``, or a function of the user's makes batches of them.
     """
     file, line = str(loader.dataset.get("file") or ""), int(loader.dataset.get("line") or 0)
     tree = tree_of(text_of(evidence, file))
@@ -40,19 +40,57 @@ def _is_maker(node: ast.AST, line: int) -> bool:
     return named and line in (node.lineno, *(one.lineno for one in node.decorator_list))  # type: ignore[attr-defined]
 
 
-def _entries(function: Function, fields: frozenset[str]) -> Iterator[ast.expr]:
+def _entries(function: Function, fields: frozenset[str]) -> Iterator[ast.AST]:
     """What the unread fields are given in what the function returns."""
     for node in ast.walk(function):
         value = node.value if isinstance(node, ast.Return) else None
         if isinstance(value, ast.Dict):
-            for key, entry in zip(value.keys, value.values, strict=True):
-                if isinstance(key, ast.Constant) and str(key.value) in fields:
-                    yield entry
+            yield from _given(value, fields)
         elif isinstance(value, ast.Tuple):
             yield from (entry for number, entry in enumerate(value.elts) if str(number) in fields)
+        elif isinstance(value, ast.Name):
+            yield from _filled(function, value.id, fields)
 
 
-def _dead(function: Function, entries: list[ast.expr]) -> list[ast.AST]:
+def _given(value: ast.Dict, fields: frozenset[str]) -> Iterator[ast.expr]:
+    for key, entry in zip(value.keys, value.values, strict=True):
+        if isinstance(key, ast.Constant) and str(key.value) in fields:
+            yield entry
+
+
+def _filled(function: Function, name: str, fields: frozenset[str]) -> list[ast.AST]:
+    """What a dictionary that is filled key by key is given; nothing where it is used in another way, so that
+    something may read the fields.
+    """
+    dead: list[ast.AST] = []
+    known: set[int] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Name):
+            known.add(id(node.value))
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            target = targets[0] if len(targets) == 1 else None
+            if isinstance(target, ast.Name) and target.id == name and isinstance(node.value, ast.Dict):
+                known.add(id(target))
+                dead += _given(node.value, fields)
+            elif isinstance(target, ast.Subscript) and _key(target) in fields:
+                known.add(id(target.value))
+                dead += [node] if _is_named(target.value, name) else []
+        if isinstance(node, ast.Subscript) and _key(node) not in (None, *fields):
+            known.add(id(node.value))
+    uses = [part for part in ast.walk(function) if _is_named(part, name)]
+    return dead if all(id(part) in known for part in uses) else []
+
+
+def _key(node: ast.Subscript) -> str | None:
+    return str(node.slice.value) if isinstance(node.slice, ast.Constant) else None
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _dead(function: Function, entries: list[ast.AST]) -> list[ast.AST]:
     """The entries, and the plain assignments whose names only they and other such read."""
     dead: list[ast.AST] = list(entries)
     assigned = [one for one in ast.walk(function) if isinstance(one, ast.Assign) and _plain(one)]
