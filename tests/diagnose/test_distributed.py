@@ -189,6 +189,49 @@ def test_shards_of_a_dataset_have_different_lengths_or_are_subsets() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("made", "data", "told"),
+    [
+        ("rank = dist.get_rank()", "Windows(root)", True),
+        ("model = model.to(rank)", "load(root)", True),
+        ("data = Windows(root)", "data", True),
+        ("", "Windows(files[rank::2])", False),
+        ("shard = dist.get_rank(); data = Windows(shard)", "data", False),
+        ("a, b = load(Generator(int(os.environ['RANK']))), 1", "TensorDataset(a, b)", False),
+        ("", "Shard(root)", False),
+        ("", "given", False),
+        ("", "dataset=listed", False),
+    ],
+)
+def test_a_dataset_made_from_the_rank_is_the_ranks_own(made: str, data: str, told: bool) -> None:
+    text = f"""
+class Windows:
+    def __init__(self, root):
+        self.root = root
+
+class Shard:
+    def __init__(self, root):
+        self.part = dist.get_rank()
+
+def train(model, given):
+    listed = []
+    for number, file in enumerate(files):
+        if number % 2 == rank:
+            listed.append(file)
+    {made or "pass"}
+    train_loader = DataLoader({data}, shuffle=True)
+
+train(Net(), Windows(part_of(local_rank)))
+"""
+    line = text[: text.index("train_loader")].count("\n") + 1
+    use = (
+        loader(settings={"sampler": "RandomSampler"}, where=Place(file=TRAIN, line=line, function="train")),
+    )
+    ranks = (rank(0, loaders=use), rank(1, loaders=use))
+    evidence = job(*ranks, sources={TRAIN: text})
+    assert ("distributed/duplicated-samples" in {item.id for item in diagnose(evidence)}) is told
+
+
 def test_two_trainings_side_by_side_are_no_job() -> None:
     use = (loader(settings={"sampler": "RandomSampler"}),)
     assert "distributed/duplicated-samples" not in found(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.rank_data import is_made_for_rank
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
 
@@ -27,6 +28,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     length = lengths.pop()
     batches = loaders[0].batches_per_epoch * (loaders[0].settings.get("batch_size") or 0)
     if not isinstance(length, int) or (loaders[0].num_iterators >= 2 and batches < 0.9 * length):
+        return
+    if any(is_made_for_rank(evidence, loader) for loader in loaders):
         return
     where = loaders[0].where
     shuffled = all(_sampler(loader) == "RandomSampler" for loader in loaders)
