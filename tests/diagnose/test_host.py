@@ -203,6 +203,15 @@ def test_work_that_is_done_once_is_not_told_of_every_step() -> None:
     assert again["host/python-in-step"].cost_s_per_step == pytest.approx(0.03)
 
 
+def test_work_that_comes_again_is_told_of_every_step() -> None:
+    """A file that is written four times, the machine more or less busy: the longest two are most of it."""
+    other = np.full(100, 0.0001)
+    other[[20, 40, 60, 80]] = 0.45, 0.54, 0.70, 0.52
+    item = found(run([hot("boxes.append(float(value))", 2.21, "decode")], {"other": other}))
+    assert item["host/python-in-step"].cost_s_per_step == pytest.approx(0.0221)
+    assert item["host/python-in-step"].severity != "info"
+
+
 def test_a_few_samples_are_no_verdict() -> None:
     lines = [hot("boxes.append(float(value))", 2.0, "decode", samples=5)]
     assert "host/python-in-step" not in found(run(lines, {"other": 0.02}))

@@ -20,6 +20,8 @@ INSIDE = tuple(phase for phase in PHASES if phase not in BETWEEN)
 _AT_ONCE = 1 << 16
 #: Of so few steps two are no rare ones.
 _FEW_STEPS = 40
+#: A step that takes this part of the longest may be the same work over again.
+_AGAIN = 0.25
 #: A level is so many blocks long, and on levels a series does less than this part of its change.
 _LEVEL, _WITHIN = 3, 0.25
 
@@ -36,10 +38,12 @@ def inside(steps: Steps) -> Floats:
 
 def one_off(steps: Steps, phase: str, seconds: float) -> bool:
     """Whether most of so many seconds of a phase, over the span, lies in two steps at most: it comes once, as
-    what is made ready between two parts of a training.
+    what is made ready between two parts of a training. Where a third step is like them it comes again.
     """
-    usual = float(np.sort(steps.phase(phase))[:-2].sum())
-    return steps.num_steps > _FEW_STEPS and seconds - usual > 0.5 * seconds
+    if steps.num_steps <= _FEW_STEPS:
+        return False
+    taken = np.sort(steps.phase(phase))
+    return bool(seconds - taken[:-2].sum() > 0.5 * seconds and taken[-3] < _AGAIN * taken[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
