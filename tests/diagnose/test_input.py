@@ -1268,6 +1268,16 @@ def test_a_cold_first_batch_of_every_epoch() -> None:
     assert not cold.data["once"]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_no_workers_that_stay_are_advised_for_a_run_that_starts_cold_once(workers: int) -> None:
+    waits = np.full(100, 0.001)
+    waits[0] = 2.0
+    use = loader(make_s=0.001, wait_s=waits, workers=workers, first_batch_s=np.array([2.0]))
+    cold = found(steps({"data_wait": waits, "forward": 0.05}, loaders=(use,)))["input/cold-start"]
+    assert cold.advice.startswith("Do the one-time work")
+    assert cold.remedies == ()
+
+
 def test_a_sampler_that_orders_before_every_epoch_is_named() -> None:
     waits = np.full(200, 0.001)
     waits[::20] = 0.09

@@ -62,9 +62,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"{typical / max(1e-9, feed.make_s):.0f} times the making of a batch"
             + (f", most of it {spot.what} at {says.at(spot.place)}." if spot is not None else ".")
         ),
-        advice=_advice(feed.workers, spawned, once or bool(loader.dataset_changes))
-        if spot is None
-        else _ORDER,
+        advice=_advice(feed.workers, spawned, bool(staying)) if spot is None else _ORDER,
         evidence=(
             f"{int(slow.sum())} slow first {'batch' if once else 'batches'}, {units.duration(total)} in all "
             f"({units.share(share)} of the training span)",
