@@ -297,6 +297,21 @@ LOOPS = {
             optimizer.step()  # O
             bar.set(loss.item())  # = metrics
         """,
+    "a record of what the model made": """
+        class Record:
+            def add(self, values):
+                self.values.extend(values)  # = forward
+            def cut(self, part):
+                return sorted(self.values)[part]  # = forward
+        for x, y in loader:  # D
+            out = model(x)  # F
+            losses = criterion(out, y)  # = forward
+            record.add(losses.tolist())
+            most = record.cut(10)
+            loss = losses.clamp(max=most).mean()  # = forward
+            loss.backward()  # B
+            optimizer.step()  # O
+        """,
     "loss in a function of its own": """
         def compute_loss(batch):
             pred = model(batch)  # F

@@ -248,6 +248,8 @@ def handed_over(statement: Statement, callee: FunctionNode, made: frozenset[str]
     if len(calls) != 1 or isinstance(callee, ast.Module):
         return None
     call, given = calls[0], callee.args
+    if isinstance(call.func, ast.Attribute) and names_read(call.func.value) & made:
+        return None  # a method of an object that was given it, and may hold it in any of its attributes
     parameters = [a.arg for a in (*given.posonlyargs, *given.args)]
     if isinstance(call.func, ast.Attribute) and parameters[:1] in (["self"], ["cls"]):
         parameters = parameters[1:]
