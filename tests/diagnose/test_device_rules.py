@@ -460,6 +460,31 @@ def test_written_out_attention_is_pointed_at() -> None:
 
 
 @pytest.mark.parametrize(
+    ("met", "told"),
+    [
+        (["scores = q @ k.mT", "out = scores.softmax(-1) @ v"], True),
+        (["scores = q @ k.mT"], False),  # nothing says which branch it was on
+        (["out = F.scaled_dot_product_attention(q, k, v)", "gate = x.softmax(-1)"], False),
+    ],
+)
+def test_of_two_branches_the_one_that_was_met_counts(met: list[str], told: bool) -> None:
+    source = """\
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        if self.flash:
+            return F.scaled_dot_product_attention(q, k, v)
+        scores = q @ k.mT
+        return scores.softmax(-1) @ v
+"""
+    lines = tuple(
+        line(number, 2.0, file=TRAIN, function="Attention.forward", phase="forward", source=text)
+        for number, text in enumerate(met, 3)
+    )
+    items = found(steps(MODEL, lines=lines), sources={TRAIN: source})
+    assert ("device/attention-not-fused" in items) is told
+
+
+@pytest.mark.parametrize(
     ("body", "told"),
     [
         (

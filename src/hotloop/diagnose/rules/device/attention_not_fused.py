@@ -61,7 +61,14 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 def _is_attention(evidence: Evidence, group: LineGroup) -> bool:
     text = function_text(evidence, group.hottest.place)
-    return "softmax" in text.lower() and not _FUSED.search(text) and _multiplies_weights(text)
+    written_out = "softmax" in text.lower() and _multiplies_weights(text)
+    return written_out and (not _FUSED.search(text) or _ran(group))
+
+
+def _ran(group: LineGroup) -> bool:
+    """Whether softmax was met and no fused call: of a function with a branch for each, this one is taken."""
+    sources = [line.source.lower() for line in group.lines]
+    return any("softmax" in text for text in sources) and not any(_FUSED.search(text) for text in sources)
 
 
 @lru_cache(maxsize=256)
