@@ -756,6 +756,46 @@ def test_what_serves_nobody_is_no_viewer(calls, role):
     assert {line.role for line in told} == {role}
 
 
+@pytest.mark.parametrize(
+    ("at", "use", "phase"),
+    [
+        ("write", "grid(out).save(path)", "logging"),
+        ("write", "grid(images).resize((512, 512)).save(path)", "logging"),
+        ("augment", "print()", "other"),
+    ],
+)
+def test_an_image_that_is_written_is_logging_and_one_that_is_encoded_for_a_batch_is_none(at, use, phase):
+    run = Script(
+        dedent(f"""
+            for images, y in loader:  # fetch
+                images = compressed(images, quality=50)  # augment
+                out = model(images)  # forward
+                loss = criterion(out, y)
+                loss.backward()  # backward
+                optimizer.step()  # update
+                {use}  # write
+        """)
+    )
+    for _ in range(20):
+        with run.at("fetch"):
+            run.fetch(1, 1)
+        if at == "augment":
+            with run.at(at), run.library("PIL.Image:Image.save", "PIL.JpegImagePlugin:_save"):
+                run.work(20)
+        with run.at("forward"):
+            run.forward(2)
+        with run.at("backward"):
+            run.backward(2)
+        with run.at("update"):
+            run.update(1)
+        if at == "write":
+            with run.at(at), run.library("PIL.Image:Image.save", "PIL.PngImagePlugin:_save"):
+                run.work(20)
+    told = [line for line in measure(run.process(), {}).lines if line.place.line == run.line(at)]
+    assert {line.phase for line in told} == {phase}
+    assert {line.role for line in told} == {"logging" if phase == "logging" else "targets"}
+
+
 def test_a_queue_that_is_polled_by_a_selector_is_no_viewer():
     run = Script(
         dedent("""

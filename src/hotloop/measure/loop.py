@@ -43,6 +43,8 @@ LOGGERS = frozenset(
     ]
 )
 LOGGING_PATHS = ("torch.utils.tensorboard",)
+#: Calls that write an image: logging where what they write goes into no batch (an augmentation encodes too).
+WRITES_IMAGES = frozenset(["PIL.Image:Image.save"])
 SERIALIZERS = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
 #: Torch code on the way into or out of an observed call.
 TORCH_PHASES = {
@@ -222,6 +224,8 @@ class Loop:
             role in ("input", "targets") and self._prepares(stack)
         ):
             role, phase = "other", "other"
+        if role in ("other", "metrics") and phase == "other" and not WRITES_IMAGES.isdisjoint(stack.library):
+            role, phase = "logging", "logging"
         return Reading(role=role, phase=phase, statement=statement)
 
     def _prepares(self, stack: Stack) -> bool:
