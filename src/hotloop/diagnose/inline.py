@@ -4,7 +4,11 @@ buffer.
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from hotloop import units
 from hotloop.diagnose import costs
@@ -14,9 +18,13 @@ from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
 from hotloop.diagnose.reading import is_gather
 from hotloop.diagnose.rollouts import Rollout, rollout
 from hotloop.diagnose.series import one_off
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, LoaderUse, Steps
+from hotloop.written import tree_of
 
+#: Methods by which a loop fills what it takes samples from.
+_PUTS: Final = re.compile(r"_?(push|add|append|store|put|insert|extend|remember|record|collect|observe)")
 #: Libraries in which a loop waits for what another thread or process makes.
 _HAND_OVER = ("queue", "threading", "multiprocessing", "selectors")
 
@@ -74,6 +82,35 @@ def inline_input(evidence: Evidence) -> Inline | None:
         rollout=rolled if dominant is not None else None,
         behind=_behind(steps) if handed_over else None,
     )
+
+
+def filled(evidence: Evidence, inline: Inline) -> str:
+    """What the loop takes its batches from and puts into as well (a replay buffer), "" for nothing."""
+    place, loop = inline.statement, evidence.steps.source_loop
+    if place is None or loop is None or place.file != loop.file:
+        return ""
+    return _filled(text_of(evidence, place.file), place.line, loop.line)
+
+
+@lru_cache(maxsize=64)
+def _filled(text: str, line: int, loop_line: int) -> str:
+    nodes = list(ast.walk(tree_of(text) or ast.Module([], [])))
+    loops = [one for one in nodes if isinstance(one, ast.For | ast.While) and one.lineno == loop_line]
+    calls = [one for loop in loops for one in ast.walk(loop) if isinstance(one, ast.Call)]
+    put = {
+        ast.unparse(one.func.value)
+        for one in calls
+        if isinstance(one.func, ast.Attribute) and _PUTS.match(one.func.attr) and (one.args or one.keywords)
+    }
+    for call in calls:
+        if not call.lineno <= line <= (call.end_lineno or call.lineno):
+            continue
+        taken = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        puts = isinstance(call.func, ast.Attribute) and _PUTS.match(call.func.attr)
+        for name in () if puts else map(ast.unparse, (*taken, *call.args)):
+            if name in put:
+                return name
+    return ""
 
 
 def _behind(steps: Steps) -> LoaderUse | None:

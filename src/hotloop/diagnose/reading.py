@@ -56,6 +56,12 @@ _OPEN = re.compile(
     r"|netCDF4\.Dataset|rasterio\.open)\("
 )
 _OPEN_FILE = re.compile(r"^open\(")
+#: What turns a compressed image, or a frame of a video, into numbers.
+_DECODES = re.compile(
+    r"\bImage\.open\(|\b(imread|imdecode|read_image|decode_image|decode_jpeg|decode_png|read_video)\("
+    r"|\bpil_loader\(|\bdefault_loader\("
+)
+_DECODERS = re.compile(r"PIL\.(ImageFile|\w+ImagePlugin)\b|torchvision\.io\b|imageio\b|decord\b|turbojpeg\b")
 _SLEEP = re.compile(r"\bsleep\(")
 #: A scaler, or a mean and a deviation, that a dataset holds.
 _SCALES = re.compile(r"\bself\.\w+\.transform\(|[-*/]\s*\(?\s*self\.\w*(mean|std|scale|min|max|mu|sigma)")
@@ -140,6 +146,11 @@ def opens(source: str, *, files: bool = False) -> bool:
     With ``files`` the plain ``open`` counts as well.
     """
     return bool(_OPEN.search(source)) or (files and bool(_OPEN_FILE.match(source)))
+
+
+def decodes(source: str, library: str) -> bool:
+    """Whether a line decodes an image or a frame, by what it calls or by the library it was in."""
+    return bool(_DECODERS.match(library) or _DECODES.search(source))
 
 
 def sleeps(source: str) -> bool:

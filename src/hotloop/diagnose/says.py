@@ -51,3 +51,12 @@ def spot(spot: Hotspot) -> str:
         f"the {kind} {spot.what} at {at(spot.place)} takes {units.share(spot.share)} of making a "
         f"batch{inside}"
     )
+
+
+def of_buffer(name: str) -> str:
+    """What makes batches of a buffer cheaper that the loop fills itself: none can be made ahead or stored."""
+    return (
+        f"The loop fills {name} itself, so that no batch can be made before it is asked for. Hold what it "
+        "keeps in arrays of the full length, one for each field, written in place by index, and take a batch "
+        "by one index of each (states[indices])."
+    )

@@ -16,8 +16,8 @@ from hotloop.diagnose.discovery import EDIT
 from hotloop.diagnose.elementwise import by_elements
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import Hotspot, drawing_lines, hottest, making_lines, seconds_of
-from hotloop.diagnose.inline import Inline, inline_input
-from hotloop.diagnose.reading import opens, scales, sleeps
+from hotloop.diagnose.inline import Inline, filled, inline_input
+from hotloop.diagnose.reading import decodes, opens, scales, sleeps
 from hotloop.diagnose.rollouts import Rollout
 from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
@@ -50,6 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     cut = crop(evidence, loader, before=spot.place)
     lock = _lock(spot, evidence.limits.hot_line_ratio)
     again = repeating.repeated(evidence, spot, loader)
+    kept = ("cache-samples",) if repeating.draws(evidence, spot, loader) else ("cache-samples", "bake")
     yield Finding(
         id=ID,
         message=(
@@ -76,8 +77,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 if scales(spot.source)
                 else (*by_elements(evidence, spot.place), *by_rows(evidence, spot.place))
             ),
-            "cache-samples",
-            "bake",
+            *costs.offers(loader, *kept),
             *repeating.remedies(again),
         ),
         data={
@@ -150,6 +150,12 @@ def _advice(evidence: Evidence, spot: Hotspot, computing: float, loader: LoaderU
             f"Open once what {says.at(spot.place)} opens for every sample: in each worker, when it is first "
             "asked for a sample, and keep it open."
         )
+    if decodes(spot.source, spot.library):
+        return (
+            f"Decode less at {says.at(spot.place)}: store the images once at the size that is trained on, or "
+            "decoded, as arrays; decode at a fraction of the size (PIL's draft(), "
+            "cv2.IMREAD_REDUCED_COLOR_2); workers share what remains."
+        )
     once = "do it once before training and store the result"
     if repeating.draws(evidence, spot, loader):
         once = "do once before training what comes before the first random draw"
@@ -206,7 +212,7 @@ def _inline(evidence: Evidence) -> Iterator[Finding]:
             *by_elements(evidence, spot.place),
             *by_rows(evidence, spot.place),
             *repeating.remedies(again),
-            "background-batches",
+            *(() if filled(evidence, inline) else ("background-batches",)),
         )
         if plain
         else (),
@@ -304,4 +310,6 @@ def _inline_advice(evidence: Evidence, inline: Inline, spot: Hotspot) -> str:
         )
     if inline.rollout is not None:
         return rollouts.ADVICE
+    if buffer := filled(evidence, inline):
+        return says.of_buffer(buffer)
     return _advice(evidence, spot, crowd(evidence, (evidence.steps.pid,)).computing(spot.on_cpu_ratio))
