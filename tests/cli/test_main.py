@@ -153,6 +153,21 @@ def test_a_python_without_torch_is_named_with_the_way_out(tmp_path: Path) -> Non
     assert not (tmp_path / "run" / "without-torch").exists()
 
 
+@pytest.mark.parametrize("file", ["random.py", "ssl.py", ""])
+def test_what_keeps_a_torch_that_is_there_from_being_imported_is_named(tmp_path: Path, file: str) -> None:
+    if file:
+        (tmp_path / file).write_text("def own(): pass\n")
+    name = file.removesuffix(".py")
+    (tmp_path / "torch.py").write_text(f"import {name}\n{name}.Random\n" if file else "{}['a b']\n")
+    (tmp_path / "train.py").write_text("import torch\n")
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    words = " ".join(done.stderr.split())
+    shadowed = f"{tmp_path / file} stands in the place of Python's own {name}: rename it."
+    assert (shadowed if file else "Import torch raised KeyError: 'a b'.") in words
+    assert "Python that has torch" not in words
+
+
 @pytest.mark.parametrize(
     ("environment", "colored"),
     [({"TERM": "xterm"}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],

@@ -279,6 +279,7 @@ def _recording(
         warnings=tuple(dict.fromkeys(warnings)),
         complete=bool(run.get("complete", False)),
         without_torch=tuple(map(str, run.get("without_torch") or ())),
+        torch_failed=tuple(map(str, run.get("torch_failed") or ())),
         cwd=str(run.get("cwd") or ""),
         patch=_in_force(run.get("patch")),
     )

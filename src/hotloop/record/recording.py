@@ -78,5 +78,6 @@ class Recording:
     complete: bool = True  # False: the run or its launcher was killed
     num_jobs: int = 1  # trainings seen; of several, ``measure.jobs`` leaves the ranks of one
     without_torch: tuple[str, ...] = ()  # interpreters that looked for torch and could not import it
+    torch_failed: tuple[str, ...] = ()  # why a torch that is there could not be imported, in words
     cwd: str = ""  # where the command was started; its processes may have gone elsewhere
     patch: InForce | None = None  # code of the run that is not what lies on disk

@@ -124,6 +124,7 @@ class Store:
     def finish(self, outcome: Ending) -> None:
         """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
         self._run["without_torch"] = self._told("without-torch")
+        self._run["torch_failed"] = self._told("torch-failed")
         if "patch" in self._run:
             self._run["patch"]["met"] = self._told("patch-met")
         self._close(outcome.pid, outcome.end_ns)

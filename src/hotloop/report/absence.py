@@ -14,6 +14,8 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
     if report["exit_code"] not in (0, None):
         found.append(f"The command ended with exit code {report['exit_code']} before a step was complete.")
     if not report["ranks"]:
+        if failed := report.get("torch_failed"):
+            return [*found, *(f"{words[0].upper()}{words[1:]}." for words in failed)]
         return [*found, _WITHOUT_TORCH if report.get("without_torch") else _NOT_SEEN]
     seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
     if seconds.get("forward", 0) + seconds.get("evaluation", 0) > 0 and not seconds.get("optimizer", 0):

@@ -120,6 +120,7 @@ def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
         "exit_code": recording.exit_code,
         "complete": recording.complete,
         "without_torch": recording.without_torch,
+        "torch_failed": recording.torch_failed,
         "checkpoint_read": _reads_checkpoint(recording),
         "start_unix_s": recording.start_unix_s,
         "wall_s": recording.wall_s,

@@ -57,8 +57,9 @@ def _attach(loader, finder):
         start = perf_counter_ns()
         try:
             execute(module)
-        except BaseException:
+        except BaseException as error:
             _say_without_torch()
+            _say_why(error)
             raise
         _start_hotloop(module, start)
         return None
@@ -75,9 +76,31 @@ def _attach(loader, finder):
 
 def _say_without_torch():
     """Leave word for the report: this interpreter looked for torch and has none that can be imported."""
+    _leave("without-torch", sys.executable)
+
+
+def _say_why(error):
+    """Why a torch that is there could not be imported, where that is no want of a library."""
+    shadows = [f"{file} stands in the place of Python's own {name}: rename it" for name, file in _shadows()]
+    if not shadows and not isinstance(error, ImportError):
+        shadows = [f"import torch raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
+    for words in shadows:
+        _leave("torch-failed", words)
+
+
+def _shadows():
+    """Modules of the standard library that were loaded from elsewhere, each with its file."""
+    own = sys.modules["os"].__file__.rpartition("/")[0]
+    for name in sorted(getattr(sys, "stdlib_module_names", ())):
+        file = getattr(sys.modules.get(name), "__file__", None) or own
+        if not file.startswith(own) and "-packages" not in file:
+            yield name, file
+
+
+def _leave(name, words):
     try:
-        with open(environ["HOTLOOP_RAW"] + "/without-torch", "a", encoding="utf-8") as file:
-            file.write(f"{sys.executable}\n")
+        with open(environ["HOTLOOP_RAW"] + "/" + name, "a", encoding="utf-8") as file:
+            file.write(f"{words}\n")
     except Exception:  # a full disk, an environment that was cleared: the script's own error is what counts
         pass
 
