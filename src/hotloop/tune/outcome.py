@@ -113,13 +113,14 @@ def render(
     base = _baseline(tuned)
     if tuned.best and tuned.gain is not None:
         gain = tuned.gain
+        basis = "pairs" if tuned.confirmed else "single launches"
         lines += [
             f"best: {spell(tuned.best)}",
             f"gain: {gain.ratio:.2f}x, 95 % interval {gain.low:.2f} - {gain.high:.2f} ({_basis(tuned)})",
             *_wrapped(
                 f"throughput: {_rate(base.samples_per_s, base.s_per_step, 1.0)}"
                 f" -> {_rate(base.samples_per_s, base.s_per_step, gain.ratio)}"
-                " (times the gain, which is of pairs; the table has means of all launches)"
+                f" (times the gain, which is of {basis}; the table has means of all launches)"
             ),
             *_effects(tuned),
             "",
