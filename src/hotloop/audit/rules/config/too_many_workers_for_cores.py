@@ -41,7 +41,10 @@ def check(tree: Tree) -> Iterator[Finding]:
 
 def _words(machine: Machine) -> str:
     cores = units.rate(machine.cores)
-    return f"on {cores} usable cores: the workers and the training process take the cores from each other."
+    return (
+        f"on {cores} usable cores: workers that compute and the training process take the cores from each "
+        "other. More than cores pay only where samples wait for storage or a network."
+    )
 
 
 def _advice(machine: Machine) -> str:
