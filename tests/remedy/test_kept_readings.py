@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import types
@@ -71,6 +72,19 @@ def secret(number: int) -> float:
     import secrets
 
     return number + secrets.randbelow(2)
+
+
+def by_process(number: int) -> int:
+    return number + of_process()
+
+
+def of_process() -> int:
+    return os.getpid()
+
+
+def test_what_a_helper_asks_of_its_process_is_told_by_the_code() -> None:
+    with pytest.raises(keeping.Unfit, match=r"of_process calls getpid\(\)"):
+        list(Reads(by_process).around())
 
 
 @pytest.mark.parametrize(("function", "drawn"), [(unseeded, True), (seeded, False), (secret, True)])

@@ -522,3 +522,36 @@ def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path) -> No
     assert int(made) < 160
     assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"
     assert not done.notes.get("disabled")
+
+
+class Width:
+    """A setting that a script may anneal."""
+
+    def __init__(self) -> None:
+        self.map = {"sigma": 1.0}
+
+
+WIDTH = Width()
+
+
+def widened(points: torch.Tensor) -> torch.Tensor:
+    return points * WIDTH.map["sigma"]
+
+
+def test_settings_of_a_module_tell_samples_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WIDTH.map, "sigma", 1.0)
+    samples = Samples(torch, widened, 1e6)
+    points = torch.arange(8.0).reshape(4, 2)
+    for _ in range(6):
+        asked = samples.ask((points,), {})
+        assert asked is not None
+        if samples.recall(asked) is None:
+            samples.learn(asked, samples.state(), widened(points))
+    assert not samples.why
+    asked = samples.ask((points,), {})
+    assert asked is not None
+    assert samples.recall(asked) is not None
+    monkeypatch.setitem(WIDTH.map, "sigma", 0.5)
+    asked = samples.ask((points,), {})
+    assert asked is not None
+    assert samples.recall(asked) is None

@@ -28,8 +28,9 @@ from typing import Any, Final
 
 from hotloop.remedy.live import closed, packed
 from hotloop.remedy.live.state import State
-from hotloop.remedy.live.targets import GENERATORS
 
+#: Types that random numbers are drawn from, of torch, numpy and Python.
+GENERATORS: Final = ("Generator", "RandomState", "Random")
 #: Of values known by their identity more are other ones in each call.
 MOST_OBJECTS: Final = 256
 #: Containers up to this length are compared by content, larger ones by which they are and their length.
@@ -58,11 +59,17 @@ _MAKING: Final = frozenset(["__init__", "__new__", "__post_init__"])
 _OF_ITSELF: Final = frozenset(["__getattr__"])
 #: Read by what a module calls, under no name of the user's.
 _TRAINING: Final = "training"
-#: What gives other values each time, where no generator shows it; the second where it is given no seed.
+#: What gives other values each time, where no generator shows it.
 _UNSEEN: Final = frozenset([
     "secrets", "urandom", "getrandom", "SystemRandom", "uuid1", "uuid4", "token_bytes", "token_hex",
     "randbelow", "randbits",
 ])  # fmt: skip
+#: What is another thing at another time, or in another process.
+_ELSEWHERE: Final = frozenset([
+    "get_worker_info", "getpid", "get_rank", "get_node_local_rank", "current_process", "now", "utcnow",
+    "today",
+])  # fmt: skip
+#: What does where it is given no seed.
 _SEEDED: Final = frozenset(["default_rng", "RandomState", "SeedSequence", "Random", "PCG64"])
 #: Between what is called and the call, where it is given nothing.
 _BETWEEN: Final = frozenset(["PRECALL", "PUSH_NULL", "CACHE", "EXTENDED_ARG"])
@@ -142,6 +149,27 @@ class Reads:
                 yield name, self.named(values.get(name))
         if self._names & _ENVIRONMENT:
             yield sorted(os.environ.items())
+
+    def settings(self, given: Iterable[Any]) -> Iterator[Any]:
+        """The plain values that are read in objects and small dictionaries, of modules and ``given``."""
+        for values, name in self._globals:
+            yield from self._settings(values.get(name), 0)
+        for one in given:
+            yield from self._settings(one, 0)
+
+    def _settings(self, value: Any, depth: int) -> Iterator[Any]:
+        if isinstance(value, closed.PLAIN):
+            yield value
+        elif depth > _DEPTH:
+            return
+        elif isinstance(value, dict):
+            for name, one in value.items() if len(value) <= _SMALL else ():
+                yield str(name)
+                yield from self._settings(one, depth + 1)
+        else:
+            for name, one in self._read(value):
+                yield name
+                yield from self._settings(one, depth + 1)
 
     def look(self) -> None:
         """See whether anything that was met, or is reached from there, is another: then all is."""
@@ -308,11 +336,16 @@ def reached(function: FunctionType, kinds: Iterable[type] = ()) -> list[Function
 
 
 def draws(function: FunctionType) -> str:
-    """Which call of a function draws random numbers that no generator's state shows; "" where none does."""
+    """Which call of a function draws random numbers that no generator's state shows, or asks where and when
+    it is called; "" where none does.
+    """
     for code in codes(function):
         unseen = sorted(_UNSEEN.intersection(code.co_names))
         if unseen:
             return f"{function.__qualname__} uses {unseen[0]}: it draws random numbers"
+        elsewhere = sorted(_ELSEWHERE.intersection(code.co_names))
+        if elsewhere:
+            return f"{function.__qualname__} calls {elsewhere[0]}()"
         instructions = [one for one in dis.get_instructions(code) if one.opname not in _BETWEEN]
         for one, after in itertools.pairwise(instructions):
             if one.argval in _SEEDED and after.opname.startswith("CALL") and after.arg == 0:

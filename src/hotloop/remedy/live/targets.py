@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from hotloop.remedy.live import closed
 from hotloop.remedy.live.form import Form
+from hotloop.remedy.live.reads import GENERATORS, Reads, Unfit
 
 #: Calls whose samples are made again one by one; once kept ones are used, every so many calls one sample, and
 #: all of a batch every so many, and in the first of an epoch. Where its code shows that a function reads
@@ -32,14 +33,8 @@ _WHOLE_EVERY: Final = 64
 _MOST_OBJECTS: Final = 64
 _CHANGED: Final = "it gave another result for the same sample: kept ones were used until then"
 _DEPENDS: Final = "what it gives for a sample depends on the others of its batch"
-#: Types that random numbers are drawn from, of torch, numpy and Python.
-GENERATORS: Final = ("Generator", "RandomState", "Random")
 #: Of this rank's share of the usable memory.
 _ROOM_PART: Final = 0.25
-
-
-class Unfit(Exception):  # noqa: N818 - an answer, not a failure
-    """Why results cannot be kept by sample."""
 
 
 class PrecomputedTargets(Form):
@@ -108,6 +103,7 @@ class Asked:
     spec: Any
     whole: bool  # ``content`` is of all that they hold, not only of what torch does not count itself
     content: tuple[Any, ...]  # other where a value was changed in place
+    around: bytes  # other where a setting was changed that the function reads
     keys: Sequence[bytes] = ()  # of the samples, once they were looked up
 
 
@@ -129,6 +125,7 @@ class Samples:
         self._devices: list[Any] = []
         self._place = 0  # among the values of a call, of a tensor with one entry for each sample
         self._held: dict[int, Any] = {}  # values known by their identity: it must stay theirs
+        self._reads = Reads(function) if isinstance(function, FunctionType) else None
         self._closed = closed.reached(function) if isinstance(function, FunctionType) else ()
         self._checked = self._learnt = self._hits = 0
         self._looked = -_AGAIN_EVERY  # the hit at which all of a batch was made again
@@ -141,7 +138,10 @@ class Samples:
         if not any(tensor.dim() for tensor in tensors) or any(tensor.requires_grad for tensor in tensors):
             return None
         whole = self._checked < _CHECKED
-        return Asked(leaves=leaves, spec=spec, whole=whole, content=self._content(leaves, whole=whole))
+        content = self._content(leaves, whole=whole)
+        objects = [leaf for leaf in leaves if not isinstance(leaf, self._torch.Tensor)]
+        around = repr([] if self._reads is None else list(self._reads.settings(objects))).encode()
+        return Asked(leaves=leaves, spec=spec, whole=whole, content=content, around=around)
 
     def _apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         """What a call is given, and how it is arranged: mostly a number of values, one after the other."""
@@ -327,7 +327,7 @@ class Samples:
         plain += [repr(value) for value in around if isinstance(value, named)]
         plain += [id(value.__code__) for value in around if type(value) is FunctionType]
         plain += [self._torch.get_default_dtype(), self._casts()]
-        whole = hashlib.blake2b(repr((asked.spec, plain)).encode(), digest_size=16)
+        whole = hashlib.blake2b(repr((asked.spec, plain)).encode() + asked.around, digest_size=16)
         rows = [hashlib.blake2b(digest_size=16) for _ in range(count)]
         for leaf in asked.leaves:
             if self._is_batched(leaf, count):
