@@ -129,3 +129,24 @@ def test_a_change_of_what_its_code_reads_is_seen(change: str) -> None:
     seen, do = BESIDE[change]
     do(data)
     assert (State(data) != before) is seen
+
+
+class Slotted:
+    """What has attributes and no dictionary."""
+
+    __slots__ = ("scale", "unset")
+
+    def __init__(self) -> None:
+        self.scale = 1
+
+
+def test_attributes_in_slots_and_the_memory_of_a_tensor_are_seen() -> None:
+    slotted, array = Slotted(), np.zeros(4)
+    held = {"slotted": slotted, "tensor": torch.from_numpy(array)}
+    before = State(held)
+    assert State(held) == before
+    slotted.scale = 2
+    now = State(held)
+    assert now != before
+    array[0] = 1
+    assert State(held) != now
