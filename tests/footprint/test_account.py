@@ -139,6 +139,22 @@ def test_copies_are_told_from_what_a_worker_allocates(
     assert found.own_bytes / MIB == pytest.approx(own)
 
 
+def test_workers_that_followed_each_other_are_not_added_up() -> None:
+    workers = tuple(
+        Process(
+            pid=pid, ppid=1, role="worker", rank=0, start_ns=0, end_ns=1, rows=np.zeros(0, ROW_DTYPE),
+            notes={"process": [{"start_method": "fork"}]},
+        )
+        for pid in (2, 3, 4)
+    )  # fmt: skip
+    lived = {pid: sampled([60, 80], [300, 300]) for pid in (2, 3, 4)}
+    lived[3]["t_s"] = lived[3]["t_s"] + 2  # beside the first
+    lived[4]["t_s"] = lived[4]["t_s"] + 20  # forked anew when both had ended
+    found = account(recording(process(workers=workers), process_system=lived))["workers"]
+    assert (found["at_once"], found["private_bytes"] / MIB) == (2, pytest.approx(160))
+    assert len(found["each"]) == 3
+
+
 def look(steps: int, **fields: Any) -> dict[str, Any]:
     return {"steps": steps, "seconds": steps / 100, "lines": [], "types": [], "containers": [], **fields}
 

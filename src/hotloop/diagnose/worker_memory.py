@@ -8,7 +8,7 @@ memory (``uss`` of ``/proc/PID/smaps_rollup``) less the growth of its resident m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ class WorkerMemory:
     copied_first_bytes: float
     seconds: float
     num_samples: int
+    from_s: float  # when it was sampled first and last, on the launcher's clock
+    until_s: float
 
     @property
     def own_bytes(self) -> float:
@@ -61,6 +63,12 @@ def worker_memory(recording: Recording) -> tuple[WorkerMemory, ...]:
     return tuple(found)
 
 
+def at_once(workers: Sequence[WorkerMemory]) -> tuple[WorkerMemory, ...]:
+    """Those that lived at the same time, where these hold most: the others had ended or were yet to start."""
+    living = (tuple(one for one in workers if one.from_s <= now.from_s <= one.until_s) for now in workers)
+    return max(living, key=lambda some: sum(one.private_bytes for one in some), default=())
+
+
 def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
     if "uss_bytes" not in columns or "t_s" not in columns:
         return None
@@ -85,6 +93,8 @@ def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
         copied_first_bytes=float(copied[first]),
         seconds=float(seconds[last] - seconds[first]),
         num_samples=len(known),
+        from_s=float(seconds[0]),
+        until_s=float(seconds[-1]),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hotloop import units
 from hotloop.diagnose.memory_use import limit_of, peak_of
-from hotloop.diagnose.worker_memory import WorkerMemory, worker_memory
+from hotloop.diagnose.worker_memory import WorkerMemory, at_once, worker_memory
 from hotloop.footprint.batch import LargestBatch, from_one, from_two
 from hotloop.footprint.budgets import budgets, fits
 from hotloop.footprint.growing import growing
@@ -111,15 +111,17 @@ def _held(held: Held | None) -> dict[str, Any] | None:
 def _workers(makers: Sequence[WorkerMemory], data: Dataset | None) -> dict[str, Any] | None:
     if not makers:
         return None
-    copied = sum(one.copied_bytes for one in makers)
+    together = at_once(makers)
+    copied = sum(one.copied_bytes for one in together)
     held = data.held_bytes if data else 0.0
     return {
         "each": [{**asdict(one), "own_bytes": one.own_bytes} for one in makers],
-        "private_bytes": sum(one.private_bytes for one in makers),
+        "at_once": len(together),
+        "private_bytes": sum(one.private_bytes for one in together),
         "copied_bytes": copied,
-        "own_bytes": sum(one.own_bytes for one in makers),
+        "own_bytes": sum(one.own_bytes for one in together),
         # What every worker would have copied once it has touched all that the dataset object holds.
-        "worst_copied_bytes": max(copied, held * len(makers))
+        "worst_copied_bytes": max(copied, held * len(together))
         if any(one.forked for one in makers)
         else copied,
     }

@@ -202,8 +202,11 @@ def _workers(workers: Mapping[str, Any] | None, dataset: Mapping[str, Any] | Non
         return []
     each = workers["each"]
     forked = sum(one["forked"] for one in each)
+    most = workers.get("at_once", len(each))
+    together = f", at most {most} of them at once" if most < len(each) else ""
+    held = units.size(workers["private_bytes"])
     lines = [
-        f"workers  {len(each)} ({forked} forked), {units.size(workers['private_bytes'])} private in all",
+        f"workers  {len(each)} ({forked} forked{together}), {held} private in all",
         "",
     ]
     rows = [["worker", "private", "copied by reading", "own", "seen for"]]
