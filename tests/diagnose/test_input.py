@@ -1099,6 +1099,26 @@ def test_random_or_unknown_work_is_not_called_repeated(text: str) -> None:
     assert "input/repeated-work" not in [item.id for item in diagnose(twice(text))]
 
 
+CLASSES = """
+class Classes:
+    def __iter__(self):
+        yield np.random.choice(self.labels, 4)
+"""
+
+
+def test_what_a_sampler_draws_makes_no_sample_random() -> None:
+    run = twice(PLAIN + CLASSES)
+    use = run.steps.loaders[0]
+    drawing = line(3, 0.5, source="yield np.random.choice(self.labels, 4)", function="Classes.__iter__")
+    lines = (*use.lines, drawing)
+    steps_ = replace(
+        run.steps,
+        loaders=(replace(use, lines=lines, settings={**use.settings, "batch_sampler": "data.Classes"}),),
+    )
+    items = [item.id for item in diagnose(replace(run, steps=steps_, ranks=(steps_,)))]
+    assert "input/repeated-work" in items
+
+
 TENSORS = ("torchvision.transforms.transforms.ToTensor", "torchvision.transforms.transforms.Normalize")
 CROP = "torchvision.transforms.transforms.RandomCrop"
 

@@ -100,9 +100,11 @@ def hooks(evidence: Evidence) -> frozenset[str]:
 
 def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
     """The class of the dataset and every function its making was seen in, "" where the source is not
-    known.
+    known. What draws the order of samples is not among them.
     """
-    wanted = {(line.place.file, line.place.function.rsplit(".", 1)[-1]) for line in loader.lines}
+    ordering = sampler_classes(evidence, loader)
+    calls = [(line.place.file, line.place.function.rpartition(".")) for line in loader.lines]
+    wanted = {(file, name) for file, (owner, _, name) in calls if owner not in ordering}
     dataset_file = str(loader.dataset.get("file") or "")
     cls = str(loader.dataset.get("class") or "")
     files = {file for file, _ in wanted} | ({dataset_file} if dataset_file else set())
