@@ -656,12 +656,14 @@ def test_a_scaler_per_sample_is_named_once() -> None:
         "x = torch.FloatTensor(self.rows[i].tolist())",
         "x = torch.tensor([float(v) for v in row])",
         "a = np.array(img).astype('f4')",
+        "a = np.asarray(image).transpose(2, 0, 1)",
         "x = torch.stack([torch.tensor(row) for row in rows]).unsqueeze(0)",
     ],
 )
-def test_conversions_are_known_by_their_text(source: str) -> None:
+@pytest.mark.parametrize("library", ["", "PIL.Image"])
+def test_conversions_are_known_by_their_text(source: str, library: str) -> None:
     assert "input/per-sample-conversion" in found(
-        input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source)])
+        input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source, library=library)])
     )
 
 
@@ -671,6 +673,8 @@ def test_conversions_are_known_by_their_text(source: str) -> None:
         ("x = self.augment(x)", ""),
         ("x = torch.tensor(signal.resample(raw, n))", "scipy.signal._signaltools"),
         ("x = decode(b)", "PIL.Image"),
+        ("return np.asarray(im.convert('RGB').resize((64, 64)))", "PIL.Image"),
+        ("a = np.array(Image.open(self.files[i]).rotate(angle))", "PIL.Image"),
         ("x = torch.from_numpy(np.fft.fft2(a).real.astype(np.float32))", "numpy.fft._pocketfft"),
         ("x = torch.from_numpy(np.abs(np.sort(a))[:64].astype(np.float32))", ""),
         ("x = torch.tensor(np.convolve(a, b))", "numpy._core.numeric"),

@@ -24,6 +24,8 @@ _CONVERSION_LIBRARY = re.compile(
 _PLAIN_LIBRARY = re.compile(
     r"^$|^torch($|\.(?!functional|nn\b|fft))|^numpy($|\._?core(\.(?!_methods)|$))|^PIL\.Image$"
 )
+#: Time in PIL itself is a conversion's where the line asks for no more than the pixels.
+_OF_AN_IMAGE = re.compile(r"\.(resize|thumbnail|reduce|rotate|transform|filter|quantize)\(")
 #: Functions of an array library; those that neither convert nor lay out compute something.
 _FUNCTION = re.compile(r"\b(?:np|numpy|torch|scipy|F|jnp|cp)((?:\.\w+)+)\(")
 _LAYS_OUT = re.compile(
@@ -93,6 +95,8 @@ def is_conversion(line: LineCost) -> bool:
     if line.library.startswith("sklearn") and re.search(r"\btransform\(", line.source):
         return True
     plain = _PLAIN_LIBRARY.match(line.library) and _CONVERSION.search(line.source)
+    if line.library == "PIL.Image" and _OF_AN_IMAGE.search(line.source):
+        return False
     return bool(plain) and not _computes(line.source)
 
 
