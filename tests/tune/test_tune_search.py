@@ -676,6 +676,20 @@ def test_a_remedy_that_was_not_in_effect_is_left_out_with_its_own_words(tmp_path
 
 
 @pytest.mark.parametrize("changes", [True, False])
+def test_no_workers_stay_where_a_cache_saw_samples_change(tmp_path: Path, changes: bool) -> None:
+    slow = finding("input/slow-sample", "cache-samples")
+    staying = finding("input/respawned-workers", "persistent-workers", cost_s=0.004)
+    why = f"refused: {CHANGES}" if changes else "not cached: the samples take more than there is"
+    scenario = Scenario(
+        factors(persistent_workers=1.5, cache_samples=1.0), (slow, staying), applied={"cache-samples": why},
+        num_iterators=3, num_samples=160,
+    )  # fmt: skip
+    tuned = tune(scenario, tmp_path)
+    assert [str(one) for one in tuned.best] == ([] if changes else ["persistent-workers"])
+    assert any(one.remedy == "persistent-workers" and one.why == CHANGES for one in tuned.left_out) is changes
+
+
+@pytest.mark.parametrize("changes", [True, False])
 def test_files_of_samples_are_not_advised_where_a_cache_saw_them_change(
     tmp_path: Path, changes: bool
 ) -> None:

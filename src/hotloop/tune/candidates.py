@@ -122,6 +122,7 @@ def ideas(
     written: Collection[str] = (),
     several: Collection[str] = (),
     draws: Collection[str] = (),
+    anew: bool = False,
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
@@ -129,13 +130,16 @@ def ideas(
     nothing, where that was measured. ``cannot``: why what in an arm has no live form cannot be
     tried as a patch; None: nothing is. ``written``: remedies to try as one though they have a live form;
     ``several``: those whose live form changes more than their patch, tried as one where it can be made.
-    ``draws``: generators that samples were seen to draw from.
+    ``draws``: generators that samples were seen to draw from; ``anew``: a trial saw samples change between
+    epochs.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
     pipeline = pipeline_of(evidence, alone_s if not have or setup_of(have) is not None else None)
     if pipeline is not None and once:
         pipeline = in_one_pass(pipeline)
+    if pipeline is not None and anew:
+        pipeline = replace(pipeline, anew=True)
     step_s = evidence.steps.step_s
     random = _random(evidence, draws)
     rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs

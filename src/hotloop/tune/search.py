@@ -37,6 +37,7 @@ _WAITS: Final = 0.2
 _ALONE_PART: Final = 0.1
 #: Launches that a race of one arm and its confirmation are.
 _RACED: Final = 3
+_STAYING: Final = "persistent-workers"
 #: Arms of one race.
 _MOST_ARMS: Final = 5
 #: Candidates that make a run of blocks worth its start; seconds for each, at most this part of what is left.
@@ -116,6 +117,7 @@ class Search:
     _pipeline: Pipeline | None = None  # of the run as found
     _ran: bool = False  # something of the last race did
     _had_room: bool = False  # for a launch of it
+    _anew: bool = False  # a cache saw samples change between epochs
     _needs: Needs | None = None  # of the first candidate that had no room
     _crowded: bool = False  # others used the cores while it ran as found
     _clear: bool = False  # the winner of the last race is no lucky one
@@ -220,8 +222,7 @@ class Search:
         Files of samples are no use where a cache of them is refused for the same.
         """
         trials = self.launcher.journal.trials.values()
-        changes = any(CACHE in one.remedies and CHANGES in one.why for one in trials)
-        if changes and catalogue.parse(left.remedy).remedy.stores:
+        if self._anew and catalogue.parse(left.remedy).remedy.stores:
             return LeftOut(remedy=left.remedy, why=f"{CHANGES}: files of samples would not")
         base = self._costs(())
         for trial in trials if left.most and base else ():
@@ -267,6 +268,7 @@ class Search:
             written=self._written,
             several=launcher.patches.several if launcher.patches is not None else (),
             draws=seen.draws,
+            anew=self._anew,
         )
         for left in told.left_out:
             self._left.setdefault(left.remedy, left)
@@ -482,10 +484,16 @@ class Search:
                 del alive[name], logs[name]
             elif cost is None:
                 self._failed.update(set(found[name].remedies) - set(base.remedies))
+                if CHANGES in found[name].why:  # workers that stay would keep what a cache would
+                    self._anew = True
+                    self._failed.add(_STAYING)
+                    self._left[_STAYING] = LeftOut(remedy=_STAYING, why=CHANGES)
                 self._left[name] = LeftOut(remedy=name, why=found[name].why)
                 del alive[name], logs[name]
             elif base.cost_s is not None:
                 logs[name].append(log(base.cost_s / cost))
+        for name in [name for name, one in alive.items() if self._anew and _STAYING in map(str, one.arm)]:
+            del alive[name], logs[name]
 
     def _to_write(self, one: Candidate, refused: Trial, base: Trial) -> bool:
         """Whether an arm that was one live form which met nothing to act on is to be tried as a patch."""
