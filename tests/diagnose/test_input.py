@@ -191,6 +191,23 @@ def test_what_a_dataset_holds_open_is_not_to_be_shared_by_the_workers_advised(he
     assert ("data.py:3 opens must not be shared" in findings["input/single-process"].advice) == told
 
 
+def test_what_the_run_saw_held_open_is_told_before_workers_are_advised() -> None:
+    run = input_run(make_s=0.064, busy_s=0.020, make_on_cpu_ratio=0.02)
+    for held, told in (("all.h5", True), ("", False)):
+        loader = replace(run.loaders[0], dataset={**run.loaders[0].dataset, "open_file": held})
+        advice = found(replace(run, loaders=(loader,)))["input/single-process"].advice
+        assert ("(all.h5) must not be shared by processes: open it" in advice) == told
+        assert advice.startswith("Set num_workers") != told
+
+
+def test_no_workers_are_offered_for_a_dataset_that_is_written_while_it_is_gone_through() -> None:
+    run = input_run(make_s=0.064, busy_s=0.020, make_on_cpu_ratio=0.02)
+    written = replace(run, loaders=(replace(run.loaders[0], dataset_written=("difficulty",)),))
+    single = found(written)["input/single-process"]
+    assert "num-workers" not in single.remedies
+    assert single.advice.startswith("Leave num_workers=0 as long as samples are made of difficulty")
+
+
 def test_a_stream_is_not_offered_other_workers() -> None:
     """Each worker reads all of a stream that does not share itself out."""
     stream = {"iterable": True}
@@ -253,6 +270,22 @@ def test_what_draws_is_not_told_to_be_stored(drawn: str, blur: str, kept: bool) 
     told = found(input_run(make_s=0.08, busy_s=0.02, lines=[work]), cores=2, sources={DATASET: text})
     assert ("store the result" in told["input/slow-sample"].advice) is kept
     assert ("before the first random draw" in told["input/slow-sample"].advice) is not kept
+    assert ("bake" in told["input/slow-sample"].remedies) is kept
+
+
+@pytest.mark.parametrize(
+    ("source", "library", "decodes"),
+    [
+        ('image = Image.open(path).convert("RGB")', "", True),
+        ("image = cv2.imread(path)", "", True),
+        ("image = self.read(path)", "PIL.JpegImagePlugin", True),
+        ("image = resize(image)", "PIL.Image", False),
+    ],
+)
+def test_what_decodes_images_is_told_how_to_decode_less(source: str, library: str, decodes: bool) -> None:
+    work = line(41, 7.5, source=source, library=library)
+    slow = found(input_run(make_s=0.08, busy_s=0.02, lines=[work]), cores=2)["input/slow-sample"]
+    assert slow.advice.startswith("Decode less at data.py:41") is decodes
 
 
 def test_workers_that_wait_for_a_lock_they_share_are_told_so() -> None:
@@ -624,6 +657,30 @@ def test_asking_the_policy_again_and_again_is_told_with_the_environment_beside_i
 def test_other_things_that_step_are_no_environment(number: int) -> None:
     findings = found(get_batch(rolling(number)), sources={TRAIN: ROLLOUT})
     assert not any("environment" in item.message for item in findings.values())
+
+
+@pytest.mark.parametrize(
+    ("put", "taken", "filled"),
+    [
+        ("memory.push(obs, a)", "x = memory.sample(128)", "memory"),
+        ("agent.memory.append(obs)", "x = random.sample(agent.memory, 128)", "agent.memory"),
+        ("other.push(obs, a)", "x = memory.sample(128)", ""),
+        ("losses.append(obs)", "x = memory.sample(128)", ""),
+    ],
+)
+def test_batches_of_what_the_loop_fills_itself_cannot_be_made_ahead(
+    put: str, taken: str, filled: str
+) -> None:
+    source = f"for step in range(900):\n    {put}\n    {taken}\n    loss = train(x)\n"
+    asked = Place(file=TRAIN, line=3, function="main")
+    for lines in (
+        [line(9, 6.0, function="sample", role="input", statement=asked, source="rows = parse(text)")],
+        [line(9 + k, 1.0, function=f"part_{k}", role="input", statement=asked) for k in range(6)],
+    ):
+        run = replace(get_batch(lines), source_loop=replace(asked, line=1))
+        for finding in found(run, sources={TRAIN: source}).values():
+            assert finding.advice.startswith(f"The loop fills {filled} itself") is bool(filled)
+            assert ("background-batches" in finding.remedies) is not bool(filled)
 
 
 PLAIN = "class Windows:\n    def __getitem__(self, i):\n        return decode(self.files[i])\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+import zipfile
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,4 +95,28 @@ def test_a_file_that_the_dataset_holds_open_is_named(tmp_path: Path) -> None:
     with (tmp_path / "records").open("rb") as file:
         data = SimpleNamespace(inner=SimpleNamespace(file=file))
         assert dataset_facts(data, None, iterable=False)["open_file"].endswith("records")
+    assert dataset_facts(data, None, iterable=False)["open_file"] == ""
+
+
+def test_a_database_that_the_dataset_holds_open_is_named(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as database:
+        data = SimpleNamespace(reader=SimpleNamespace(database=database))
+        assert dataset_facts(data, None, iterable=False)["open_file"] == "sqlite3.Connection"
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("one", b"1")
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive:
+        facts = dataset_facts(SimpleNamespace(archive=archive), None, iterable=False)
+        assert facts["open_file"].endswith("all.zip")
+    np.save(tmp_path / "rows.npy", np.zeros(4))
+    mapped = SimpleNamespace(rows=np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    assert dataset_facts(mapped, None, iterable=False)["open_file"] == ""
+
+
+def test_an_hdf5_file_that_the_dataset_holds_open_is_named(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["x"] = np.zeros(4)
+    with h5py.File(tmp_path / "rows.h5") as file:
+        data = SimpleNamespace(x=file["x"])
+        assert dataset_facts(data, None, iterable=False)["open_file"].endswith("rows.h5")
     assert dataset_facts(data, None, iterable=False)["open_file"] == ""

@@ -56,7 +56,8 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
         for name, (value, place) in torch.get("set_by", {}).items()
     }
     notes.add("torch", **torch)
-    for name in ("optimizer", "module", "unread", "iterator", "batch", "memory", "dataset_changed", "turns"):
+    noted = ("optimizer", "module", "unread", "iterator", "batch", "memory")
+    for name in (*noted, "dataset_changed", "dataset_written", "turns"):
         for entry in facts.get(name, ()):
             notes.add(name, **entry)
     rows = [

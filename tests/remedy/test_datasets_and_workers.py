@@ -45,6 +45,19 @@ class Mined(Dataset):
     def __getitem__(self, index):
         return self.values[self.pairs[index]] * self.scale.by
 
+class Counts(Mined):
+    calls = 0
+    def __getitem__(self, index):
+        self.calls += 1
+        return self.values[index] + self.calls
+
+class Hard(Mined):
+    def __init__(self):
+        super().__init__()
+        self.hard = [0] * 6
+    def __getitem__(self, index):
+        return self.values[index] + self.hard[index]
+
 def change(data, epoch):
     if epoch == 1:
         data.values = data.values + 10
@@ -58,7 +71,8 @@ def opens(worker):
     data.values = data.values + 100
 
 torch.manual_seed(0)
-data = {"stream": Stream, "bound": Bound}.get(which, Mined)()
+written = dict.fromkeys(("written", "told"), Hard)
+data = {"stream": Stream, "bound": Bound, "counted": Counts, **written}.get(which, Mined)()
 init = opens if which == "opened" else None
 loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream", worker_init_fn=init)
 model = torch.nn.Linear(1, 1)
@@ -71,6 +85,10 @@ for epoch in range(5):
         model(values[:, None]).mean().backward()
         optimizer.step()
         print(epoch, values.tolist())
+        if which == "written":
+            loader.dataset.hard[epoch] += 1
+        if which == "told":
+            data.hard.insert(0, epoch)
 print(torch.rand(2).tolist(), [p.tolist() for p in model.parameters()])
 """
 
@@ -101,6 +119,27 @@ def test_a_dataset_that_cannot_live_in_a_worker_stays_where_it_is(tmp_path: Path
     assert not any(note["workers"] for note in done.notes["iterator"])
 
 
+@pytest.mark.parametrize(("which", "name"), [("counted", "calls"), ("written", "hard"), ("told", "hard")])
+def test_what_only_the_training_process_knows_is_left_to_it(tmp_path: Path, which: str, name: str) -> None:
+    done, _ = both(tmp_path, "num-workers=2 persistent-workers", which, "0")
+    statuses = {note["id"]: note["status"] for note in done.notes["remedy"]}
+    assert name in statuses["num-workers"]
+    assert "workers would" in statuses["num-workers"] or "each worker would" in statuses["num-workers"]
+    assert not any(note["workers"] for note in done.notes["iterator"])
+
+
+def test_workers_go_once_the_loop_was_seen_to_write_to_the_dataset(tmp_path: Path) -> None:
+    env = catalogue.environment([catalogue.parse("num-workers=2")])
+    unseen = SCRIPT.replace("loader.dataset.hard", "vars(data)['hard']").replace("data.hard.insert", "max")
+    done = run_observed(unseen, "written", "0", folder=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    status = done.notes["remedy"][-1]["status"]
+    assert status.startswith("left as it was from the next pass on: the loop wrote hard of the dataset")
+    workers = [bool(note["workers"]) for note in done.notes["iterator"]]
+    assert workers[0]
+    assert not workers[-1]
+
+
 ONE = {"num_workers": 1, "prefetch_factor": 2}
 
 
@@ -121,7 +160,7 @@ class Held(Dataset[Any]):
 def test_workers_do_not_share_the_position_of_a_file(in_memory: bool) -> None:
     with io.BytesIO() if in_memory else Path(__file__).open("rb") as file:
         why = why_not(dataloader, torch, DataLoader(Held(file)), ONE)
-    shared = f"the dataset holds an open file, whose position workers would share: {__file__}"
+    shared = f"what the dataset holds open must not be shared by processes: {__file__}"
     assert why == ("" if in_memory else shared)
 
 

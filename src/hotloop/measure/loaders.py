@@ -128,6 +128,7 @@ def _use(
         settings=settings,
         dataset=dataset if isinstance(dataset, dict) else {},
         dataset_changes=changes_of(process, number),
+        dataset_written=written_of(process, number),
         turns=turns_of(process, number),
         num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
         batches_per_epoch=_batches_per_epoch(batches[batches > 0]),
@@ -164,6 +165,12 @@ def _use(
 def changes_of(process: Process, number: int) -> tuple[str, ...]:
     """Attributes of a loader's dataset that had changed between two of its iterators."""
     notes = process.notes.get("dataset_changed", ())
+    return tuple({str(name): 0 for note in notes if note.get("loader") == number for name in note["names"]})
+
+
+def written_of(process: Process, number: int) -> tuple[str, ...]:
+    """Attributes of a loader's dataset that were written while it was gone through, and samples made of."""
+    notes = process.notes.get("dataset_written", ())
     return tuple({str(name): 0 for note in notes if note.get("loader") == number for name in note["names"]})
 
 

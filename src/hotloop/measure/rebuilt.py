@@ -18,7 +18,16 @@ from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
 #: Notes that name a loader by its id.
-_NAMING = ("iterator", "batch", "unread", "worker_stat", "leaves", "dataset_changed", "turns")
+_NAMING = (
+    "iterator",
+    "batch",
+    "unread",
+    "worker_stat",
+    "leaves",
+    "dataset_changed",
+    "dataset_written",
+    "turns",
+)
 #: What may differ between two constructions of the same loader.
 _OF_THE_OBJECT = frozenset(("note", "t", "id"))
 #: What of a dataset changes with its length.

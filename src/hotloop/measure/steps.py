@@ -86,6 +86,8 @@ class LoaderUse:
     dataset: Mapping[str, Any]  # class, module, len, file, line of __getitem__ where known
     #: attributes of the dataset that had changed from an iterator to the next: only fresh workers see that
     dataset_changes: tuple[str, ...] = ()
+    #: those that changed while it was gone through, and that samples are made of: no worker would see that
+    dataset_written: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()  # generators that the order of samples is drawn from by turns with others
     num_iterators: int = 0
     batches_per_epoch: float = 0.0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_LIBRARY: Final = os.path.dirname(os.__file__)
 
 
 class Known(Generic[T]):
@@ -37,6 +41,11 @@ class Known(Generic[T]):
             return
         entries[key] = value
 
+    def forget(self, obj: Any) -> None:
+        """Forget this object."""
+        self._refs.pop(id(obj), None)
+        self.entries.pop(id(obj), None)
+
     def clear(self) -> None:
         """Forget everything."""
         self._refs.clear()
@@ -63,3 +72,12 @@ def code_place(function: Any) -> tuple[str | None, int | None]:
         function = function.__wrapped__
     code = getattr(function, "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None else (None, None)
+
+
+def is_own(name: str) -> bool:
+    """Whether a module is the user's own, and not of Python or installed."""
+    if name == "__main__":
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    installed = file.startswith(_LIBRARY) or "site-packages" in file or "dist-packages" in file
+    return bool(file) and not installed and name.partition(".")[0] not in ("torch", "hotloop")

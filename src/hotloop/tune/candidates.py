@@ -406,6 +406,8 @@ def _settings(pipeline: Pipeline) -> list[Setup]:
     """The numbers of workers and batches ahead that there is room for, what takes least memory first."""
     recorded, memory = pipeline.recorded, pipeline.memory
     now = recorded.prefetch_factor or 2
+    if pipeline.alone:
+        return [Setup(num_workers=0, prefetch_factor=now)]
     # Workers that compute gain nothing beyond the cores.
     most = (recorded.cores or 1.0) / max(pipeline.make_cores, 1e-3) + 2
     most_ahead = min(_MOST_AHEAD, pipeline.batches_per_epoch)
@@ -439,7 +441,11 @@ def _cached(pipeline: Pipeline, evidence: Evidence, arm: Arm, found: Iterable[Ca
     """The cache that a finding asks for; where none does, one that epochs seen to repeat would use."""
     asked = [one for one in found if one.arm == arm]
     loader = evidence.steps.train_loader()
-    repeats = loader is not None and loader.num_iterators > 1 and not pipeline.iterable
+    repeats = (
+        loader is not None
+        and loader.num_iterators > 1
+        and not (pipeline.iterable or pipeline.alone or pipeline.anew)
+    )
     return asked or ([Candidate(arm=arm, why=_MODEL)] if repeats else [])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +20,7 @@ from hotloop.probe.ending import ending
 from hotloop.probe.identity import Known
 from hotloop.probe.observers.dataset_state import changed, settings_of, state_of
 from hotloop.probe.observers.loader_facts import loader_facts, own_dataset
+from hotloop.probe.observers.pass_state import DatasetState, written
 from hotloop.probe.places import with_site, with_text
 from hotloop.probe.turns import Watched
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 NAME: Final = "observers.loaders"
 #: A ``batch`` note is written for the first batch of each loader and for every 100th, later every 1000th.
 _NOTE_EVERY: Final = 100
+#: Datasets are looked into as long as that takes one part in so many of the time, and the first times.
+_LOOK_PART: Final = 200
+_LOOKS: Final = 8
 #: Passes in which it is watched who draws the order of samples, of the loaders that one call builds.
 _WATCHED_PASSES: Final = 2
 
@@ -98,6 +104,11 @@ class Loaders:
         self._loaders: Known[int] = Known()
         self._iterators: Known[Iterator] = Known()
         self._states: Known[dict[str, Any]] = Known()  # of datasets, when they were gone through last
+        self._begun: Known[DatasetState] = Known()  # of datasets, when a pass over them began
+        self._datasets: dict[int, weakref.ref[Any]] = {}  # of loaders: a script may keep no loader
+        self._written: dict[int, list[str]] = {}  # of loaders: what of their datasets was written meanwhile
+        self._looks = 0  # how often datasets were looked into, since when, and how long that took
+        self._since_ns = self._spent_ns = 0
         self._latest: dict[int, Iterator] = {}  # of each loader
         self._told: dict[int, dict[str, Any]] = {}  # the fields of each loader's latest ``iterator`` note
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
@@ -109,6 +120,9 @@ class Loaders:
         self._changing: set[int] = set()  # loaders whose datasets were noted to change
         self._orders: dict[int, list[Watched]] = {}  # by the site of the loader
         self.turns: dict[int, list[str]] = {}  # loaders whose order is drawn by turns, and from what
+        guard = probe.hooks.guard
+        self._begins = guard("observers.datasets", self._note_begin)
+        self._passed = guard("observers.datasets", self._note_written)
         self.restart()
 
     def restart(self) -> None:
@@ -121,6 +135,9 @@ class Loaders:
         self._built.clear()
         self._beginning.clear()
         self._changing.clear()
+        self._begun.clear()
+        self._datasets.clear()
+        self._written.clear()
         self._orders.clear()
         self.turns.clear()
         self._num_loaders = 0
@@ -236,6 +253,7 @@ class Loaders:
         if state is None:
             return
         self._note_changes(loader, state.loader)
+        self._begins(loader, state.loader)
         self._num_iterators += 1
         if state.loader != self._newest:
             self._newest = state.loader
@@ -277,6 +295,38 @@ class Loaders:
             self._changing.add(number)
             self._probe.note("dataset_changed", loader=number, names=names)
         self._states.put(dataset, now)
+
+    def _note_begin(self, loader: Any, number: int) -> None:
+        """Remember what a dataset is like as a pass over it begins."""
+        dataset = own_dataset(getattr(loader, "dataset", None))
+        self._begun.put(dataset, self._look(dataset))
+        with suppress(TypeError):  # nothing can refer to it weakly
+            self._datasets[number] = weakref.ref(dataset)
+
+    def _note_written(self, number: int) -> None:
+        """Note what was written to the dataset while it was gone through, where samples are made of it."""
+        known = self._datasets.get(number)
+        dataset = known() if known is not None else None
+        before = self._begun.get(dataset)
+        if before is None or number in self._written:
+            return
+        if names := written(dataset, before, self._look(dataset)):
+            self._written[number] = names
+            self._probe.note("dataset_written", loader=number, names=names)
+
+    def _look(self, dataset: Any) -> DatasetState:
+        """What a dataset is like, its contents only while looking at them takes little of the time."""
+        start = perf_counter_ns()
+        self._since_ns = self._since_ns or start
+        self._looks += 1
+        into = self._looks <= _LOOKS or self._spent_ns * _LOOK_PART <= start - self._since_ns
+        state = DatasetState(dataset, into=into)
+        self._spent_ns += perf_counter_ns() - start
+        return state
+
+    def written(self, loader: Any) -> list[str]:
+        """What of a loader's dataset was seen to be written while it was gone through."""
+        return self._written.get(self._loaders.get(loader) or 0, [])
 
     def _watch_order(self, loader: Any, iterator: Any, number: int) -> None:
         """Watch who draws the indices of the first passes."""
@@ -324,6 +374,7 @@ class Loaders:
             if at_end:
                 flags |= FETCH_END
                 probe.count.fetched = 0
+                self._passed(state.loader)
             emit(FETCH, start, stop - start, 0, site, state.id, waiting, flags)
 
         def samples_in(state: Iterator, batch: Any) -> int:

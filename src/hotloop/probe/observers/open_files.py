@@ -1,4 +1,8 @@
-"""Files that a dataset holds open: workers would share their one position."""
+"""Files and databases that a dataset holds open: processes must not share them.
+
+All workers would move the one position of a file; what reads HDF5, LMDB and SQLite keeps state beside it, and
+says itself that it is not to be used in a process that was forked since.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,13 @@ from typing import Any, Final
 #: How deep, and among how many values at each depth, open files are looked for.
 _DEPTH: Final = 4
 _MOST: Final = 1000
+#: Classes by the first part of their module's name.
+_HANDLES: Final = {
+    "h5py": ("File", "Group", "Dataset"),
+    "lmdb": ("Environment", "Transaction", "Cursor"),
+    "sqlite3": ("Connection", "Cursor"),
+    "netCDF4": ("Dataset", "Variable"),
+}
 
 
 def open_file(dataset: Any) -> str:
@@ -20,8 +31,24 @@ def open_file(dataset: Any) -> str:
             with contextlib.suppress(OSError, ValueError):  # closed, or in memory
                 if isinstance(file, io.IOBase) and file.readable() and file.fileno() > 2:
                     return str(getattr(file, "name", file))
+                if _is_handle(file):
+                    return _name(file)
         values = [inner for value in values for inner in _held(value)][:_MOST]
     return ""
+
+
+def _is_handle(value: Any) -> bool:
+    kind = type(value)
+    package = str(kind.__module__).partition(".")[0]
+    return kind.__name__ in _HANDLES.get(package, ()) and (package != "h5py" or bool(value))  # not closed
+
+
+def _name(handle: Any) -> str:
+    for holder in (handle, getattr(handle, "file", None)):
+        name = getattr(holder, "filename", None)
+        if isinstance(name, str):
+            return name
+    return f"{type(handle).__module__}.{type(handle).__name__}"
 
 
 def _held(value: Any) -> list[Any]:

@@ -7,12 +7,15 @@ then, so what goes together is put together here.
 from __future__ import annotations
 
 import os
+import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.trial import why_not
+from hotloop.remedy.live.written import why_alone
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -195,12 +198,28 @@ class LoaderForm(Form):
 
 
 class NumWorkers(LoaderForm):
-    """Another number of workers."""
+    """Another number of workers; none where samples depend on what only the training process knows."""
+
+    def __init__(self, context: Probe, value: Any) -> None:
+        super().__init__(context, value)
+        #: by loader: the workers it had, and why it is to have none
+        self._asked: weakref.WeakKeyDictionary[Any, tuple[int, str]] = weakref.WeakKeyDictionary()
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The number asked for, else one per core less one for the loop; a stream is cut by its workers."""
         if _is_stream(self, loader):
             return None
+        had, why = self._asked.get(loader) or (loader.num_workers, "")
+        if loader not in self._asked:
+            why = "" if had else why_alone(loader, sys._getframe(1))
+            self._asked[loader] = had, why
+        if why:
+            self.fail(f"left as it was: {why}")
+            return None
+        if names := self.probe.loaders.written(loader) if not had else ():
+            seen = f"the loop wrote {', '.join(names)} of the dataset, which workers did not see"
+            self.fail(f"left as it was from the next pass on: {seen}")
+            return {"num_workers": had}
         wanted = self.value if self.value is not None else default_workers()
         return {"num_workers": wanted}
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
-import os
-import sys
 import weakref
 import zlib
 from collections import deque
@@ -14,6 +12,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from hotloop.probe.identity import is_own
 from hotloop.remedy.live.closed import attribute
 
 _PLAIN: Final = (int, float, str, bytes, type(None))
@@ -29,7 +28,6 @@ _SMALL_BYTES: Final = 2**20
 _MOST_BYTES: Final = 8 * 2**20
 #: Objects that say nothing of samples, by the module of their class.
 _APART: Final = frozenset(["_thread", "logging", "threading", "tqdm"])
-_LIBRARY: Final = os.path.dirname(os.__file__)
 _METHODS: Final = (FunctionType, staticmethod, classmethod, property, functools._lru_cache_wrapper)
 #: Methods of containers: what code changes by itself is not what the script changed.
 _CHANGING: Final = frozenset(["add", "append", "appendleft", "extend", "insert", "setdefault", "update"])
@@ -143,7 +141,7 @@ class State:
 def _slots(value: Any) -> Iterator[Any]:
     """Attributes that classes of the user's have without a dictionary."""
     for kind in type(value).__mro__:
-        names = vars(kind).get("__slots__", ()) if _is_own(kind.__module__) else ()
+        names = vars(kind).get("__slots__", ()) if is_own(kind.__module__) else ()
         for name in (names,) if isinstance(names, str) else names:
             yield attribute(value, name)
 
@@ -159,12 +157,12 @@ def _beside(value: Any) -> Iterator[Any]:
     elif isinstance(value, property):
         yield value.fget
     elif isinstance(value, FunctionType):
-        if _is_own(value.__globals__.get("__name__", "")):
+        if is_own(value.__globals__.get("__name__", "")):
             yield from (value.__defaults__, value.__kwdefaults__)
             yield from _named(value)
     elif not isinstance(value, type):
-        yield from (one for one in type(value).__mro__ if _is_own(one.__module__))
-    elif _is_own(value.__module__):
+        yield from (one for one in type(value).__mro__ if is_own(one.__module__))
+    elif is_own(value.__module__):
         for name, member in vars(value).items():
             plain = isinstance(member, _PLAIN) and not name.startswith("__")
             if plain or (name != "__init__" and isinstance(member, _METHODS)):
@@ -204,15 +202,6 @@ def _loads(code: CodeType) -> tuple[tuple[str, ...], ...]:
             follows = follows and kind == "EXTENDED_ARG"
     inner = (one for one in code.co_consts if isinstance(one, CodeType))
     return (*found, *(names for one in inner for names in _loads(one)))
-
-
-def _is_own(name: str) -> bool:
-    """Whether a module is the user's own, and not of Python or installed."""
-    if name == "__main__":
-        return True
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
-    installed = file.startswith(_LIBRARY) or "site-packages" in file or "dist-packages" in file
-    return bool(file) and not installed and name.partition(".")[0] not in ("torch", "hotloop")
 
 
 def _items(value: Any) -> list[Any]:

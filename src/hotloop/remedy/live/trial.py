@@ -72,7 +72,7 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
         return ""
     name = open_file(loader.dataset)
     if name:
-        return f"the dataset holds an open file, whose position workers would share: {name}"
+        return f"what the dataset holds open must not be shared by processes: {name}"
     other, kind = object.__new__(module.DataLoader), module._MultiProcessingDataLoaderIter
     indices = "batch_sampler" if loader._auto_collation else "sampler"
     one = {"num_workers": 1, "persistent_workers": False, "pin_memory": False, "timeout": PATIENCE_S}

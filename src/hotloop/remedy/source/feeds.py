@@ -10,6 +10,7 @@ import libcst as cst
 from hotloop.feed.budget import named_bytes, total_memory_bytes
 from hotloop.findings import Place
 from hotloop.measure.attribution import SAVE_WRITE
+from hotloop.measure.loaders import changes_of, written_of
 from hotloop.record import rows as row
 from hotloop.remedy.source.code import Code, argument, has_spread
 from hotloop.remedy.source.follow import Follower, Literal
@@ -36,6 +37,13 @@ def cache_samples(plan: Plan, value: Any) -> None:
         raise Cannot("an IterableDataset has no samples to keep", str(code.path), code.line(call))
     if (built.settings.get("dataset") or {}).get("class") == "CachedDataset":
         raise Already("the dataset is cached already", str(code.path), code.line(call))
+    process = plan.scene.process
+    if names := changes_of(process, built.id) or written_of(process, built.id):
+        words = f"{', '.join(names)} of the dataset changes while it is trained on: samples do not stay"
+        write = (
+            "keep what is made before it, hotloop.feed.cached(dataset, stage=...), and do the rest each time"
+        )
+        raise Cannot(words, str(code.path), code.line(call), write=write)
     dataset = argument(call, "dataset", 0)
     if dataset is None:
         raise Cannot("the dataset is passed on by * or **", str(code.path), code.line(call))

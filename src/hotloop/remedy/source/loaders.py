@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from hotloop.measure.loaders import changes_of, turns_of
+from hotloop.measure.loaders import changes_of, turns_of, written_of
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
 from hotloop.remedy.source import reading
@@ -199,9 +199,15 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         words = "an iterable dataset: its workers decide what is read, and in which order"
         split = "each worker's __iter__ gives all of it unless it takes its part by get_worker_info()"
         raise Cannot(words, str(code.path), code.line(call), write=f"num_workers={wanted} by hand: {split}")
+    names = written_of(plan.scene.process, built.id)
+    if name == "num_workers" and names and not current:
+        of = ", ".join(names)
+        words = f"{of} of the dataset changes while it is gone through, which workers do not see"
+        write = f"what the loop writes in shared memory (tensor.share_memory_()), then num_workers={wanted}"
+        raise Cannot(words, str(code.path), code.line(call), write=write)
     held = (built.settings.get("dataset") or {}).get("open_file")
     if name == "num_workers" and held and not current:
-        words = f"the dataset holds an open file, whose position workers would share: {held}"
+        words = f"what the dataset holds open must not be shared by processes: {held}"
         write = f"open it in each worker, when it is first read, and num_workers={wanted} by hand"
         raise Cannot(words, str(code.path), code.line(call), write=write)
     follower = Follower(plan.scene, built.site.frames, current)

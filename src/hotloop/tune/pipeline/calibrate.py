@@ -100,6 +100,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         ),
         iterable=bool(loader.settings.get("iterable")),
         anew=bool(loader.dataset_changes),
+        alone=bool(loader.dataset_written) and not workers,
         measured_s=evidence.steps.step_s,
         waited_s=evidence.steps.per_step("data_wait"),
         doubts=wants.doubts,

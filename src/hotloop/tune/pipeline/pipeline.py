@@ -149,6 +149,7 @@ class Pipeline:
     num_samples: int = 0
     recorded: Setup  # every field set
     anew: bool = False  # the dataset changes between epochs: only fresh workers see it
+    alone: bool = False  # the dataset is written to while it is gone through: no worker would see it
     iterable: bool = False  # the dataset is a stream: every worker runs all of it, or a share it chooses
     measured_s: float  # seconds per step of the run, everything between its first and last step
     waited_s: float = 0.0  # what a step of the run waited for its batch

@@ -104,6 +104,8 @@ class Field:
         if self.pipeline.iterable:  # more could hand out every sample again
             most = max(1, recorded)
         yield INLINE
+        if self.pipeline.alone:
+            return
         yield from process_settings(cost, most=most, prefetch_factors=PREFETCH_FACTORS[:1])
         now = self.pipeline.recorded
         if now.num_workers:

@@ -38,6 +38,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if (
         epochs < 2
         or loader.settings.get("iterable")
+        or loader.dataset_changes
+        or loader.dataset_written
         or not _finished_an_epoch(feed.loader.num_batches, loader.batches_per_epoch)
     ):
         return

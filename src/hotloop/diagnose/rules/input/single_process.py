@@ -11,7 +11,7 @@ from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.discovery import ARGUMENT
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.hotspots import hottest, seconds_of
-from hotloop.diagnose.inline import Inline, inline_input
+from hotloop.diagnose.inline import Inline, filled, inline_input
 from hotloop.diagnose.source import kept_open, text_of
 from hotloop.findings import Finding
 
@@ -49,12 +49,12 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
             "training "
             "process makes each batch itself."
         ),
-        advice=(
-            f"Set {_asked(feed, workers)}; with them a step "
+        advice=_written(feed.loader.dataset_written, workers)
+        or (
+            f"{_opening(evidence, feed)} {_asked(feed, workers)}; with them a step "
             "without its pauses is "
             f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
-            f"{units.duration(feed.step_s)}.{_sharding(evidence, feed)}"
-            f"{_opening(evidence, feed)}{says.paced(spot)}"
+            f"{units.duration(feed.step_s)}.{_sharding(evidence, feed)}{says.paced(spot)}"
         ),
         evidence=(
             says.waits(feed),
@@ -87,6 +87,18 @@ def _asked(feed: Feed, workers: int) -> str:
     return f"num_workers={workers} and persistent_workers=True on the DataLoader"
 
 
+def _written(names: tuple[str, ...], workers: int) -> str:
+    """Of a dataset that changes while it is gone through: workers would make other samples."""
+    if not names:
+        return ""
+    return (
+        f"Leave num_workers=0 as long as samples are made of {', '.join(names)} of the dataset, which "
+        "changes while it is gone through: each worker would have its own. Make a sample of its index alone, "
+        "or hold what the loop writes in shared memory (tensor.share_memory_()); then "
+        f"num_workers={workers} would help."
+    )
+
+
 def _sharding(evidence: Evidence, feed: Feed) -> str:
     """What an IterableDataset needs before it may have workers."""
     if not feed.loader.settings.get("iterable"):
@@ -103,24 +115,28 @@ def _sharding(evidence: Evidence, feed: Feed) -> str:
 
 
 def _opening(evidence: Evidence, feed: Feed) -> str:
-    """What becomes of a file or a connection that the dataset holds: forked workers share its position."""
-    kept = kept_open(evidence, feed.loader)
-    if kept is None:
-        return ""
+    """Set it, once what the dataset holds open is not shared by workers: a file's position, a connection."""
+    kept, held = kept_open(evidence, feed.loader), feed.loader.dataset.get("open_file")
+    if held == "" or (kept is None and not held):
+        return "Set"
+    what = f"What {says.at(kept)} opens" if kept is not None else f"What the dataset holds open ({held})"
     return (
-        f" What {says.at(kept)} opens must not be shared by processes: open it in each worker, when it is "
-        "first asked for a sample."
+        f"{what} must not be shared by processes: open it in each worker, when it is first asked for a "
+        "sample, and set"
     )
 
 
 def _inline(evidence: Evidence, inline: Inline) -> Finding:
+    buffer = filled(evidence, inline)
     return Finding(
         id=ID,
         message=(
             f"Batches are made in the training process, one after the other, while nothing else runs: "
             f"{units.duration(inline.wait_s)} of each step."
         ),
-        advice=(
+        advice=says.of_buffer(buffer)
+        if buffer
+        else (
             "Make the next batch while the model computes: a torch Dataset behind a DataLoader with "
             "workers, or a thread with a short queue where the work waits or releases the GIL. What needs "
             "the model's answers (a rollout) cannot be made ahead: step all environments at once instead."
@@ -134,7 +150,7 @@ def _inline(evidence: Evidence, inline: Inline) -> Finding:
         cost_s_per_step=inline.saved_s,
         cost_ci95=costs.phase_interval(evidence.steps, inline.saved_s, "data_wait"),
         where=inline.statement,
-        remedies=("background-batches",),
+        remedies=() if buffer else ("background-batches",),
     )
 
 

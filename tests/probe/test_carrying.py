@@ -1,0 +1,249 @@
+"""What samples take from those made before them, told from the source of the dataset's class."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import Dataset
+
+from hotloop.probe.carrying import making_of, writes_of
+
+
+class Plain(Dataset[Any]):
+    def __init__(self) -> None:
+        self.x: Any = np.zeros(8)
+        self.file: Any = None
+        self.path = ""
+        self.calls = self.hits = 0
+        self.last: Any = None
+        self.cache: dict[Any, Any] = {}
+        self.order: list[Any] = []
+
+    def __len__(self) -> int:
+        return 8
+
+    def load(self, path: str) -> Any:
+        return np.zeros(len(path))
+
+
+class Counts(Plain):
+    def __getitem__(self, i: int) -> Any:
+        x = self.x[i]
+        self.calls += 1
+        if self.calls % 5 == 0 and self.last is not None:
+            x = (x + self.last) / 2
+        self.last = x
+        return x
+
+
+class Averages(Plain):
+    def __getitem__(self, i: int) -> Any:
+        if self.last is None:
+            self.last = self.x[i]
+        else:
+            self.last = 0.9 * self.last + self.x[i]
+        return self.x[i] - self.last
+
+
+class Sequence(Plain):
+    def __getitem__(self, i: int) -> Any:
+        return self._next()
+
+    def _next(self) -> Any:
+        at = self.calls
+        self.calls = (self.calls + 1) % len(self.x)
+        return self.x[at]
+
+
+class Takes(Plain):
+    def __getitem__(self, i: int) -> Any:
+        return self.x[self.order.pop()]
+
+
+class Window(Plain):
+    def __getitem__(self, i: int) -> Any:
+        self.order.append(self.x[i])
+        return np.mean(self.order[-3:])
+
+
+class Seen(Plain):
+    def __getitem__(self, i: int) -> Any:
+        self.cache[i] += 1
+        return self.x[i] * self.cache[i]
+
+
+class Cached(Plain):
+    def __getitem__(self, i: int) -> Any:
+        if i in self.cache:
+            self.hits += 1
+            return self.cache[i]
+        self.cache[i] = value = self.x[i] * 2
+        self.order.append(i)
+        if len(self.order) > 4:
+            del self.cache[self.order.pop(0)]
+        return value
+
+
+class CachedByAnotherName(Plain):
+    def __getitem__(self, i: int) -> Any:
+        cache = self.cache
+        if i not in cache:
+            cache[i] = self.x[i] * 2
+        return cache[i]
+
+
+class Lazy(Plain):
+    def __getitem__(self, i: int) -> Any:
+        if self.file is None:
+            self._open()
+        return self.file[i]
+
+    def _open(self) -> None:
+        self.file = self.load("file")
+
+
+class LazyOr(Plain):
+    def __getitem__(self, i: int) -> Any:
+        self.file = self.file or self.load("file")
+        return self.file[i]
+
+
+class LazyByName(Plain):
+    def __getitem__(self, i: int) -> Any:
+        if not hasattr(self, "handle"):
+            self.handle = self.load("file")
+        return self.handle[i]
+
+
+class LazyTried(Plain):
+    def __getitem__(self, i: int) -> Any:
+        try:
+            return self.file[i]
+        except TypeError:
+            self.file = self.load("file")
+            return self.file[i]
+
+
+class LazyProperty(Plain):
+    @property
+    def handle(self) -> Any:
+        if self.file is None:
+            self.file = self.load("file")
+        return self.file
+
+    def __getitem__(self, i: int) -> Any:
+        return self.handle[i]
+
+
+class Shards(Plain):
+    def __getitem__(self, i: int) -> Any:
+        path = str(i // 4)
+        if path != self.path:
+            self.file = self.load(path)
+        self.path = path
+        return self.file[i % 4]
+
+
+class ShardsInAName(Plain):
+    def __getitem__(self, i: int) -> Any:
+        path = str(i // 4)
+        if path == self.path:
+            shard = self.file
+        else:
+            shard = self.file = self.load(path)
+            self.path = path
+        return shard[i % 4]
+
+
+class Scratch(Plain):
+    def __getitem__(self, i: int) -> Any:
+        self.last = self.x[i]
+        self.last = self.last * 2
+        self.calls = 0
+        for _ in range(3):
+            self.calls += 1
+        return self._of_last() + self.calls
+
+    def _of_last(self) -> Any:
+        return self.last + 1
+
+
+class Reports(Plain):
+    def __getitem__(self, i: int) -> Any:
+        self.calls += 1
+        self.order.append(i)
+        if self.calls % 100 == 0:
+            print(self.calls, i, self.order[-1])
+            self.cache.clear()
+        if self.hits > 10:
+            raise RuntimeError(f"after {self.calls}")
+        return self.x[i]
+
+
+class Reopens(Plain):
+    def __getitem__(self, i: int) -> Any:
+        self.calls += 1
+        if self.file is None or self.calls % 1000 == 0:
+            self.file = self.load("file")
+        return self.file[i]
+
+
+class Hands(Plain):
+    def __getitem__(self, i: int) -> Any:
+        return fill(self, i)
+
+
+def fill(data: Any, i: int) -> Any:
+    data.last = i
+    return data.x[i]
+
+
+@pytest.mark.parametrize(
+    ("kind", "carried"),
+    [
+        (Counts, ("calls", "last")),
+        (Averages, ("last",)),
+        (Sequence, ("calls",)),
+        (Takes, ("order",)),
+        (Window, ("order",)),
+        (Seen, ("cache",)),
+    ],
+)
+def test_what_carries_from_sample_to_sample_is_named(kind: type, carried: tuple[str, ...]) -> None:
+    making = making_of(kind)
+    assert making is not None
+    assert making.carried == carried
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Cached, CachedByAnotherName, Lazy, LazyOr, LazyByName, LazyTried, LazyProperty, Shards, ShardsInAName,
+        Scratch, Reports, Reopens,
+    ],
+)  # fmt: skip
+def test_what_carries_nothing_is_left_alone(kind: type) -> None:
+    making = making_of(kind)
+    assert making is not None
+    assert making.carried == ()
+    assert not making.handed_on
+
+
+def test_what_making_a_sample_reads_and_writes_is_told() -> None:
+    cached, renamed = making_of(Cached), making_of(CachedByAnotherName)
+    assert cached is not None
+    assert renamed is not None
+    assert {"cache", "x"} <= cached.reads
+    assert {"cache", "order", "hits"} == cached.writes
+    assert "cache" in renamed.writes
+    assert writes_of(Lazy, "_open") == {"file"}
+
+
+def test_a_class_that_hands_itself_on_may_be_written_to_elsewhere() -> None:
+    making = making_of(Hands)
+    assert making is not None
+    assert making.handed_on
+    assert making_of(collections.OrderedDict) is None
