@@ -155,15 +155,17 @@ def test_a_python_without_torch_is_named_with_the_way_out(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("file", ["random.py", "ssl.py", ""])
 def test_what_keeps_a_torch_that_is_there_from_being_imported_is_named(tmp_path: Path, file: str) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
     if file:
-        (tmp_path / file).write_text("def own(): pass\n")
+        (own / file).write_text("def own(): pass\n")
     name = file.removesuffix(".py")
-    (tmp_path / "torch.py").write_text(f"import {name}\n{name}.Random\n" if file else "{}['a b']\n")
-    (tmp_path / "train.py").write_text("import torch\n")
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path)
+    (own / "torch.py").write_text(f"import {name}\n{name}.Random\n" if file else "{}['a b']\n")
+    (own / "train.py").write_text("import torch\n")
+    done = hotloop("run", "--out", "run", "--", sys.executable, "own/train.py", cwd=tmp_path)
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
-    shadowed = f"{tmp_path / file} stands in the place of Python's own {name}: rename it."
+    shadowed = f"{own / file} stands in the place of Python's own {name}: rename it."
     assert (shadowed if file else "Import torch raised KeyError: 'a b'.") in words
     assert "Python that has torch" not in words
 
