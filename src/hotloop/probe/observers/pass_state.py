@@ -16,9 +16,9 @@ _MAX_OBJECTS: Final = 32
 _DEPTH: Final = 3
 _MAX_ITEMS: Final = 16
 #: Bytes of an array, and items of a container, whose values are compared.
-_SAMPLED: Final = 2**14
+_SAMPLED: Final = 2**12
 _SAMPLED_ITEMS: Final = 1000
-_MOST_ITEMS: Final = 100_000
+_MOST_ITEMS: Final = 10_000
 _BARE: Final = (bool, int, float, str, bytes, type(None))
 #: Libraries whose transforms hold their settings, and nothing that using them changes.
 _SETTINGS: Final = ("torchvision.transforms",)
