@@ -166,7 +166,8 @@ def test_what_keeps_a_torch_that_is_there_from_being_imported_is_named(tmp_path:
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
     shadowed = f"{own / file} stands in the place of Python's own {name}: rename it."
-    assert (shadowed if file else "Import torch raised KeyError: 'a b'.") in words
+    told = shadowed if file else "Import torch raised KeyError: 'a b'."
+    assert told.replace(" ", "") in words.replace(" ", ""), "a long path has lines of its own"
     assert "Python that has torch" not in words
 
 

@@ -10,10 +10,8 @@ REMEDY = Remedy(
     effect="exact",
     alters=(
         "random augmentation draws other numbers: each worker has its own seed; the order of samples stays, "
-        "beyond the first epoch only if samples drew nothing from torch in the training process, and never "
-        "where a sampler draws for each batch from a generator that the loop draws from as well; what "
-        "samples leave in the dataset for the next (counters, the last one read) stays in each worker, and "
-        "what the loop writes into the dataset, or its code reads by name, is not seen before the next epoch"
+        "beyond the first epoch only if neither samples nor a sampler draw from the loop's generator; what "
+        "samples or the loop leave in the dataset is not seen elsewhere before the next epoch"
     ),
     answers=(
         "input/single-process",
