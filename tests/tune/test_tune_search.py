@@ -510,6 +510,26 @@ def test_only_the_one_that_changes_losses_is_left_out(
     assert {request.steps for request in proofs} == {32}, "an epoch has 12,500"
 
 
+def test_what_is_at_fault_only_beside_another_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidenced(monkeypatch)
+    traces = {
+        "as found": SAME, "num-workers=4": SAME, "persistent-workers": SAME,
+        "num-workers=4 + persistent-workers": OTHERS,
+    }  # fmt: skip
+    staying = finding("input/respawned-workers", "persistent-workers", cost_s=0.01)
+    scenario = Scenario(
+        factors(num_workers=2.0, persistent_workers=1.3, no_workers=1.0), (SLOW, staying), traces=traces
+    )
+    here = launcher(scenario, tmp_path)
+    with closing(here.journal):
+        tuned = Search(launcher=here).run()
+    assert {str(one) for one in tuned.best} == {"num-workers=4"} and tuned.refused == ("persistent-workers",)
+    again = [key for key in here.journal.trials if key.startswith("confirm-1/")]
+    assert any(key.endswith("/as found") for key in again), "beside launches of its own time"
+
+
 def test_losses_are_held_beside_what_else_the_arm_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -681,7 +701,7 @@ def test_no_workers_stay_where_a_cache_saw_samples_change(tmp_path: Path, change
     staying = finding("input/respawned-workers", "persistent-workers", cost_s=0.004)
     why = f"refused: {CHANGES}" if changes else "not cached: the samples take more than there is"
     scenario = Scenario(
-        factors(persistent_workers=1.5, cache_samples=1.0), (slow, staying), applied={"cache-samples": why},
+        factors(persistent_workers=1.5, cache_samples=1.0, no_workers=1.0), (slow, staying), applied={"cache-samples": why},
         num_iterators=3, num_samples=160,
     )  # fmt: skip
     tuned = tune(scenario, tmp_path)

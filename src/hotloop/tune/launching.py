@@ -51,6 +51,8 @@ FILL_EPOCHS: Final = 3
 #: times as many steps for that.
 _RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint")
 _MOST_LONGER: Final = 4
+#: How the words of a command that failed begin.
+FAILED: Final = "exit code"
 #: A proof may end so much behind the budget.
 _BEHIND_S: Final = 5.0
 #: An arm may be predicted to be slower than this; it is ended then.
@@ -286,6 +288,8 @@ class Launcher:
         timeout_s = self.start_s + max(self.launch_s, self.proof_s(steps)) + _PATIENCE_S
         key = self._proof(arm, steps) + " again" * again
         trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps, evidence=True, behind_s=_BEHIND_S)
+        if trial.status == "refused" or trial.why.startswith(FAILED):
+            raise Spent(trial.why)
         return self.examine(trial).trace
 
     def examine(self, trial: Trial) -> Examined:
@@ -386,7 +390,7 @@ def _judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tr
     seen = bench.examine(folder)
     oom = next((one.message for one in seen.findings if one.id == "memory/out-of-memory"), "")
     if oom or (ran.exit_code and not ran.stopped):
-        return replace(blank, why=oom or f"exit code {ran.exit_code}: {ran.last_words}".rstrip(": "))
+        return replace(blank, why=oom or f"{FAILED} {ran.exit_code}: {ran.last_words}".rstrip(": "))
     if seen.evidence is None:
         return replace(blank, why="no training step was seen")
     if request.plan is not None:

@@ -106,14 +106,15 @@ class Proofs:
         return ", all of the first epoch: the budget has no room for a second" if first else ""
 
     def _blamed(self, arm: Arm, kept: Arm, steps: int, found: Held) -> Refused:
-        """The one of several whose losses are others by itself; all of them where none is seen to be."""
+        """The one of several without which losses are the same, rather what was taken up last; all of them
+        where there is no such one.
+        """
         base = _without(arm, kept)
         with suppress(Spent):
-            for one in kept if len(kept) > 1 else ():
-                others = tuple(other for other in kept if other is not one)
-                alone = self._held(base, _without(arm, others), steps, exact=self._to_the_bit)
-                if alone.same is False:
-                    kept, found = (one,), alone
+            for one in reversed(kept) if len(kept) > 1 else ():
+                rest = self._held(base, _without(arm, (one,)), steps, exact=self._to_the_bit)
+                if rest.same:
+                    kept = (one,)
                     break
         return Refused(remedies=kept, why=f"losses with it are others than without: {found.words}")
 

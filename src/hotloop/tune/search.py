@@ -107,6 +107,8 @@ class Search:
     _left: dict[str, LeftOut] = field(default_factory=dict)
     _tried: set[str] = field(default_factory=set)
     _failed: set[str] = field(default_factory=set)  # remedies under which the command did not run
+    _wrong: set[str] = field(default_factory=set)  # ids of remedies that proofs refuse, whatever their value
+    _climbs: int = 0  # that ended with such
     _written: set[str] = field(default_factory=set)  # remedies whose live form met nothing: patches are tried
     _waiting: list[Candidate] = field(default_factory=list)  # blocks showed a gain; their race is to come
     _pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
@@ -147,6 +149,7 @@ class Search:
             ):
                 break
             # Once more without what is not taken; what else there was has to win again.
+            self._climbs += 1
             self._tried.clear()
             self._won, self._unrivalled, self._gained = [], False, 1.0
         best = top.arm if shown else ()
@@ -184,7 +187,7 @@ class Search:
             found = self._ideas(seen, best)
             if number == 1:
                 found = self._screen(found, seen)
-            written, gained = len(self._written), self._gained
+            written, gained, anew = len(self._written), self._gained, self._anew
             winner, trial = self._race(number, best, found, base) if found else (None, None)
             if winner is not None and self._clear and not self._stands(self._proofs.patches(winner.arm)):
                 self._gained = gained
@@ -194,7 +197,7 @@ class Search:
             if found and self._had_room and not self._ran and launcher.left_s > 0:
                 launcher.spent = False
                 continue
-            if len(self._written) > written:
+            if len(self._written) > written or (winner is None and self._anew and not anew):
                 continue
             if winner is None or trial is None:
                 break
@@ -212,7 +215,7 @@ class Search:
             return True
         self._refused.append(refused.name)
         for one in refused.remedies:
-            self._failed.add(str(one))
+            self._wrong.add(one.remedy.id)
             self._left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=refused.why)
         return False
 
@@ -276,12 +279,17 @@ class Search:
         found = {
             one.name: one
             for one in (*waiting, *told.candidates)
-            if not self._failed & set(map(str, one.arm)) and self._shows(one, have, seen.draws)
+            if self._may_run(one.arm) and self._shows(one, have, seen.draws)
         }
         self._waiting = []
         promising = list(found.values())[:_MOST_ARMS]
         self._tried.update(one.name for one in promising)
         return [one for one in promising if {*map(str, one.arm)} != {*map(str, have)}]
+
+    def _may_run(self, arm: Arm) -> bool:
+        """Whether no remedy of an arm has failed, or was refused."""
+        failed = self._failed & set(map(str, arm))
+        return not failed and not any(one.remedy.id in self._wrong for one in arm)
 
     def _cannot(self, arm: Arm) -> str:
         """Why no trial can be made of an arm that needs a patch; "" where one can."""
@@ -517,7 +525,7 @@ class Search:
         for turn in range(_MOST_PAIRS):
             if len(logs) >= _PAIRS and settled(self._told(logs, arm)):
                 break
-            key = f"confirm/{turn}"
+            key = f"{self._confirms}/{turn}"
             wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self._gained)
             proof_s = patch_s + exact_s * (len(logs) >= _PAIRS)
             if not self.launcher.room(proof_s + wanted_s, key):
@@ -531,11 +539,16 @@ class Search:
                 logs.append(log(base / tuned))
         if len(logs) >= _PAIRS:
             return self._told(logs, arm), True
-        key = "confirm/alone"
+        key = f"{self._confirms}/alone"
         if self.launcher.room(self.launcher.expected_s(arm, self._gained), key):
             with suppress(Spent):  # two launches of the arm say more of their noise than one
                 self.launcher.round(key, [arm])
         return unpaired(self._costs(()), self._costs(arm), crowded=self._crowded), False
+
+    @property
+    def _confirms(self) -> str:
+        """What the keys of a confirmation begin with: each has launches of its own time."""
+        return f"confirm-{self._climbs}" if self._climbs else "confirm"
 
     def _told(self, logs: Sequence[float], arm: Arm) -> Ratio:
         """The ratio of these pairs; those of the race of the same two arms tell of its noise as well.
@@ -546,7 +559,7 @@ class Search:
         of_race = [] if self._unrivalled else self._won
         others = [one for one in self._pairs if one is not self._won]
         paired = pooled({"all": logs}, others, beside=of_race)["all"]
-        tuned = self._costs(arm, "" if self._unrivalled else "confirm/")
+        tuned = self._costs(arm, "" if self._unrivalled else f"{self._confirms}/")
         return max(
             paired, unpaired(self._costs(()), tuned, crowded=self._crowded), key=lambda one: one.freedom
         )
