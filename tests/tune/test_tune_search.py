@@ -701,8 +701,8 @@ def test_no_workers_stay_where_a_cache_saw_samples_change(tmp_path: Path, change
     staying = finding("input/respawned-workers", "persistent-workers", cost_s=0.004)
     why = f"refused: {CHANGES}" if changes else "not cached: the samples take more than there is"
     scenario = Scenario(
-        factors(persistent_workers=1.5, cache_samples=1.0, no_workers=1.0), (slow, staying), applied={"cache-samples": why},
-        num_iterators=3, num_samples=160,
+        factors(persistent_workers=1.5, cache_samples=1.0, no_workers=1.0), (slow, staying),
+        applied={"cache-samples": why}, num_iterators=3, num_samples=160,
     )  # fmt: skip
     tuned = tune(scenario, tmp_path)
     assert [str(one) for one in tuned.best] == ([] if changes else ["persistent-workers"])
