@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, Literal
+from types import FunctionType
+from typing import Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
-from hotloop.probe.identity import code_place, is_own
+from hotloop.probe.identity import code_of, is_own
 
 #: Where making a sample begins.
 _ENTRIES: Final = ("__getitem__", "__getitems__", "__call__", "forward")
@@ -31,8 +32,15 @@ _LOOKING: Final = frozenset([
 _CHANGING: Final = _ADDING | _TAKING | {
     "update", "setdefault", "add", "clear", "remove", "discard", "popitem", "move_to_end",
 }  # fmt: skip
+#: Functions of numpy, torch and random that write to the first of what they are given.
+_FILLING: Final = frozenset([
+    "copyto", "put", "put_along_axis", "place", "putmask", "shuffle", "fill_diagonal", "at",
+])  # fmt: skip
+_CachedFunction: Final = type(lru_cache(len))
 #: Before the name of a method that another one stands before.
 _SUPER: Final = "super()."
+#: Before the name of an attribute that is kept for what asks for it again.
+_KEPT: Final = "kept "
 #: Modules whose classes do nothing to attributes.
 _BARE: Final = ("builtins", "abc", "typing", "torch.utils.data.dataset", "torch.nn.modules.module")
 #: Calls within calls, and statements, that are followed.
@@ -50,13 +58,15 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 class Making:
     """Attributes that making a sample reads, those it writes, and those that carry from sample to sample.
 
-    ``handed_on``: other code may write to them as well: the object itself is given to a function, or a base
-    class is not the user's.
+    ``beneath``: what it assigns to, and the methods that it calls, of the objects that its attributes hold,
+    with the attribute's name (``transform``, ``set_size``). ``handed_on``: other code may write to them as
+    well: the object itself is given to a function, or a base class is not the user's.
     """
 
     reads: frozenset[str]
     writes: frozenset[str]
     carried: tuple[str, ...]
+    beneath: frozenset[tuple[str, str]] = frozenset()
     handed_on: bool = False
 
 
@@ -78,7 +88,7 @@ def _making(kind: type) -> Making | None:
     found = _Stores(methods)
     try:
         for name in entries:
-            found.enter(name, frozenset())
+            found.enter(name, _NOTHING)
         carried = _Flow(methods, found).carried(entries)
     except _TooMuchError:
         return None
@@ -87,6 +97,7 @@ def _making(kind: type) -> Making | None:
         reads=frozenset(found.reads),
         writes=frozenset(store.name for store in found.stores),
         carried=carried,
+        beneath=frozenset(found.beneath),
         handed_on=found.handed_on or bases,
     )
 
@@ -97,7 +108,7 @@ def writes_of(kind: type, method: str) -> frozenset[str]:
     found = _Stores(methods)
     if method in methods:
         with suppress(_TooMuchError):
-            found.enter(method, frozenset())
+            found.enter(method, _NOTHING)
     return frozenset(store.name for store in found.stores)
 
 
@@ -116,22 +127,14 @@ def _methods(kind: type) -> dict[str, _Function]:
             if name in known:
                 continue
             known.add(name)
-            if isinstance(member, staticmethod | classmethod):
+            if not isinstance(member, FunctionType | property | _CachedFunction):
                 continue
-            function = getattr(member, "fget", None) or member
-            file, line = code_place(function)
-            if file is not None and line is not None and is_own(one.__module__):
-                node = _functions(file).get((function_name(function), line))
+            code = code_of(member.fget if isinstance(member, property) else member)
+            if code is not None and is_own(one.__module__):
+                node = _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
                 if node is not None and (node.args.posonlyargs or node.args.args):
                     found[name] = node
     return found
-
-
-def function_name(function: Any) -> str:
-    """The name that its code has."""
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return str(function.__code__.co_name)
 
 
 @lru_cache(maxsize=16)
@@ -190,83 +193,187 @@ class _Store:
     tests: frozenset[str]  # attributes that decide whether it is done
 
 
+class _Asked(NamedTuple):
+    """Attributes that were asked on the way to a statement: by what it stands in, and by what stands before
+    it and returns otherwise.
+    """
+
+    around: frozenset[str] = frozenset()
+    before: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.around | self.before
+
+    def within(self, names: frozenset[str]) -> _Asked:
+        return self._replace(around=self.around | names)
+
+
+_NOTHING: Final = _Asked()
+
+
 class _Stores:
     """Every write to an attribute that making a sample may come by."""
 
     def __init__(self, methods: dict[str, _Function]) -> None:
         self._methods = methods
-        self._done: set[tuple[str, frozenset[str]]] = set()
+        self._done: set[tuple[str, _Asked]] = set()
+        #: Variables of the method that is followed: the attributes that they are, and are parts of.
+        self._same: dict[str, frozenset[str]] = {}
+        self._parts: dict[str, frozenset[str]] = {}
+        self._assigned = _assigned(methods)
         self.stores: list[_Store] = []
         self.reads: set[str] = set()
+        self.beneath: set[tuple[str, str]] = set()
         self.handed_on = False
 
-    def enter(self, name: str, tests: frozenset[str]) -> None:
+    def enter(self, name: str, asked: _Asked) -> None:
         """A method that is called where these attributes have been asked."""
-        if (name, tests) in self._done:
+        if (name, asked) in self._done:
             return
         if len(self._done) > 50 * _DEEP:
             raise _TooMuchError
-        self._done.add((name, tests))
+        self._done.add((name, asked))
         function = self._methods[name]
-        for statement in function.body:
-            self._walk(statement, _self_of(function), tests)
+        names = self._same, self._parts
+        self._same, self._parts = {}, {}
+        self._block(function.body, _self_of(function), asked)
+        self._same, self._parts = names
 
-    def _walk(self, node: ast.AST, of: str, tests: frozenset[str]) -> None:
-        if isinstance(node, ast.If | ast.While | ast.IfExp):
-            inside = tests | self._asked(node.test, of)
-            self._walk(node.test, of, tests)
-            rest = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse]
-            for child in rest:
-                self._walk(child, of, inside)
-            return
-        if isinstance(node, ast.Try):
-            asked = frozenset().union(*(self._asked(one, of) for one in node.body))
-            for child in [*node.body, *node.orelse, *node.finalbody]:
-                self._walk(child, of, tests)
+    def _block(self, statements: list[ast.stmt], of: str, asked: _Asked) -> _Asked:
+        """What has been asked at its end."""
+        for statement in statements:
+            asked = self._statement(statement, of, asked)
+        return asked
+
+    def _statement(self, node: ast.stmt, of: str, asked: _Asked) -> _Asked:
+        """What has been asked by whom it is followed."""
+        if isinstance(node, ast.If):
+            self._walk(node.test, of, asked)
+            inside = asked.within(self._names(node.test, of))
+            self._block(node.body, of, inside)
+            self._block(node.orelse, of, inside)
+            if _leaves(node.body):
+                return self._passed(node.test, of, asked, holds=False)
+            if _leaves(node.orelse):
+                return self._passed(node.test, of, asked, holds=True)
+        elif isinstance(node, ast.Try):
+            tried = frozenset().union(*(self._names(one, of) for one in node.body))
+            after = self._block([*node.body, *node.orelse], of, asked)
             for handler in node.handlers:
-                for child in handler.body:
-                    self._walk(child, of, tests | asked)
-            return
-        self._take(node, of, tests)
-        for inner in ast.iter_child_nodes(node):
-            self._walk(inner, of, tests)
+                self._block(handler.body, of, asked.within(tried))
+            if _leaves([*node.body, *node.orelse]):
+                after = asked.within(tried)
+            return self._block(node.finalbody, of, after)
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                self._walk(item, of, asked)
+            return self._block(node.body, of, asked)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            head = node.test if isinstance(node, ast.While) else node.iter
+            self._walk(head, of, asked)
+            if isinstance(node, ast.While):
+                inside = asked.within(self._names(head, of))
+            else:
+                inside = asked
+                self._take(node, of, asked)
+            self._block(node.body, of, inside)
+            self._block(node.orelse, of, inside)
+        else:
+            self._walk(node, of, asked)
+        return asked
 
-    def _asked(self, test: ast.AST, of: str) -> frozenset[str]:
-        """Attributes that a test looks at: also by ``hasattr(self, "name")``."""
+    def _walk(self, node: ast.AST, of: str, asked: _Asked) -> None:
+        if isinstance(node, ast.IfExp):
+            self._walk(node.test, of, asked)
+            inside = asked.within(self._names(node.test, of))
+            self._walk(node.body, of, inside)
+            self._walk(node.orelse, of, inside)
+            return
+        if isinstance(node, ast.match_case):
+            self._block(node.body, of, asked)
+            return
+        self._take(node, of, asked)
+        for inner in ast.iter_child_nodes(node):
+            self._walk(inner, of, asked)
+
+    def _names(self, test: ast.AST, of: str) -> frozenset[str]:
+        """Attributes that a test looks at: also by ``hasattr(self, "name")``, and by another name."""
         found = {name for node in ast.walk(test) if (name := _attribute(node, of))}
-        for call in ast.walk(test):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) > 1:
-                first, second = call.args[:2]
+        for node in ast.walk(test):
+            if isinstance(node, ast.Name):
+                found |= self._same.get(node.id, frozenset())
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+                first, second = node.args[:2]
                 if isinstance(first, ast.Name) and first.id == of and isinstance(second, ast.Constant):
                     found.add(str(second.value))
         return frozenset(found)
 
-    def _take(self, node: ast.AST, of: str, tests: frozenset[str]) -> None:
+    def _passed(self, test: ast.expr, of: str, asked: _Asked, *, holds: bool) -> _Asked:
+        """What has been asked where a test was passed that would have returned otherwise."""
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, holds = test.operand, not holds
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) is holds:
+            # One of them is enough, and it may be one that asks for something else, like a random number.
+            others = (one for one in test.values if not self._names(one, of) & self._assigned)
+            if any(_is_foreign(one, of) for one in others):
+                return asked
+        asked = asked._replace(before=asked.before | self._names(test, of))
+        return asked.within(self._names(test, of)) if _says_missing(test, holds=holds) else asked
+
+    def _take(self, node: ast.AST, of: str, asked: _Asked) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Delete):
             targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
             for target in _flat(targets):
-                self._store(target, getattr(node, "value", None), of, tests, isinstance(node, ast.AugAssign))
+                self._store(target, getattr(node, "value", None), of, asked, isinstance(node, ast.AugAssign))
             # By another name it may be written to unseen.
             name = _attribute(node.value, of) if isinstance(node, ast.Assign) else ""
             if name:
-                self.stores.append(_Store(name=name, kind="keyed", tests=tests))
-        elif isinstance(node, ast.For | ast.comprehension):
+                self.stores.append(_Store(name=name, kind="keyed", tests=asked.all))
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                self._rename(list(_flat(targets)), node.value, of)
+        elif isinstance(node, ast.NamedExpr):
+            self._rename([node.target], node.value, of)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
             for target in _flat([node.target]):
-                self._store(target, None, of, tests, moved=False)
+                self._store(target, None, of, asked, moved=False)
+                if isinstance(target, ast.Name):
+                    self._parts[target.id] = self._names(node.iter, of)
         elif isinstance(node, ast.Call):
-            self._call(node, of, tests)
+            self._call(node, of, asked)
         name = _attribute(node, of)
         if name and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             self.reads.add(name)
             if name in self._methods:
-                self.enter(name, tests)
+                self.enter(name, asked)
 
-    def _store(
-        self, target: ast.expr, value: ast.expr | None, of: str, tests: frozenset[str], moved: bool
-    ) -> None:
+    def _rename(self, targets: list[ast.expr], value: ast.expr, of: str) -> None:
+        called = value.func if isinstance(value, ast.Call) else None
+        looks = isinstance(called, ast.Name) and called.id == "getattr"
+        names = self._names(value, of) if looks or _attribute(value, of) else frozenset()
+        part = _root(value, of)[0]
+        for target in targets:
+            if isinstance(target, ast.Name):
+                self._same[target.id] = names
+                self._parts[target.id] = names | ({part} if part else frozenset())
+
+    def _touch(self, node: ast.Attribute, of: str) -> None:
+        """``self.NAME.attribute = ...``, ``self.NAME.method(...)``."""
+        below = node.value
+        while isinstance(below, ast.Attribute | ast.Subscript) and not _attribute(below, of):
+            below = below.value
+        name = _attribute(below, of)
+        names = self._parts.get(below.id, ()) if isinstance(below, ast.Name) else (name,) if name else ()
+        # Of what lies deeper it is not known which of its attributes is another.
+        self.beneath.update((one, node.attr if below is node.value else "") for one in names)
+
+    def _store(self, target: ast.expr, value: ast.expr | None, of: str, asked: _Asked, moved: bool) -> None:
         name, keys = _root(target, of)
+        if isinstance(target, ast.Attribute) and not name:
+            self._touch(target, of)
         if not name:
             return
+        tests = asked.all
         moved = moved or (value is not None and not keys and self._moves(value, name, of))
         keyed = any(not isinstance(key, ast.Constant) for key in keys)
         if value is not None and not keys and _made_when_needed(value, name, of):
@@ -280,24 +387,27 @@ class _Stores:
             return False
         return any(_attribute(node, of) == name for node in ast.walk(value))
 
-    def _call(self, node: ast.Call, of: str, tests: frozenset[str]) -> None:
+    def _call(self, node: ast.Call, of: str, asked: _Asked) -> None:
+        tests = asked.all
         given = [*node.args, *(one.value for one in node.keywords)]
         looks = isinstance(node.func, ast.Name) and node.func.id in _LOOKING
         if not looks and any(isinstance(one, ast.Name) and one.id == of for one in given):
             self.handed_on = True
-        if not looks and not _only_reads(node.func):
-            for name in filter(None, (_attribute(one, of) for one in given)):
-                self.stores.append(_Store(name=name, kind="keyed", tests=tests))
+        filled = [] if looks else _filled(node) if _only_reads(node.func) else given
+        for name in filter(None, (_root(one, of)[0] for one in filled)):
+            self.stores.append(_Store(name=name, kind="keyed", tests=tests))
         if not isinstance(node.func, ast.Attribute):
             return
         above = _method(node.func, of)
         if above.startswith(_SUPER) and above in self._methods:
-            self.enter(above, tests)
+            self.enter(above, asked)
         name, keys = _root(node.func.value, of)
         method = node.func.attr
         taken = method in _TAKING and (not given or not name or isinstance(given[0], ast.Constant))
+        if not _attribute(node.func, of):
+            self._touch(node.func, of)
         if name and not keys and (method in _ADDING or taken):
-            self.stores.append(_Store(name=name, kind="whole", tests=tests))
+            self.stores.append(_Store(name=name, kind="whole", tests=asked.around))
         elif name:
             in_place = method.endswith("_") and not method.endswith("__")
             if in_place or method in _CHANGING:
@@ -314,6 +424,51 @@ def _only_reads(function: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("np", "numpy", "torch", "math", "random")
 
 
+def _filled(call: ast.Call) -> list[ast.expr]:
+    """What a function that leaves the rest as it was writes to."""
+    given = [one.value for one in call.keywords if one.arg == "out"]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLING:
+        given += call.args[:1]
+    return [each for one in given for each in _flat([one])]
+
+
+def _assigned(methods: dict[str, _Function]) -> frozenset[str]:
+    """Attributes that any method but ``__init__`` sets."""
+    return frozenset(
+        node.attr
+        for name, function in methods.items()
+        if not name.endswith("__init__")
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    )
+
+
+def _leaves(statements: list[ast.stmt]) -> bool:
+    """Whether what follows is left out; what raises makes no sample."""
+    last = statements[-1] if statements else None
+    if isinstance(last, ast.If):
+        return _leaves(last.body) and _leaves(last.orelse)
+    if isinstance(last, ast.With | ast.AsyncWith):
+        return _leaves(last.body)
+    return isinstance(last, ast.Return | ast.Continue | ast.Break)
+
+
+def _is_foreign(test: ast.expr, of: str) -> bool:
+    """Whether a test asks for anything but attributes."""
+    return any(
+        isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id != of)
+        for node in ast.walk(test)
+    )
+
+
+def _says_missing(test: ast.expr, *, holds: bool) -> bool:
+    """Whether ``self.x``, ``self.x is not None`` do not hold, or ``self.x is None`` does."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        nothing = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+        return nothing and isinstance(test.ops[0], ast.Is | ast.Eq if holds else ast.IsNot | ast.NotEq)
+    return isinstance(test, ast.Attribute) and not holds
+
+
 def _made_when_needed(value: ast.expr, name: str, of: str) -> bool:
     """``self.x or make()``, ``self.x if self.x else make()``."""
     if isinstance(value, ast.BoolOp):
@@ -327,6 +482,41 @@ def _flat(targets: Iterable[ast.expr]) -> Iterator[ast.expr]:
             yield from _flat(target.elts)
         else:
             yield target.value if isinstance(target, ast.Starred) else target
+
+
+def _is_all_one(one: list[ast.stmt], other: list[ast.stmt], of: str) -> bool:
+    """Whether two ways return the same variables, and neither does anything to them."""
+    if not (one and other and isinstance(one[-1], ast.Return) and isinstance(other[-1], ast.Return)):
+        return False
+    nodes = [node for statement in (*one, *other) for node in ast.walk(statement)]
+    returned = [node.value for node in nodes if isinstance(node, ast.Return)]
+    if len({ast.dump(value) if value is not None else "" for value in returned}) > 1 or returned[0] is None:
+        return False
+    plain = (ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Constant, ast.Load)
+    if not all(isinstance(node, plain) for node in ast.walk(returned[0])):
+        return False
+    names = {node.id for node in ast.walk(returned[0]) if isinstance(node, ast.Name)}
+    return of not in names and not any(_may_change(node, names, of) for node in nodes)
+
+
+def _may_change(node: ast.AST, names: set[str], of: str) -> bool:
+    """Whether a variable is bound, written beneath, or given to a call that is a statement."""
+    if isinstance(node, ast.Name):
+        return node.id in names and not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return _base(node) in names
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    called = _base(node.value.func)
+    given = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return called in names or (called != of and bool(given & names))
+
+
+def _base(node: ast.AST) -> str:
+    """The variable at the beginning of ``x.a[b].c``."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 @dataclass(kw_only=True)
@@ -366,18 +556,21 @@ class _Flow:
         #: What may hold something of another sample; of these, the ones that count.
         self._carrying = moved | whole
         self._counting = moved
+        #: What is kept for what asks for it again: a sample is made of it, or it is made anew, but not both.
+        self._kept = {store.name for store in stores.stores if store.kind == "whole"} - self._carrying
         self._left = _MOST
         self._results: list[Taint] = []
+        self._returns: list[_State] = []
         self._calls: list[str] = []
 
     def carried(self, entries: Iterable[str]) -> tuple[str, ...]:
         """The attributes whose earlier values flow into what an entry returns."""
-        if not self._carrying:
+        if not self._carrying | self._kept:
             return ()
         found: set[str] = set()
         for name in entries:
             found |= self._enter(name, [], _State(of=""))
-        return tuple(sorted(found))
+        return tuple(sorted(found - {_KEPT + name for name in self._kept}))
 
     def _enter(self, name: str, given: list[Taint], state: _State) -> Taint:
         """What a method returns has taken, from what it is given and from attributes."""
@@ -389,36 +582,48 @@ class _Flow:
         params = [*function.args.posonlyargs, *function.args.args][1:]
         inner.names = {one.arg: given[k] if k < len(given) else every for k, one in enumerate(params)}
         inner.names |= {one.arg: every for one in function.args.kwonlyargs}
-        before, self._results = self._results, []
+        before = self._results, self._returns
+        self._results, self._returns = [], []
         self._calls.append(name)
-        self._block(function.body, inner)
+        if self._block(function.body, inner) == "falls":
+            self._returns.append(inner)
         self._calls.pop()
-        result, self._results = _NONE.union(*self._results), before
+        result, ways = _NONE.union(*self._results), self._returns
+        self._results, self._returns = before
+        inner.become(ways)
         state.attributes = inner.attributes
         return result
 
     # -- statements --------------------------------------------------------------------------------------
 
-    def _block(self, statements: Iterable[ast.stmt], state: _State) -> _Ends:
-        for statement in statements:
+    def _block(self, statements: list[ast.stmt], state: _State) -> _Ends:
+        for at, statement in enumerate(statements):
             self._left -= 1
             if self._left < 0:
                 raise _TooMuchError
-            ends = self._statement(statement, state)
+            if isinstance(statement, ast.If):
+                taken = self._value(statement.test, state)
+                if _is_all_one(statement.body, [*statement.orelse, *statements[at + 1 :]], state.of):
+                    taken = _NONE
+                ends = self._branches(taken, [statement.body, statement.orelse], state)
+            else:
+                ends = self._statement(statement, state)
             if ends != "falls":
                 return ends
         return "falls"
 
     def _statement(self, node: ast.stmt, state: _State) -> _Ends:
         if isinstance(node, ast.Return):
-            self._results.append(self._value(node.value, state) | state.decided)
+            taken = self._value(node.value, state) | state.decided
+            if len(self._calls) == 1:
+                taken |= {name for name in self._kept & set(state.attributes) if _KEPT + name in taken}
+            self._results.append(taken)
+            self._returns.append(state.copy())
             return "leaves"
         if isinstance(node, ast.Raise):
             return "raises"
         if isinstance(node, ast.Break | ast.Continue):
             return "leaves"
-        if isinstance(node, ast.If):
-            return self._branches(self._value(node.test, state), [node.body, node.orelse], state)
         if isinstance(node, ast.For | ast.AsyncFor | ast.While):
             self._loop(node, state)
         elif isinstance(node, ast.With | ast.AsyncWith):
@@ -495,7 +700,9 @@ class _Flow:
                 state.names[one.id] = taken
                 continue
             name, keys = _root(one, state.of)
-            if name and not keys:
+            if name and not keys and _KEPT + name in taken:
+                state.attributes.pop(name, None)  # self.x = self.x or make()
+            elif name and not keys:
                 state.attributes[name] = taken
             elif name and name in state.attributes:
                 state.attributes[name] |= taken
@@ -530,6 +737,8 @@ class _Flow:
     def _attribute(self, name: str, state: _State) -> Taint:
         if name in state.attributes:
             return state.attributes[name]
+        if name in self._kept:
+            return frozenset([_KEPT + name])
         return frozenset([name]) if name in self._carrying else _NONE
 
     def _value(self, node: ast.AST | None, state: _State) -> Taint:

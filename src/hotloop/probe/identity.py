@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from types import CodeType
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 _LIBRARY: Final = os.path.dirname(os.__file__)
+#: Decorators around a function: an object that has every attribute has them without end.
+_WRAPPED: Final = 32
 
 
 class Known(Generic[T]):
@@ -41,11 +44,6 @@ class Known(Generic[T]):
             return
         entries[key] = value
 
-    def forget(self, obj: Any) -> None:
-        """Forget this object."""
-        self._refs.pop(id(obj), None)
-        self.entries.pop(id(obj), None)
-
     def clear(self) -> None:
         """Forget everything."""
         self._refs.clear()
@@ -68,10 +66,18 @@ def name_of(obj: Any) -> str | None:
 
 def code_place(function: Any) -> tuple[str | None, int | None]:
     """File and first line of a Python function; (None, None) for anything else."""
-    while hasattr(function, "__wrapped__"):
+    code = code_of(function)
+    return (code.co_filename, code.co_firstlineno) if code is not None else (None, None)
+
+
+def code_of(function: Any) -> CodeType | None:
+    """The code of a Python function, beneath its decorators; None for anything else."""
+    for _ in range(_WRAPPED):
+        if not hasattr(function, "__wrapped__"):
+            break
         function = function.__wrapped__
     code = getattr(function, "__code__", None)
-    return (code.co_filename, code.co_firstlineno) if code is not None else (None, None)
+    return code if isinstance(code, CodeType) else None
 
 
 def is_own(name: str) -> bool:
