@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from types import ModuleType
 from typing import Any, Final
 
 #: How deep, and among how many values at each depth, open files are looked for.
 _DEPTH: Final = 4
 _MOST: Final = 1000
-#: Classes by the first part of their module's name.
+#: Classes by the first part of their module's name, or by the module that has them where C says "builtins".
 _HANDLES: Final = {
     "h5py": ("File", "Group", "Dataset"),
     "lmdb": ("Environment", "Transaction", "Cursor"),
@@ -31,24 +32,29 @@ def open_file(dataset: Any) -> str:
             with contextlib.suppress(OSError, ValueError):  # closed, or in memory
                 if isinstance(file, io.IOBase) and file.readable() and file.fileno() > 2:
                     return str(getattr(file, "name", file))
-                if _is_handle(file):
-                    return _name(file)
+                if package := _package(file):
+                    return _name(file, package)
         values = [inner for value in values for inner in _held(value)][:_MOST]
     return ""
 
 
-def _is_handle(value: Any) -> bool:
+def _package(value: Any) -> str:
+    """The package whose open handle it is, "" for anything else."""
     kind = type(value)
     package = str(kind.__module__).partition(".")[0]
-    return kind.__name__ in _HANDLES.get(package, ()) and (package != "h5py" or bool(value))  # not closed
+    if package == "builtins":
+        found = (one for one in _HANDLES if vars(sys.modules.get(one, io)).get(kind.__name__) is kind)
+        package = next(found, "")
+    handle = kind.__name__ in _HANDLES.get(package, ())
+    return package if handle and (package != "h5py" or bool(value)) else ""  # not closed
 
 
-def _name(handle: Any) -> str:
+def _name(handle: Any, package: str) -> str:
     for holder in (handle, getattr(handle, "file", None)):
         name = getattr(holder, "filename", None)
         if isinstance(name, str):
             return name
-    return f"{type(handle).__module__}.{type(handle).__name__}"
+    return f"{package}.{type(handle).__name__}"
 
 
 def _held(value: Any) -> list[Any]:
