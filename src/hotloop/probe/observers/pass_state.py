@@ -7,7 +7,7 @@ import zlib
 from itertools import islice
 from typing import Any, Final
 
-from hotloop.probe.carrying import making_of
+from hotloop.probe.carrying import Making, making_of, writes_of
 from hotloop.probe.identity import is_own
 
 _MAX_ATTRIBUTES: Final = 64
@@ -83,12 +83,24 @@ def written(dataset: Any, before: DatasetState, now: DatasetState) -> list[str]:
         owner = before.owners.get(name)
         of = making if owner is None else making_of(owner)
         last = name.rpartition(".")[2]
-        if of is None:
+        if of is None or (owner is not None and _sets(making, name, owner)):
             continue
         looped = last in of.reads and last not in of.writes and not making.handed_on
         if last in of.carried or looped:
             found.append(name)
     return found
+
+
+def _sets(making: Making, name: str, owner: type) -> bool:
+    """Whether making a sample may set an attribute of an object that the dataset holds, by itself or by a
+    method of the object.
+    """
+    path, _, last = name.rpartition(".")
+    held = path.partition(".")[0].partition("[")[0]
+    for root, done in making.beneath:
+        if root == held and (done in ("", last) or path != held or last in writes_of(owner, done)):
+            return True
+    return False
 
 
 class _Identity(int):
