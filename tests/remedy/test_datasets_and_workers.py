@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import platform
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +15,12 @@ import torch
 from tests.running import Observed, run_observed
 from torch.utils.data import DataLoader, Dataset, dataloader
 
+from hotloop.probe.observers.open_files import open_file
 from hotloop.remedy import catalogue
 from hotloop.remedy.live.trial import why_not
 
 SCRIPT = """
-import sys, torch
+import multiprocessing as mp, sys, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 which, workers = sys.argv[1], int(sys.argv[2])
@@ -51,6 +54,27 @@ class Counts(Mined):
         self.calls += 1
         return self.values[index] + self.calls
 
+class Level:
+    by = 0
+    def set(self, by):
+        self.by = by
+
+class Shared(Mined):
+    def __init__(self):
+        super().__init__()
+        self.epoch, self.difficulty = mp.Value("i", 0), torch.zeros(6).share_memory_()
+    def __getitem__(self, index):
+        return self.values[index] + self.epoch.value * 0 + self.difficulty[index] * 0
+
+class Sets(Mined):
+    def __init__(self):
+        super().__init__()
+        self.level = Level()
+    def __getitem__(self, index):
+        self.level.set(index)
+        self.scale.by = 1 + index % 2
+        return self.values[index] * self.scale.by + self.level.by
+
 class Hard(Mined):
     def __init__(self):
         super().__init__()
@@ -72,7 +96,8 @@ def opens(worker):
 
 torch.manual_seed(0)
 written = dict.fromkeys(("written", "told"), Hard)
-data = {"stream": Stream, "bound": Bound, "counted": Counts, **written}.get(which, Mined)()
+kinds = {"stream": Stream, "bound": Bound, "counted": Counts, "shared": Shared, "sets": Sets, **written}
+data = kinds.get(which, Mined)()
 init = opens if which == "opened" else None
 loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream", worker_init_fn=init)
 model = torch.nn.Linear(1, 1)
@@ -87,6 +112,9 @@ for epoch in range(5):
         print(epoch, values.tolist())
         if which == "written":
             loader.dataset.hard[epoch] += 1
+        if which == "shared":
+            data.epoch.value = epoch
+            data.difficulty[0] += 1
         if which == "told":
             data.hard.insert(0, epoch)
 print(torch.rand(2).tolist(), [p.tolist() for p in model.parameters()])
@@ -128,6 +156,49 @@ def test_what_only_the_training_process_knows_is_left_to_it(tmp_path: Path, whic
     assert not any(note["workers"] for note in done.notes["iterator"])
 
 
+@pytest.mark.parametrize("which", ["shared", "sets"])
+def test_what_workers_see_or_set_themselves_keeps_none_away(tmp_path: Path, which: str) -> None:
+    done, _ = both(tmp_path, "num-workers=2", which, "0")
+    assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"
+    assert all(note["workers"] for note in done.notes["iterator"])
+
+
+FREED = """
+import gc, sys, torch, weakref
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __init__(self):
+        self.values = torch.arange(6.0)
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return self.values[index]
+
+class Large:
+    pass
+
+def train(data, seen):
+    large = Large()
+    gone = weakref.ref(large)
+    model = torch.nn.Linear(1, 1)
+    for values in DataLoader(data, batch_size=2):
+        model(values[:, None]).mean().backward()
+        seen.append(float(values.sum()))
+        large = None
+        print(gone() is None)
+
+train(Data(), [])
+"""
+
+
+def test_what_the_loop_drops_is_freed_although_its_variables_were_looked_for(tmp_path: Path) -> None:
+    env = catalogue.environment([catalogue.parse("num-workers=2")])
+    done = run_observed(FREED, folder=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"] * 3
+
+
 def test_workers_go_once_the_loop_was_seen_to_write_to_the_dataset(tmp_path: Path) -> None:
     env = catalogue.environment([catalogue.parse("num-workers=2")])
     unseen = SCRIPT.replace("loader.dataset.hard", "vars(data)['hard']").replace("data.hard.insert", "max")
@@ -162,6 +233,13 @@ def test_workers_do_not_share_the_position_of_a_file(in_memory: bool) -> None:
         why = why_not(dataloader, torch, DataLoader(Held(file)), ONE)
     shared = f"what the dataset holds open must not be shared by processes: {__file__}"
     assert why == ("" if in_memory else shared)
+
+
+def test_handles_written_in_c_are_known_by_the_module_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = type("Environment", (), {"__module__": "builtins"})
+    assert open_file(Held(handle())) == ""
+    monkeypatch.setitem(sys.modules, "lmdb", SimpleNamespace(Environment=handle))
+    assert open_file(Held(handle())) == "lmdb.Environment"
 
 
 def test_batches_that_cannot_be_sent_are_not_waited_for() -> None:

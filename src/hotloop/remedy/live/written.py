@@ -10,6 +10,7 @@ from typing import Any, Final
 from hotloop.probe.carrying import making_of, tree_of, writes_of
 from hotloop.probe.identity import is_own
 from hotloop.probe.observers.loader_facts import own_dataset
+from hotloop.probe.observers.pass_state import is_private
 
 #: Methods of containers that change them.
 _CHANGING: Final = frozenset([
@@ -32,22 +33,39 @@ def why_alone(loader: Any, frame: FrameType | None) -> str:
         return f"its samples depend on those made before them ({names}), and each worker would have its own"
     while frame is not None and not is_own(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    found = dict.fromkeys(_written(frame, dataset) if frame is not None else ())
-    names = ", ".join(name for name in found if name in making.reads)
+    found = dict.fromkeys(_written(frame, dataset, making.reads) if frame is not None else ())
+    names = ", ".join(found)
     return f"the loop writes {names} of the dataset, which workers would not see" if names else ""
 
 
-def _written(frame: FrameType, dataset: Any) -> Iterator[str]:
-    """Attributes of the dataset that the loop writes by name."""
+def _written(frame: FrameType, dataset: Any, reads: frozenset[str]) -> Iterator[str]:
+    """Attributes of the dataset, of those that samples are made of, that the loop writes by name."""
     tree = tree_of(frame.f_code.co_filename)
+    body = _looped(tree, frame.f_lineno) if tree is not None else []
+    writes = [each for statement in body for each in _writes(statement, type(dataset))]
+    writes = [(owner, name, anew) for owner, name, anew in writes if name in reads]
+    if not writes:
+        return  # what a function's variables hold may live longer for having been asked for
     known = {**frame.f_globals, **frame.f_locals}
-    for statement in _looped(tree, frame.f_lineno) if tree is not None else ():
-        for node in ast.walk(statement):
-            for target in _targets(node):
-                yield from _named(target, known, dataset)
-            method = node.func if isinstance(node, ast.Call) else None
-            if isinstance(method, ast.Attribute) and _found(method.value, known) is dataset:
-                yield from sorted(writes_of(type(dataset), method.attr))
+    held = getattr(dataset, "__dict__", {})
+    for owner, name, anew in writes:
+        if _found(owner, known) is dataset and (anew or name not in held or is_private(held[name])):
+            yield name
+
+
+def _writes(statement: ast.stmt, kind: type) -> Iterator[tuple[ast.expr, str, bool]]:
+    """Attributes that a statement would write to, were their owner of a class; whether they are exchanged."""
+    methods = {name for one in kind.__mro__ for name in vars(one)}
+    for node in ast.walk(statement):
+        for target in _targets(node):
+            below = target
+            while isinstance(below, ast.Attribute | ast.Subscript):
+                if isinstance(below, ast.Attribute):
+                    yield below.value, below.attr, below is target and isinstance(node, ast.Assign)
+                below = below.value
+        method = node.func if isinstance(node, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in methods:
+            yield from ((method.value, name, False) for name in sorted(writes_of(kind, method.attr)))
 
 
 def _looped(tree: ast.Module, line: int) -> list[ast.stmt]:
@@ -71,14 +89,6 @@ def _targets(node: ast.AST) -> list[ast.expr]:
         changes = method in _CHANGING or (method.endswith("_") and not method.endswith("__"))
         return [node.func.value] if changes else []
     return []
-
-
-def _named(target: ast.expr, known: dict[str, Any], dataset: Any) -> Iterator[str]:
-    """The attribute of the dataset, if the target is one or lies beneath one."""
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        if isinstance(target, ast.Attribute) and _found(target.value, known) is dataset:
-            yield target.attr
-        target = target.value
 
 
 def _found(node: ast.expr, known: dict[str, Any]) -> Any:
