@@ -34,12 +34,38 @@ WITHIN = """
             self.last = float(x.mean())
             return x, y, i
 
+    class Noise:
+        def __init__(self):
+            self.seed, self.size = 0, 1
+        def set_size(self, size):
+            self.size = size
+        def __call__(self, x):
+            return x * self.size + self.seed
+
+    class Noisy(Data):
+        def __init__(self):
+            super().__init__()
+            self.noise = Noise()
+        def __getitem__(self, i):
+            self.noise.seed = i
+            return self.noise(self.x[i]), self.labels[i], i
+
+    class Sized(Noisy):
+        def __getitem__(self, i):
+            self.noise.set_size(1 + i % 3)
+            return self.noise(self.x[i]), self.labels[i], i
+
     WHICH = sys.argv[1]
-    data = Kept() if WHICH == "kept" else Data()
+    kinds = {"kept": Kept, "noisy": Noisy, "resized": Noisy, "sized": Sized, "reseeded": Sized}
+    data = kinds.get(WHICH, Data)()
     for epoch in range(3):
         for x, y, i in DataLoader(data, 2, num_workers=int(WHICH == "workers")):
             if WHICH == "mined" or WHICH == "workers":
                 data.hard[i.numpy()] = x.mean(1).numpy()
+            if WHICH == "resized":
+                data.noise.size += 1
+            if WHICH == "reseeded":
+                data.noise.seed += 1
             if WHICH == "marked":
                 data.mark(int(i[0]))
             data.seen[i.numpy()] += 1
@@ -53,6 +79,10 @@ WITHIN = """
         ("marked", ["labels"]),
         ("kept", ["last"]),
         ("none", []),
+        ("noisy", []),
+        ("sized", []),
+        ("resized", ["noise.size"]),
+        ("reseeded", ["noise.seed"]),
         ("workers", ["hard"]),
     ],
 )

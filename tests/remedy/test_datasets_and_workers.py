@@ -54,26 +54,12 @@ class Counts(Mined):
         self.calls += 1
         return self.values[index] + self.calls
 
-class Level:
-    by = 0
-    def set(self, by):
-        self.by = by
-
 class Shared(Mined):
     def __init__(self):
         super().__init__()
         self.epoch, self.difficulty = mp.Value("i", 0), torch.zeros(6).share_memory_()
     def __getitem__(self, index):
         return self.values[index] + self.epoch.value * 0 + self.difficulty[index] * 0
-
-class Sets(Mined):
-    def __init__(self):
-        super().__init__()
-        self.level = Level()
-    def __getitem__(self, index):
-        self.level.set(index)
-        self.scale.by = 1 + index % 2
-        return self.values[index] * self.scale.by + self.level.by
 
 class Hard(Mined):
     def __init__(self):
@@ -96,7 +82,7 @@ def opens(worker):
 
 torch.manual_seed(0)
 written = dict.fromkeys(("written", "told"), Hard)
-kinds = {"stream": Stream, "bound": Bound, "counted": Counts, "shared": Shared, "sets": Sets, **written}
+kinds = {"stream": Stream, "bound": Bound, "counted": Counts, "shared": Shared, **written}
 data = kinds.get(which, Mined)()
 init = opens if which == "opened" else None
 loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream", worker_init_fn=init)
@@ -156,9 +142,8 @@ def test_what_only_the_training_process_knows_is_left_to_it(tmp_path: Path, whic
     assert not any(note["workers"] for note in done.notes["iterator"])
 
 
-@pytest.mark.parametrize("which", ["shared", "sets"])
-def test_what_workers_see_or_set_themselves_keeps_none_away(tmp_path: Path, which: str) -> None:
-    done, _ = both(tmp_path, "num-workers=2", which, "0")
+def test_what_is_written_to_shared_memory_keeps_no_workers_away(tmp_path: Path) -> None:
+    done, _ = both(tmp_path, "num-workers=2", "shared", "0")
     assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"
     assert all(note["workers"] for note in done.notes["iterator"])
 
