@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.running import run_observed
+
+from hotloop.probe.observers.dataset_state import settings_of, state_of
 
 SCRIPT = """
     import torch
@@ -18,7 +23,7 @@ SCRIPT = """
             return 8
         def __getitem__(self, i):
             self.file = self.file or object()
-            return self.x[i]
+            return self.x[i] * self.crop
 
     data, still = Data(), Data()
     for epoch in range(3):
@@ -46,7 +51,7 @@ NESTED = """
             return 8
         def __getitem__(self, i):
             self.read[i] = i
-            return self.x[i]
+            return self.x[i, : self.cfg["horizon"].steps] * self.args.scale
 
     cfg = {"horizon": Horizon(), "window": 4}
     args = argparse.Namespace(scale=1.0, seed=3)
@@ -92,7 +97,7 @@ INSIDE = """
         def __getitem__(self, i):
             self.seen += 1
             self.blur.calls.append(i)
-            return self.x[i]
+            return self.x[i] * self.settings["aug"]["crop"] * self.steps[0]
 
     data = Data()
     loader = DataLoader(OF, 4, num_workers=1)
@@ -121,3 +126,97 @@ def test_with_workers_what_the_script_changes_inside_is_noted_too(
     process = run_observed(INSIDE.replace("CHANGE", change).replace("OF", of), folder=tmp_path)
     found = {one for note in process.notes.get("dataset_changed", ()) for one in note["names"]}
     assert found == ({name} if name else set())
+
+
+HERE = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset, random_split
+
+    class Data(Dataset):
+        def __init__(self):
+            self.x, self.losses, self.train, self.strength, self.crop = torch.rand(8, 4), 0.0, True, 1, 1
+            self.calls, self.last, self.transform = 0, 0, None
+        def __len__(self):
+            return 8
+        def shifted(self, x):
+            return x + self.strength
+        def set_crop(self, crop):
+            self.crop = crop
+        def __getitem__(self, i):
+            self.calls += 1
+            self.last = i
+            if self.calls > 1000:
+                print(self.calls)
+            x = min(self.x[i], self.x[i], key=id)
+            x = cropped(x, self.crop) if self.train else x
+            return self.transform(x) if self.transform else x
+
+    def cropped(x, n):
+        return x * n
+
+    data = Data()
+    SETUP
+    train, valid = random_split(data, [4, 4])
+    loaders = {}
+    loaders["train"] = DataLoader(train, 2)
+    loaders["valid"] = DataLoader(valid, 2)
+    for epoch in range(3):
+        data.train = True
+        for step, x in enumerate(loaders["train"]):
+            data.losses += float(x.mean())
+            if step == 0:
+                data.train = False
+                for _ in loaders["valid"]:
+                    pass
+                data.train = True
+        CHANGE
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "change", "names"),
+    [
+        ("pass", "pass", set[str]()),
+        ("pass", "data.set_crop(epoch + 2)", {"crop"}),
+        ("pass", "data.strength += 1", set[str]()),
+        ("data.transform = data.shifted", "data.strength += 1", {"strength", "losses"}),
+    ],
+)
+def test_without_workers_what_samples_write_or_never_read_has_not_changed(
+    tmp_path: Path, setup: str, change: str, names: set[str]
+) -> None:
+    process = run_observed(HERE.replace("SETUP", setup).replace("CHANGE", change), folder=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert {name for note in process.notes.get("dataset_changed", ()) for name in note["names"]} == names
+    assert not process.notes.get("dataset_written")
+
+
+def test_no_code_of_the_script_runs_when_a_dataset_is_looked_at() -> None:
+    asked: list[str] = []
+
+    class Lazy(dict[str, int]):
+        def items(self) -> Any:
+            asked.append("items")
+            return super().items()
+
+    class Slotted:
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            raise AttributeError(name)
+
+    class Data:
+        def __init__(self) -> None:
+            self.lazy, self.slotted, self.kinds = Lazy(a=1), Slotted(), defaultdict(int, a=1)
+
+    found = state_of(Data())
+    assert {"lazy", "slotted", "kinds['a']"} <= found.keys()
+    settings_of(Data(), lambda file: True)
+    assert not asked
+
+
+def test_only_attributes_are_looked_at_where_looking_takes_too_long() -> None:
+    data = SimpleNamespace(crop=1, inner=SimpleNamespace(size=2))
+    assert state_of(data, into=False).keys() == {"crop", "inner"}
+    assert settings_of(data, lambda file: True, into=False).keys() == {"crop", "inner"}

@@ -16,30 +16,32 @@ from hotloop.probe.draws import global_states
 _BATCHES: Final = 12
 
 
-class Watched:
-    """Goes through a sampler in its place, and calls ``tell`` with the generators once they are seen."""
+class Order:
+    """Who drew the order of one pass: ``tell`` is called with the generators once they are seen.
 
-    def __init__(self, sampler: Iterator[Any], *, own: bool, tell: Callable[[list[str]], None]) -> None:
-        self._sampler, self._tell = sampler, tell
-        self._left = _BATCHES if own else 1
+    It outlives the pass, and so refers to nothing of the script's.
+    """
+
+    def __init__(self, *, own: bool, tell: Callable[[list[str]], None]) -> None:
+        self.left = _BATCHES if own else 1
+        self.ended = False
+        self._tell = tell
         self._before = global_states()
-        self._asked = self._ended = False
+        self._begun: dict[str, Any] | None = None
+        self._asked = False
         self._ahead: set[str] = set()  # drawn from for a batch behind the first
 
-    def __iter__(self) -> Watched:
-        return self
+    def begins(self) -> None:
+        """Indices are asked for."""
+        self.left -= 1
+        self._begun = None
+        self._begun = global_states()
 
-    def __next__(self) -> Any:
-        try:
-            return self._watched() if self._left else next(self._sampler)
-        except StopIteration:
-            self._ended = True
-            raise
-
-    def _watched(self) -> Any:
-        self._left -= 1
-        begun = global_states()
-        indices = next(self._sampler)
+    def drew(self) -> None:
+        """They were handed out."""
+        begun = self._begun
+        if begun is None:
+            return
         ended = global_states()
         drawn = {name for name, state in begun.items() if ended[name] != state}
         if self._asked:
@@ -47,11 +49,37 @@ class Watched:
         between = {name for name in drawn if self._before.get(name) != begun[name]}
         self._before, self._asked = ended, True
         if between:
-            self._left = 0
+            self.left = 0
             self._tell(sorted(between))
-        return indices
 
     def followed(self) -> None:
         """Another pass begins: of one that was left before its end, workers had drawn ahead."""
-        if self._ahead and not self._ended:
+        if self._ahead and not self.ended:
             self._tell(sorted(self._ahead))
+
+
+class Watched:
+    """Goes through a sampler in its place; ``guard`` keeps what fails of ours from the script."""
+
+    def __init__(
+        self, sampler: Iterator[Any], order: Order, guard: Callable[[Callable[[], None]], Callable[[], None]]
+    ) -> None:
+        self._sampler, self._order = sampler, order
+        self._begins, self._drew = guard(order.begins), guard(order.drew)
+
+    def __iter__(self) -> Watched:
+        return self
+
+    def __next__(self) -> Any:
+        order = self._order
+        watched = order.left > 0
+        if watched:
+            self._begins()
+        try:
+            indices = next(self._sampler)
+        except StopIteration:
+            order.ended = True
+            raise
+        if watched:
+            self._drew()
+        return indices

@@ -6,10 +6,9 @@ import sys
 import weakref
 from _thread import get_ident
 from collections.abc import Callable
-from contextlib import suppress
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hotloop import fast
 from hotloop.hooks.imports import IMPORT_FILE
@@ -18,11 +17,11 @@ from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending
 from hotloop.probe.identity import Known
-from hotloop.probe.observers.dataset_state import changed, settings_of, state_of
+from hotloop.probe.observers.dataset_state import changed, settings_of, state_of, told_by_script
 from hotloop.probe.observers.loader_facts import loader_facts, own_dataset
 from hotloop.probe.observers.pass_state import DatasetState, written
 from hotloop.probe.places import with_site, with_text
-from hotloop.probe.turns import Watched
+from hotloop.probe.turns import Order, Watched
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 
 if TYPE_CHECKING:
@@ -36,6 +35,10 @@ _LOOK_PART: Final = 200
 _LOOKS: Final = 8
 #: Passes in which it is watched who draws the order of samples, of the loaders that one call builds.
 _WATCHED_PASSES: Final = 2
+#: Passes under way, of as many loaders, whose datasets are remembered as they began.
+_MOST_BEGUN: Final = 64
+
+T = TypeVar("T")
 
 
 # The run ends here when its steps are done (--steps).
@@ -95,6 +98,23 @@ class Iterator(fast.Feed):
         self.seen = 0  # samples in a batch whose size only its shape tells, looked at now and then
 
 
+class Looks:
+    """Looks into datasets as long as that takes little of the time."""
+
+    def __init__(self) -> None:
+        self._number = self._since_ns = self._spent_ns = 0
+
+    def take(self, look: Callable[[bool], T]) -> T:
+        """What ``look`` gives, which is told whether it may look into what the dataset holds."""
+        start = perf_counter_ns()
+        self._since_ns = self._since_ns or start
+        self._number += 1
+        into = self._number <= _LOOKS or self._spent_ns * _LOOK_PART <= start - self._since_ns
+        found = look(into)
+        self._spent_ns += perf_counter_ns() - start
+        return found
+
+
 class Loaders:
     """Observes DataLoader construction, iteration, fetching and shutdown."""
 
@@ -103,12 +123,12 @@ class Loaders:
         self._module = module
         self._loaders: Known[int] = Known()
         self._iterators: Known[Iterator] = Known()
-        self._states: Known[dict[str, Any]] = Known()  # of datasets, when they were gone through last
-        self._begun: Known[DatasetState] = Known()  # of datasets, when a pass over them began
-        self._datasets: dict[int, weakref.ref[Any]] = {}  # of loaders: a script may keep no loader
+        #: by where loaders are built and called from: their datasets when they were gone through last
+        self._states: dict[tuple[int, int], Known[dict[str, Any]]] = {}
+        #: of loaders, which a script may not keep: the dataset when the pass under way began
+        self._begun: dict[int, tuple[weakref.ref[Any], DatasetState]] = {}
         self._written: dict[int, list[str]] = {}  # of loaders: what of their datasets was written meanwhile
-        self._looks = 0  # how often datasets were looked into, since when, and how long that took
-        self._since_ns = self._spent_ns = 0
+        self._between, self._within = Looks(), Looks()
         self._latest: dict[int, Iterator] = {}  # of each loader
         self._told: dict[int, dict[str, Any]] = {}  # the fields of each loader's latest ``iterator`` note
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
@@ -118,11 +138,13 @@ class Loaders:
         #: id of a DataLoader within ``__iter__`` -> the iterator of torch's that was made there
         self._beginning: dict[int, Any] = {}
         self._changing: set[int] = set()  # loaders whose datasets were noted to change
-        self._orders: dict[int, list[Watched]] = {}  # by the site of the loader
+        self._orders: dict[int, list[Order]] = {}  # by the site of the loader
         self.turns: dict[int, list[str]] = {}  # loaders whose order is drawn by turns, and from what
         guard = probe.hooks.guard
+        self._iterated = guard("observers.dataset_changes", self._note_changes)
         self._begins = guard("observers.datasets", self._note_begin)
         self._passed = guard("observers.datasets", self._note_written)
+        self._ordered = guard("observers.turns", self._watch_order)
         self.restart()
 
     def restart(self) -> None:
@@ -136,7 +158,6 @@ class Loaders:
         self._beginning.clear()
         self._changing.clear()
         self._begun.clear()
-        self._datasets.clear()
         self._written.clear()
         self._orders.clear()
         self.turns.clear()
@@ -252,7 +273,7 @@ class Loaders:
         state = self._state(loader, result)
         if state is None:
             return
-        self._note_changes(loader, state.loader)
+        self._iterated(loader, state.loader)
         self._begins(loader, state.loader)
         self._num_iterators += 1
         if state.loader != self._newest:
@@ -264,7 +285,7 @@ class Loaders:
         state.id = self._num_iterators
         state.before, state.yielded = latest.before + latest.yielded, 0
         state.flags = FETCH_WORKERS if getattr(result, "_workers", None) else 0
-        self._watch_order(loader, result, state.loader)
+        self._ordered(loader, result, state.loader)
         state.full, state.last, state.num_batches = batch_sizes(loader, result)
         probe = self._probe
         pinning = getattr(result, "_pin_memory_thread", None)
@@ -288,41 +309,47 @@ class Loaders:
         """
         dataset = own_dataset(getattr(loader, "dataset", None))
         workers = bool(getattr(loader, "num_workers", 0))
-        now = state_of(dataset) if workers else settings_of(dataset, self._probe.is_user.file)
-        before = self._states.get(dataset)
-        names = changed(before, now) if before is not None else []
-        if names and number not in self._changing:
-            self._changing.add(number)
-            self._probe.note("dataset_changed", loader=number, names=names)
-        self._states.put(dataset, now)
+        is_users = self._probe.is_user.file
+
+        def look(into: bool) -> tuple[dict[str, Any], bool]:
+            state = state_of(dataset, into) if workers else settings_of(dataset, is_users, into)
+            return state, into
+
+        now, into = self._between.take(look)
+        states = self._states.setdefault(self._built.get(number, (0, 0))[:2], Known())
+        before = states.get(dataset) or {}
+        if number not in self._changing and (names := changed(before, now)):
+            names = told_by_script(dataset, names, workers=workers)
+            if names:
+                self._changing.add(number)
+                self._probe.note("dataset_changed", loader=number, names=names)
+        states.put(dataset, now if into else {**before, **now})
 
     def _note_begin(self, loader: Any, number: int) -> None:
         """Remember what a dataset is like as a pass over it begins."""
         dataset = own_dataset(getattr(loader, "dataset", None))
-        self._begun.put(dataset, self._look(dataset))
-        with suppress(TypeError):  # nothing can refer to it weakly
-            self._datasets[number] = weakref.ref(dataset)
+        self._begun.pop(number, None)
+        try:
+            ref = weakref.ref(dataset)
+        except TypeError:  # nothing can refer to it weakly
+            return
+        self._begun[number] = ref, self._look(dataset)
+        while len(self._begun) > _MOST_BEGUN:
+            del self._begun[next(iter(self._begun))]
 
     def _note_written(self, number: int) -> None:
         """Note what was written to the dataset while it was gone through, where samples are made of it."""
-        known = self._datasets.get(number)
-        dataset = known() if known is not None else None
-        before = self._begun.get(dataset)
-        if before is None or number in self._written:
+        begun = self._begun.pop(number, None)
+        dataset = begun[0]() if begun is not None else None
+        if begun is None or dataset is None or number in self._written:
             return
-        if names := written(dataset, before, self._look(dataset)):
+        if names := written(dataset, begun[1], self._look(dataset)):
             self._written[number] = names
             self._probe.note("dataset_written", loader=number, names=names)
 
     def _look(self, dataset: Any) -> DatasetState:
         """What a dataset is like, its contents only while looking at them takes little of the time."""
-        start = perf_counter_ns()
-        self._since_ns = self._since_ns or start
-        self._looks += 1
-        into = self._looks <= _LOOKS or self._spent_ns * _LOOK_PART <= start - self._since_ns
-        state = DatasetState(dataset, into=into)
-        self._spent_ns += perf_counter_ns() - start
-        return state
+        return self._within.take(lambda into: DatasetState(dataset, into=into))
 
     def written(self, loader: Any) -> list[str]:
         """What of a loader's dataset was seen to be written while it was gone through."""
@@ -338,17 +365,21 @@ class Loaders:
         if len(watched) == _WATCHED_PASSES or type(iterator) not in kinds or loader._dataset_kind:
             return
 
+        batches = loader.batch_sampler
+        own = batches is not None and not type(batches).__module__.startswith("torch.")
+        kind = type(batches if own else loader.sampler)
+        name, theirs = kind.__name__, kind.__module__.startswith("torch.")
+
         def tell(generators: list[str]) -> None:
             if number not in self.turns:
                 self.turns[number] = generators
-                kind = type(sampler).__name__
-                self._probe.note("turns", loader=number, sampler=kind, generators=generators)
+                self._probe.note("turns", loader=number, sampler=name, generators=generators)
 
-        batches = loader.batch_sampler
-        own = batches is not None and not type(batches).__module__.startswith("torch.")
-        sampler = batches if own else loader.sampler
-        own = not type(sampler).__module__.startswith("torch.")
-        iterator._sampler_iter = order = Watched(iterator._sampler_iter, own=own, tell=tell)
+        def guard(look: Callable[[], None]) -> Callable[[], None]:
+            return self._probe.hooks.guard("observers.turns", look)
+
+        order = Order(own=not theirs, tell=tell)
+        iterator._sampler_iter = Watched(iterator._sampler_iter, order, guard)
         watched.append(order)
 
     def _state(self, loader: Any, iterator: Any) -> Iterator | None:
