@@ -394,3 +394,26 @@ def test_memory_that_batches_out_of_a_cache_free_is_not_mapped_anew(tmp_path: Pa
     assert loss == plain.stdout.split()[1]
     assert int(faults) < 500  # 2,266 a step; three samples are read again before each epoch
     assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"
+
+
+UNLIKE = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Unlike(DataLoader):
+    def __eq__(self, other):
+        raise RuntimeError("nobody is to compare loaders")
+    __hash__ = None
+
+loader = Unlike(TensorDataset(torch.arange(6.0)), 2, shuffle=True)
+for epoch in range(2):
+    print(sum(float(x.sum()) for x, in loader))
+"""
+
+
+def test_a_loader_that_cannot_be_hashed_gets_workers_too(tmp_path: Path) -> None:
+    env = catalogue.environment([catalogue.parse("num-workers=1")])
+    done = run_observed(UNLIKE, folder=tmp_path, env=env)
+    assert done.stdout.split() == ["15.0", "15.0"]
+    assert not done.notes.get("disabled")
+    assert done.notes["remedy"][-1]["status"].startswith("in effect")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.trial import why_not
 from hotloop.remedy.live.written import why_alone
@@ -203,16 +203,17 @@ class NumWorkers(LoaderForm):
     def __init__(self, context: Probe, value: Any) -> None:
         super().__init__(context, value)
         #: by loader: the workers it had, and why it is to have none
-        self._asked: weakref.WeakKeyDictionary[Any, tuple[int, str]] = weakref.WeakKeyDictionary()
+        self._asked: Known[tuple[int, str]] = Known()
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The number asked for, else one per core less one for the loop; a stream is cut by its workers."""
         if _is_stream(self, loader):
             return None
-        had, why = self._asked.get(loader) or (loader.num_workers, "")
-        if loader not in self._asked:
+        known = self._asked.get(loader)
+        had, why = known or (loader.num_workers, "")
+        if known is None:
             why = "" if had else why_alone(loader, sys._getframe(1))
-            self._asked[loader] = had, why
+            self._asked.put(loader, (had, why))
         if why:
             self.fail(f"left as it was: {why}")
             return None
