@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from tests.running import run_observed
 
 from hotloop.probe.observers.dataset_state import settings_of, state_of
+from hotloop.probe.observers.loaders import Looks
 
 SCRIPT = """
     import torch
@@ -220,3 +222,15 @@ def test_only_attributes_are_looked_at_where_looking_takes_too_long() -> None:
     data = SimpleNamespace(crop=1, inner=SimpleNamespace(size=2))
     assert state_of(data, into=False).keys() == {"crop", "inner"}
     assert settings_of(data, lambda file: True, into=False).keys() == {"crop", "inner"}
+
+
+def test_what_datasets_hold_is_looked_at_while_that_takes_little_time() -> None:
+    looks, seen = Looks(), list[bool]()
+
+    def look(into: bool) -> None:
+        seen.append(into)
+        time.sleep(0.001)
+
+    for _ in range(10):
+        looks.take(look)
+    assert seen == [True] * 8 + [False] * 2
