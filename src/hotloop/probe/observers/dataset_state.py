@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 from hotloop.probe.carrying import Making, making_of
 from hotloop.probe.stored import attributes
 
-_BARE: Final = (bool, int, float, str, bytes, type(None))
+#: Types of plain values.
+BARE: Final = (bool, int, float, str, bytes, type(None))
 _NAMESPACES: Final = (("types", "SimpleNamespace"), ("argparse", "Namespace"))
 _MAX_ATTRIBUTES: Final = 64
 #: Items of a container that is compared by value, bytes of an array; how deep and how much is looked at.
@@ -38,8 +39,8 @@ def state_of(dataset: Any, into: bool = True) -> dict[str, Any]:
     ahead = deque((name, value, 1) for name, value in _inside_of(dataset))
     while ahead and len(found) < _MOST:
         path, value, depth = ahead.popleft()
-        found[path] = _said(value)
-        if not into or type(value) in _BARE or id(value) in seen:
+        found[path] = said(value)
+        if not into or type(value) in BARE or id(value) in seen:
             continue
         seen.add(id(value))
         found[f"{path} "] = _content(value)
@@ -54,16 +55,16 @@ def settings_of(dataset: Any, is_users: Callable[[str], bool], into: bool = True
     namespaces and dictionaries of names.
     """
     first = _attributes(dataset)
-    found = {name: _said(value) for name, value in first}
+    found = {name: said(value) for name, value in first}
     known = {id(dataset)}
     ahead = deque((f"{name}.", value, 1) for name, value in first if into)
     while ahead and len(found) < _MOST and len(known) < _MOST:
         path, one, depth = ahead.popleft()
-        if type(one) in _BARE or id(one) in known:
+        if type(one) in BARE or id(one) in known:
             continue
         known.add(id(one))
         for name, value in _settings(one, is_users):
-            if type(value) in _BARE:
+            if type(value) in BARE:
                 found[f"{path}{name}"] = value
             elif depth < _DEPTH:
                 ahead.append((f"{path}{name}.", value, depth + 1))
@@ -160,8 +161,9 @@ def _function(member: Any) -> Any:
     return function
 
 
-def _said(value: Any) -> Any:
-    return value if type(value) in _BARE else _Identity(id(value))
+def said(value: Any) -> Any:
+    """A plain value by itself, another by its identity."""
+    return value if type(value) in BARE else _Identity(id(value))
 
 
 def _content(value: Any) -> Any:
@@ -175,7 +177,7 @@ def _content(value: Any) -> Any:
     except Exception:  # inference tensors have no version, not all arrays have bytes
         return None
     if type(value) in (list, tuple) and len(value) <= _SMALL:
-        return tuple(one if type(one) in _BARE else None for one in value)
+        return tuple(one if type(one) in BARE else None for one in value)
     return None
 
 
@@ -183,9 +185,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if type(value) in (list, tuple, dict) and len(value) > _SMALL:
         return
     if type(value) in (list, tuple):
-        yield from ((f"[{at}]", one) for at, one in enumerate(value) if type(one) not in _BARE)
+        yield from ((f"[{at}]", one) for at, one in enumerate(value) if type(one) not in BARE)
     elif type(value) in _DICTIONARIES:
-        yield from ((f"[{key!r}]", one) for key, one in _first(value, _SMALL) if type(key) in _BARE)
+        yield from ((f"[{key!r}]", one) for key, one in _first(value, _SMALL) if type(key) in BARE)
     elif not issubclass(type(value), type):
         yield from ((f".{name}", one) for name, one in _inside_of(value))
 
@@ -197,7 +199,7 @@ def _inside_of(value: Any) -> Iterator[tuple[str, Any]]:
     for kind in type(value).__mro__[:-1]:
         if kind.__module__.partition(".")[0] not in ("torch", "builtins"):
             for name, one in list(vars(kind).items()):
-                if type(one) in _BARE and name not in own and not name.startswith("__"):
+                if type(one) in BARE and name not in own and not name.startswith("__"):
                     yield name, one
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hotloop.probe.carrying import Making, making_of, writes_of
 from hotloop.probe.identity import is_own
+from hotloop.probe.observers.dataset_state import BARE, changed, said
 
 _MAX_ATTRIBUTES: Final = 64
 #: Objects beneath a dataset that are looked into, how deep, and items of a list among them.
@@ -19,7 +20,6 @@ _MAX_ITEMS: Final = 16
 _SAMPLED: Final = 2**12
 _SAMPLED_ITEMS: Final = 1000
 _MOST_ITEMS: Final = 10_000
-_BARE: Final = (bool, int, float, str, bytes, type(None))
 #: Libraries whose transforms hold their settings, and nothing that using them changes.
 _SETTINGS: Final = ("torchvision.transforms",)
 
@@ -39,22 +39,11 @@ class DatasetState:
         self.owners: dict[str, type] = {}  # of each nested name: the class of the object that has it
         for path, owner in _objects(dataset) if into else [("", dataset)]:
             for name, value in _attributes(owner):
-                self.values[path + name] = value if type(value) in _BARE else _Identity(id(value))
+                self.values[path + name] = said(value)
                 if path:
                     self.owners[path + name] = type(owner)
                 elif into and is_private(value):
                     self.contents[name] = _content(value)
-
-    def changed(self, now: DatasetState, *, nested: bool = True) -> list[str]:
-        """Attributes that are others; what was or is None may be opened, or made, when it is needed."""
-        return [
-            name
-            for name, old in self.values.items()
-            if (nested or name not in self.owners)
-            and old is not None
-            and (new := now.values.get(name)) is not None
-            and (type(old), old) != (type(new), new)
-        ]
 
     def refilled(self, now: DatasetState) -> list[str]:
         """Arrays and containers that are the same objects, with other values."""
@@ -74,7 +63,7 @@ def written(dataset: Any, before: DatasetState, now: DatasetState) -> list[str]:
 
     What making a sample writes by itself (a cache, a counter that decides nothing) is left out.
     """
-    names = [*before.changed(now), *before.refilled(now)]
+    names = [*changed(before.values, now.values), *before.refilled(now)]
     making = making_of(type(dataset)) if names else None
     if making is None:
         return []
@@ -103,10 +92,6 @@ def _sets(making: Making, name: str, owner: type) -> bool:
     return False
 
 
-class _Identity(int):
-    """An ``id()``."""
-
-
 def _objects(dataset: Any) -> list[tuple[str, Any]]:
     """A dataset and what it holds of the user's own objects and of transforms, each with its path."""
     found: list[tuple[str, Any]] = [("", dataset)]
@@ -130,13 +115,13 @@ def _inside(owner: Any) -> list[tuple[str, Any]]:
     for name, value in _attributes(owner):
         if type(value) in (list, tuple):
             found += [(f"{name}[{at}]", each) for at, each in enumerate(value[:_MAX_ITEMS])]
-        elif type(value) not in _BARE:
+        elif type(value) not in BARE:
             found.append((name, value))
     return found
 
 
 def _is_looked_into(kind: type) -> bool:
-    return kind not in _BARE and (kind.__module__.startswith(_SETTINGS) or is_own(kind.__module__))
+    return kind not in BARE and (kind.__module__.startswith(_SETTINGS) or is_own(kind.__module__))
 
 
 def _attributes(obj: Any) -> list[tuple[str, Any]]:
@@ -195,4 +180,4 @@ def _step(length: int, most: int) -> int:
 
 
 def _told(value: Any) -> Any:
-    return value if type(value) in _BARE else id(value)
+    return value if type(value) in BARE else id(value)
